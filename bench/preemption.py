@@ -75,7 +75,7 @@ def device(number: int) -> Json:
 def busy_cluster() -> ClusterState:
     state, draw = ClusterState(), random.Random(SEED)
     expression = f'device.driver == "{DRIVER}"'
-    state.imagine(
+    state.put(
         CLASSES,
         decode_value(
             DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
@@ -86,14 +86,14 @@ def busy_cluster() -> ClusterState:
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         ready = [{"type": "Ready", "status": "True"}]
         status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
-        state.imagine(NODES, decode_value(Node, {"metadata": {"name": node}, "status": status}))
+        state.put(NODES, decode_value(Node, {"metadata": {"name": node}, "status": status}))
         spec: Json = {
             "driver": DRIVER,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
             "nodeName": node,
             "devices": [device(one) for one in range(DEVICES)],
         }
-        state.imagine(SLICES, decode_value(ResourceSlice, {"metadata": {"name": node}, "spec": spec}))
+        state.put(SLICES, decode_value(ResourceSlice, {"metadata": {"name": node}, "spec": spec}))
         for one in range(DEVICES):
             hold(state, node, f"gpu-{one}", draw)
     return state
@@ -108,11 +108,11 @@ def hold(state: ClusterState, node: str, name: str, draw: random.Random) -> None
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": own, "uid": own}],
     }
-    state.imagine(CLAIMS, decode_value(ResourceClaim, claim))
+    state.put(CLAIMS, decode_value(ResourceClaim, claim))
     pod = pod_of(own, draw.choice(PRIORITIES), "1", devices=True)
     pod["spec"]["nodeName"] = node
     pod["status"] = {"phase": "Running", "startTime": timestamp(NOW - timedelta(seconds=draw.randrange(80_000)))}
-    state.imagine(PODS, decode_value(Pod, pod))
+    state.put(PODS, decode_value(Pod, pod))
 
 
 def claim_of(name: str, count: int, more: Json) -> Json:
@@ -138,14 +138,14 @@ def run(state: ClusterState, name: str, searches: int) -> Json:
     for number in range(searches + 1):
         own = f"{name}-{number}"
         if count:
-            state.imagine(CLAIMS, decode_value(ResourceClaim, claim_of(own, count, more)))
+            state.put(CLAIMS, decode_value(ResourceClaim, claim_of(own, count, more)))
         pod: Pod = decode_value(Pod, pod_of(own, priority, cpu, devices=bool(count)))
         remedies = Remedies(now=NOW, deadline=Deadline.after(10))
         began = time.process_time()
-        with state.trying(pod):
+        with state.overlay.trying(pod):
             decision = decide(state, pod, remedies)
         spent.append((time.process_time() - began) * 1000)
-        state.drop_assumptions()
+        state.overlay.undo()
         if not isinstance(decision, PodRefusal) or not isinstance(decision.hold.cause, NoNodeFits):
             raise SystemExit(f"{name}: {decision}")
         if isinstance(told := decision.hold.cause.preemption, Evicting):

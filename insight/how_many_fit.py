@@ -15,18 +15,18 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from django.conf import settings
 
 from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
-from claims.devices.published import DevicePool, charge, fits
+from claims.devices.published import CandidateDevice, DevicePool, charge, fits
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from insight.selector_matches import Passing, passing
 from inventory.kinds.pools import PoolKey
+from manciple.copying import copy_of
 from manciple.per_process import PerProcess
 from manciple.wire.base import Alike
 from manciple.wire.validation import natural
@@ -301,18 +301,26 @@ def _taken_at_home(state: PoolState, found: Passing) -> _Taken | None:
     return _Taken(number, errs, last=view.binding)
 
 
+@dataclass(slots=True, eq=False)
 class _Filling:
     """A pool from which one claim after the other takes a device."""
 
-    def __init__(self, state: PoolState, rules: _Rules) -> None:
-        self.state = state
+    state: PoolState
+    rules: InitVar[_Rules]
+    _features: Features = field(init=False)
+    #: counter set -> counter -> nanos that are left
+    _left: dict[str, dict[str, int]] = field(init=False)
+    _candidates: tuple[CandidateDevice, ...] = field(init=False)
+    #: devices that no other claim may have, as bits
+    _taken: int = 0
+    #: devices with shares out -> capacity -> nanos that the shares consume
+    _shared_out: dict[int, defaultdict[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self, rules: _Rules) -> None:
+        state = self.state
         self._features = rules.features
         self._left = {name: dict(amounts) for name, amounts in state.left.items()}
         self._candidates = tuple(state.candidates)
-        #: nobody else may have them
-        self._taken = 0
-        #: devices with shares out, and capacity -> what these consume, in nanos
-        self._shared_out: dict[int, defaultdict[str, int]] = {}
         shareable = rules.features.consumable_capacity
         for place, one in enumerate(self._candidates):
             holders = state.holders.get(one.key, ())
@@ -325,12 +333,6 @@ class _Filling:
                         consumed[name] += amount
             else:
                 self._taken |= 1 << place
-
-    def copied(self) -> _Filling:
-        made = copy(self)
-        made._left = {name: dict(amounts) for name, amounts in self._left.items()}
-        made._shared_out = {place: defaultdict(int, consumed) for place, consumed in self._shared_out.items()}
-        return made
 
     def free(self, view: PoolOnNode) -> int:
         """How many devices nobody holds by itself."""
@@ -466,7 +468,7 @@ class _NodeFilling:
     @property
     def errs(self) -> bool:
         """Whether the next search comes to a device on which a selector errs."""
-        return self._place([(filling.copied(), view) for filling, view in self._pools], min(self._room, 1)) == (0, True)
+        return self._place([(copy_of(filling), view) for filling, view in self._pools], min(self._room, 1)) == (0, True)
 
     def fill(self, most: int) -> tuple[int, bool]:
         """(how many claims it takes, whether the next search errs)."""

@@ -97,7 +97,7 @@ def _rehearsed(workload: Workload, wanted: Iterable[Changes], deadline: Deadline
                 if not isinstance(decision, Placement):
                     break
                 node, fits = node or decision.node, fits + 1
-            rehearsal.take_back()
+            rehearsal.overlay.undo()
             if fits:
                 found.append(Offer(changes=changes, node=node, fits=fits))
     yield from (one for one in found if not one.changes.classes)

@@ -14,6 +14,7 @@ from claims.devices.nodes import NodeState
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, Published, is_blocked, pool_of
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from inventory.kinds.pools import PoolKey
+from manciple.copying import immutable
 from manciple.per_process import PerProcess
 from manciple.wire.base import Alike
 
@@ -22,6 +23,7 @@ _masks = Alike[Mapping[DeviceState, int]]()
 _counts = Alike[Counter[DeviceState]]()
 
 
+@immutable
 class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 

@@ -9,6 +9,7 @@ Source: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,14 +33,17 @@ class TaintedPools(NamedTuple):
         return self.driver in (None, driver) and self.pool in (None, pool)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TaintRules:
-    """The rules that there are."""
+    """The DeviceTaintRules, by name and by the devices that they select."""
 
-    def __init__(self, rules: Iterable[DeviceTaintRule] = ()) -> None:
-        self._by_name: dict[str, DeviceTaintRule] = {}
-        self._by_place: dict[Place, dict[str, DeviceTaintRule]] = {}
-        #: which of driver, pool and device some rule names
-        self._patterns: dict[tuple[bool, bool, bool], int] = {}
+    rules: InitVar[Iterable[DeviceTaintRule]] = ()
+    _by_name: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    _by_place: dict[Place, dict[str, DeviceTaintRule]] = field(default_factory=dict)
+    #: which of driver, pool and device any rule names -> how many rules do
+    _patterns: dict[tuple[bool, bool, bool], int] = field(default_factory=dict)
+
+    def __post_init__(self, rules: Iterable[DeviceTaintRule]) -> None:
         for rule in rules:
             self.put(rule)
 
@@ -51,9 +55,6 @@ class TaintRules:
 
     def get(self, name: str) -> DeviceTaintRule | None:
         return self._by_name.get(name)
-
-    def copied(self) -> TaintRules:
-        return TaintRules(self)
 
     # Keeping them ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import total_ordering
 
+from manciple.copying import immutable
 from manciple.wire.errors import FieldError, invalid
 from manciple.wire.limits import short_text_cache
 from manciple.wire.validation import Path, check_label_key, each
@@ -46,6 +47,7 @@ class Format(Enum):
     DECIMAL_SI = "DecimalSI"  # 12M
 
 
+@immutable
 @total_ordering
 class Quantity:
     """An exact, immutable amount. Equal and hashed by value: 1024 and "1Ki" are the same key."""

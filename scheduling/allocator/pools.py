@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import accumulate
 from operator import or_
@@ -23,6 +23,7 @@ from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
 from inventory.kinds.pools import PoolKey
+from manciple.copying import RESET, immutable
 from manciple.wire.base import Alike
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.published import (
@@ -188,6 +189,7 @@ class PoolOnNode:
         }
 
 
+@immutable
 class PoolSlices:
     """Every slice of a pool."""
 
@@ -359,6 +361,7 @@ def _counter_trouble(
     return ""
 
 
+@immutable
 class NodeDevices:
     """The pools that a node sees, in search order, laid side by side: each at its own shift in one wide int."""
 
@@ -401,22 +404,21 @@ class Lineage:
         self.memo: dict[Hashable, Any] = {}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Catalogue:
-    """Never changes but for its caches."""
+    """Never changes, apart from its caches. A copy starts a lineage of its own."""
 
-    def __init__(self, features: Features) -> None:
-        """An empty one."""
-        self.features = features
-        self.classes: Mapping[str, DeviceClass] = {}
-        #: devices of the newest generations, whoever may use them
-        self.device_count = 0
-        self.lineage = Lineage()
-        #: changes of the lineage before this catalogue
-        self.number = 0
-        self._by_node: dict[str, tuple[PoolSlices, ...]] = {}
-        self._floating: tuple[PoolSlices, ...] = ()
-        self._counting: tuple[PoolSlices, ...] = ()
-        self._views: dict[str, NodeSight] = {}
+    features: Features
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    #: devices of the newest generations, whoever may use them
+    device_count: int = 0
+    lineage: Lineage = field(default_factory=Lineage, metadata=RESET)
+    #: changes of the lineage before this catalogue
+    number: int = field(default=0, metadata=RESET)
+    _by_node: dict[str, tuple[PoolSlices, ...]] = field(default_factory=dict)
+    _floating: tuple[PoolSlices, ...] = ()
+    _counting: tuple[PoolSlices, ...] = ()
+    _views: dict[str, NodeSight] = field(default_factory=dict)
 
     def changed(
         self, *, gone: Sequence[PoolSlices], new: Sequence[PoolSlices], classes: Mapping[str, DeviceClass]
@@ -442,16 +444,6 @@ class Catalogue:
                     made._by_node.pop(name, None)  # nodes come and go, under new names
         for pool in new:
             made._enter(pool)
-        return made
-
-    def copied(self) -> Catalogue:
-        """The same content, with a lineage of its own."""
-        made = Catalogue(self.features)
-        made.classes = self.classes
-        made.device_count = self.device_count
-        made._by_node = {**self._by_node}
-        made._floating, made._counting = self._floating, self._counting
-        made._views = {**self._views}
         return made
 
     def _succeed(self, last: Catalogue, affected: frozenset[str] | None) -> None:

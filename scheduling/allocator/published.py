@@ -35,6 +35,7 @@ from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.shared_values import shared
 from inventory.kinds.taint_rules import TaintRules
+from manciple.copying import immutable
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling.cel import DeviceView, is_readable
@@ -242,6 +243,7 @@ def _violates(amount: Quantity, policy: CapacityRequestPolicy) -> bool:
     return False
 
 
+@immutable
 class Interner:
     """What is derived of devices once for all that are alike. One for all slices of an inventory."""
 
@@ -373,6 +375,7 @@ class VerdictMasks:
 NO_RULES = TaintRules()
 
 
+@immutable
 class SliceContent:
     """A ResourceSlice with the taints that rules add to it. Compared by identity: a new version is a new content."""
 

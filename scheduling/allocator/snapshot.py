@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar
 
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -28,6 +29,7 @@ from claims.kinds.resource_claims import (
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
+from manciple.copying import RESET, immutable
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import (
     Catalogue,
@@ -65,6 +67,7 @@ Draws = Mapping[str, tuple[DrawnCounters, ...]]
 _NO_DRAWS: Draws = {}
 
 
+@immutable
 class PoolUsage:
     """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts)."""
 
@@ -202,6 +205,7 @@ def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], Draw
     return {(one.driver, one.pool, one.device): one for one in allocation.drawn_counters}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PublishedPools:
     """Which pools are published, and since when: the creation of the oldest of its slices.
 
@@ -210,17 +214,10 @@ class PublishedPools:
     that its driver has published there since the allocation: each may be that pool under another name.
     """
 
-    def __init__(self) -> None:
-        #: (driver, pool name) -> node -> that pool, in a tuple of its own
-        self.by_name: dict[tuple[str, str], dict[str, tuple[PoolKey]]] = {}
-        #: (driver, node) -> pool name -> since when it is published
-        self._at: dict[tuple[str, str], dict[str, str]] = {}
-
-    def copied(self) -> PublishedPools:
-        made = PublishedPools()
-        made.by_name = {name: dict(pools) for name, pools in self.by_name.items()}
-        made._at = {place: dict(pools) for place, pools in self._at.items()}
-        return made
+    #: (driver, pool name) -> node -> that pool, in a tuple of its own
+    by_name: dict[tuple[str, str], dict[str, tuple[PoolKey]]] = field(default_factory=dict)
+    #: (driver, node) -> pool name -> since when it is published
+    _at: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
     def put(self, key: PoolKey, since: str | None) -> None:
         """since: RFC 3339, "" where it is not known; None: the pool is not published."""
@@ -262,37 +259,27 @@ class PublishedPools:
         return found
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UsageLog:
     """The usage of every pool, which changes, with the log by which what it was before can still be told.
 
     Entry i of `entries` is (pool, its usage before the change number i). The owner starts a new log (`continued`) once
-    this one has grown `long`; whoever still reads at an earlier version keeps this one.
+    this one has grown `long`; whoever still reads at an earlier version keeps this one. A copy has no past.
     """
 
-    __slots__ = ("_places", "began", "entries", "now", "previous", "published")
-
     #: Entries after which a log is long: each holds the usage of a pool as it was.
-    LONG = 16_384
+    LONG: ClassVar[int] = 16_384
 
-    def __init__(
-        self,
-        published: PublishedPools,
-        now: dict[PoolKey, PoolUsage] | None = None,
-        *,
-        previous: UsageLog | None = None,
-    ) -> None:
-        self.published = published
-        #: of the pools in which something is or was in use
-        self.now = now or {}
-        #: (driver, node) -> the pools there of which something is or was in use
-        self._places: dict[tuple[str, str], set[PoolKey]] = {}
-        for key in self.now:
-            self._places.setdefault((key.driver, key.node), set()).add(key)
-        #: the log that this one goes on from
-        self.previous = previous
-        #: changes that were counted before this log
-        self.began: int = previous.began + len(previous.entries) if previous is not None else 0
-        self.entries: list[tuple[PoolKey, PoolUsage]] = []
+    published: PublishedPools
+    #: of the pools in which something is or was in use
+    now: dict[PoolKey, PoolUsage] = field(default_factory=dict)
+    #: (driver, node) -> the pools there of which something is or was in use
+    _places: dict[tuple[str, str], set[PoolKey]] = field(default_factory=dict)
+    #: the log that this one continues
+    previous: UsageLog | None = field(default=None, metadata=RESET)
+    #: changes that were counted before this log
+    began: int = field(default=0, metadata=RESET)
+    entries: list[tuple[PoolKey, PoolUsage]] = field(default_factory=list, metadata=RESET)
 
     @property
     def is_long(self) -> bool:
@@ -301,11 +288,8 @@ class UsageLog:
     def continued(self) -> UsageLog:
         """A log with the same usage. Of the past it knows this log alone."""
         self.previous = None
-        return UsageLog(self.published, dict(self.now), previous=self)
-
-    def copied(self, published: PublishedPools) -> UsageLog:
-        """A log with the same usage and no past."""
-        return UsageLog(published, dict(self.now))
+        places = {place: set(keys) for place, keys in self._places.items()}
+        return UsageLog(self.published, dict(self.now), places, self, self.began + len(self.entries))
 
     def count(self, allocation: AllocationResult, node: str, *, sign: int) -> None:
         """Count an allocation in (sign 1) or out (sign -1). node: its own."""
@@ -412,50 +396,40 @@ class Snapshot:
         return Snapshot(self.catalogue, LessenedUsage(self.usage, gone))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Inventory:
-    """The warm state from which snapshots are taken. One thread at a time."""
+    """The warm state from which snapshots are taken. One thread at a time.
 
-    def __init__(self, features: Features | None = None) -> None:
-        self.features = features or Features()
-        self._interner = Interner()
-        self._slices: dict[str, SliceContent] = {}
-        #: the same by pool, by name; first published first
-        self._by_pool: dict[PoolKey, dict[str, SliceContent]] = {}
-        self._pools: dict[PoolKey, PoolSlices] = {}
-        self._stale: set[PoolKey] = set()
-        self._classes: dict[str, DeviceClass] = {}
-        self._rules = TaintRules()
-        #: driver and name of pools with allocations that name no node
-        self._without_node: set[tuple[str, str]] = set()
-        #: pools whose slices are to be read again, because rules have changed
-        self._changed_taints: set[PoolKey] = set()
-        self._published = PublishedPools()
-        #: pools that add up to nothing by themselves, by driver and name (`PoolSlices.adds_up`)
-        self._short: dict[tuple[str, str], set[PoolKey]] = {}
-        self._claims: dict[str, AllocationResult] = {}
-        #: (driver, node) -> claim uid -> the allocation of its devices there; None until it is first needed
-        self._by_place: dict[tuple[str, str], dict[str, AllocationResult]] | None = None
-        self._usage = UsageLog(self._published)
-        #: what was published when a snapshot was last taken, and whether that is so now
-        self._catalogue = Catalogue(self.features)
-        self._is_current = False
+    A copy shares slices and pools, with everything derived from them. Take a snapshot before copying, so that what has
+    changed is derived once for both.
+    """
 
-    def copied(self) -> Inventory:
-        """The same content: slices and pools are shared with what was derived from them, the usage goes its own way."""
-        made = Inventory(self.features)
-        made._catalogue, made._is_current = self._current().copied(), True
-        made._interner = self._interner
-        made._slices = dict(self._slices)
-        made._by_pool = {key: dict(slices) for key, slices in self._by_pool.items()}
-        made._pools = dict(self._pools)
-        made._published = self._published.copied()
-        made._short = {name: set(keys) for name, keys in self._short.items()}
-        made._classes = self._classes
-        made._rules = self._rules.copied()
-        made._claims = dict(self._claims)
-        made._without_node = set(self._without_node)
-        made._usage = self._usage.copied(made._published)
-        return made
+    features: Features = field(default_factory=Features)
+    _interner: Interner = field(default_factory=Interner)
+    _slices: dict[str, SliceContent] = field(default_factory=dict)
+    #: the same by pool, by name; first published first
+    _by_pool: dict[PoolKey, dict[str, SliceContent]] = field(default_factory=dict)
+    _pools: dict[PoolKey, PoolSlices] = field(default_factory=dict)
+    _stale: set[PoolKey] = field(default_factory=set)
+    _classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    _rules: TaintRules = field(default_factory=TaintRules)
+    #: driver and name of pools with allocations that name no node
+    _without_node: set[tuple[str, str]] = field(default_factory=set)
+    #: pools whose slices must be read again because rules have changed
+    _changed_taints: set[PoolKey] = field(default_factory=set)
+    _published: PublishedPools = field(default_factory=PublishedPools)
+    #: pools that don't add up by themselves, by driver and name (`PoolSlices.adds_up`)
+    _short: dict[tuple[str, str], set[PoolKey]] = field(default_factory=dict)
+    _claims: dict[str, AllocationResult] = field(default_factory=dict)
+    #: (driver, node) -> claim uid -> the allocation of its devices there; None until it is first needed
+    _by_place: dict[tuple[str, str], dict[str, AllocationResult]] | None = field(default=None, metadata=RESET)
+    _usage: UsageLog = field(init=False)
+    #: what was published when the last snapshot was taken, and whether that is current
+    _catalogue: Catalogue = field(init=False)
+    _is_current: bool = False
+
+    def __post_init__(self) -> None:
+        self._usage, self._catalogue = UsageLog(self._published), Catalogue(self.features)
 
     # Published content -----------------------------------------------------------------------------------------------
 

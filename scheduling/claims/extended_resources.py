@@ -153,20 +153,15 @@ class Extended:
         return reusable and wanted is not None and wanted.claim is known
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class KnownClaims:
     """The claims that exist for the extended resources of pods.
 
     A pod may have two for a moment: one that takes the place of another, and that one until it is gone.
     """
 
-    def __init__(self) -> None:
-        #: pod uid -> the keys of its claims by their uids; to be read, so that who has none pays one look-up
-        self.by_pod: dict[str, dict[str, tuple[str, str]]] = {}
-
-    def copied(self) -> KnownClaims:
-        made = KnownClaims()
-        made.by_pod = {uid: dict(keys) for uid, keys in self.by_pod.items()}
-        return made
+    #: pod uid -> the keys of its claims by their uids; read directly, so that a pod without any costs one look-up
+    by_pod: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
 
     def put(self, claim: ResourceClaim) -> str:
         """Returns the uid of the pod."""

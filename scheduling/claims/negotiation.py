@@ -16,21 +16,19 @@ its first draft (`scheduling.earlier.draft_claims`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds import gates
 from manciple.wire.base import ApiObject
 from scheduling.allocator import NodeView
 from scheduling.claims.readiness import may_be_negotiated
 from scheduling.queue.reasons import Hold
 from scheduling.state.nodes import FilterResult, NodeTable
-
-#: resource -> what is done with each object of it that is written, or gone
-Hearing = Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]
+from scheduling.state.part import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,38 +88,36 @@ class Negotiation(Protocol):
         ...
 
 
-class Negotiator(Protocol):
+@dataclass(slots=True, eq=False, repr=False)
+class Negotiator(Part):
     """See the module's docstring. `Hold` in place of a negotiation: what keeps the pod from every node at once."""
 
     gate: ClassVar[str]
 
-    def copied(self) -> Self: ...
-
-    def heard(self) -> Hearing: ...
-
+    @abstractmethod
     def of(self, pod: Pod, claims: Sequence[ResourceClaim], /) -> Negotiation | Hold | None:
         """None where the pod has none of these claims."""
-        ...
 
     @staticmethod
+    @abstractmethod
     def while_off(pod: Pod, claims: Sequence[ResourceClaim], /) -> Hold | None:
         """The same while the gate is off: what pods are told that wait for nobody."""
-        ...
 
     @staticmethod
+    @abstractmethod
     def tell_of_kept(claims: Iterable[ResourceClaim], /) -> None:
         """Say in the log that claims from before the gate was turned off keep what they have."""
-        ...
 
+    @abstractmethod
     def undecided(self, pod: Pod, claims: Sequence[ResourceClaim], /) -> Hold | None:
         """What keeps everybody from knowing where the pod fits; None where that is known."""
-        ...
 
-    def assume(self, writes: Iterable[NegotiationWrite], /) -> None:
-        """The next pod of the batch finds the objects as they will be."""
-        ...
+    def reserve(self, writes: Iterable[NegotiationWrite], /) -> object:  # noqa: ARG002 - most objects are for one pod
+        """The next pod of the batch finds the objects as they will be. Returns what was there before."""
+        return None
 
-    def drop_assumptions(self) -> None: ...
+    def unreserve(self, before: Any, /) -> None:
+        """Take back the last `reserve` that isn't taken back yet."""
 
 
 class NegotiatedState:
@@ -129,13 +125,8 @@ class NegotiatedState:
 
     forms: ClassVar[Sequence[type[Negotiator]]] = ()
     #: of the forms whose gates are on
-    negotiators: tuple[Negotiator, ...] = ()
+    negotiators: tuple[Negotiator, ...]
     nodes: NodeTable
-
-    def forms_on(self, known: Iterable[Negotiator]) -> tuple[Negotiator, ...]:
-        """known: of the state of which this one is a copy."""
-        copies = {type(one): one.copied() for one in known}
-        return tuple(copies.get(form) or form() for form in self.forms if gates.enabled(form.gate))
 
     def negotiations(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[Negotiation, ...] | Hold:
         """How it stands in each form in which somebody decides about the pod's claims."""
@@ -161,11 +152,6 @@ class NegotiatedState:
                 return left.hold
             found = left
         return found
-
-    def assume_said(self, writes: Iterable[NegotiationWrite]) -> None:
-        """The next pod of the batch finds the objects as they will be."""
-        for one in self.negotiators:
-            one.assume(writes)
 
     def tell_of_kept(self, claims: Iterable[ResourceClaim]) -> None:
         """Say in the log what goes on though its gate is off."""

@@ -8,8 +8,9 @@ Upstream: plugins/dynamicresources/dynamicresources.go. PURE.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from claims.causes import causes
 from claims.causes.causes import AwaitingBinding, BindingFailed
@@ -34,9 +35,11 @@ from claims.pod_claims import (
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition
+from manciple.wire.resources import CLASSES
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.queue.hints import claim_key, class_key
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.part import Part
 
 #: Feature gates of those who allocate claims of ResourceClasses.
 OF_RESOURCE_CLASSES = (gates.CONTROL_PLANE_CONTROLLER, gates.STRUCTURED_PARAMETERS_DRAFT)
@@ -155,25 +158,20 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
 # Extended resources (KEP-5004) ----------------------------------------------------------------------------------------
 
 
-class ServingClasses:
+@dataclass(slots=True, eq=False, kw_only=True, repr=False)
+class ServingClasses(Part):
     """Which DeviceClass serves which resource. Of several with one name the newest does, then the first by name."""
 
-    def __init__(self, *, enabled: bool = True) -> None:
-        """enabled: the gate DRAExtendedResource."""
-        self.enabled = enabled
-        #: resource -> the class that serves it; to be read, so that who asks for none of them pays one look-up
-        self.by_resource: dict[str, str] = {}
-        #: every class -> the name that it has itself; "" for none
-        self.own: dict[str, str] = {}
-        #: such a name -> the classes that have it, each with its creationTimestamp
-        self._sharing: dict[str, dict[str, str]] = {}
+    follows: ClassVar[tuple[str, ...]] = (CLASSES,)
 
-    def copied(self) -> ServingClasses:
-        made = ServingClasses(enabled=self.enabled)
-        made.by_resource = dict(self.by_resource)
-        made.own = dict(self.own)
-        made._sharing = {name: dict(classes) for name, classes in self._sharing.items()}
-        return made
+    #: the gate DRAExtendedResource
+    enabled: bool = True
+    #: resource -> the class that serves it; read directly, so that a pod without extended resources costs one look-up
+    by_resource: dict[str, str] = field(default_factory=dict)
+    #: every class -> its own extendedResourceName; "" for none
+    own: dict[str, str] = field(default_factory=dict)
+    #: such a name -> the classes that have it, each with its creationTimestamp
+    _sharing: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def serve(self, pod: Pod) -> bool:
         """Whether `pod` names a resource that a class serves."""
@@ -184,7 +182,7 @@ class ServingClasses:
 
     def put(self, device_class: DeviceClass) -> None:
         name, own = device_class.metadata.name, device_class.spec.extended_resource_name or ""
-        self.remove(name)
+        self.remove(device_class)
         self.own[name] = own
         if self.enabled:
             self.by_resource[f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}"] = name
@@ -192,8 +190,8 @@ class ServingClasses:
             self._sharing.setdefault(own, {})[name] = device_class.metadata.creation_timestamp or ""
             self._choose(own)
 
-    def remove(self, name: str) -> None:
-        """Unknown ones are nothing new."""
+    def remove(self, device_class: DeviceClass) -> None:
+        name = device_class.metadata.name
         own = self.own.pop(name, "")
         self.by_resource.pop(f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", None)
         if own:

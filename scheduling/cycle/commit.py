@@ -312,12 +312,12 @@ class _Batch:
         state, name = self._state, pod.metadata.name
         if pod.metadata.generation != placement.pod.metadata.generation or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, name)
-        if why := state.staleness(placement):
+        if why := state.devices.staleness(placement):
             raise Conflict.of(PODS, name, why)
         state.rooms.yield_to(pod.spec.priority or 0)
-        if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
+        if placement.node in state.devices.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
-        drift = state.drift
+        drift = state.devices.drift
         if drift.rules or placement.node in drift.nodes or pod.metadata.uid in drift.special:
             extended = state.extended(placement.pod)
             if placement.special is not None or extended is not None:
@@ -383,7 +383,7 @@ class _Batch:
         Raises: Conflict when that would not help, or is not needed, any more.
         """
         state = self._state
-        with state.trying(known):
+        with state.overlay.trying(known):
             claims = state.pre_filter(known)
             helps = not isinstance(claims, Hold) and still_helps(
                 state, Asking.of(known, claims, state.extended(known)), eviction, self._now

@@ -24,7 +24,7 @@ from scheduling.cycle.decisions import nominated
 from scheduling.cycle.preemption import Asking, OnNode
 from scheduling.metrics import PREEMPTION_VICTIMS
 from scheduling.state.cluster import ClusterState
-from scheduling.state.residents import PlacedPod, PlannedEviction
+from scheduling.state.residents import PlannedEviction, Resident
 
 #: Seconds for a last look at the devices; it is part of the transaction.
 RECHECK_SECONDS = 0.5
@@ -32,13 +32,13 @@ RECHECK_SECONDS = 0.5
 
 def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, now: datetime) -> bool:
     """Whether the pod still fits without the victims, and not with them, on a state that has moved on."""
-    known = {one.uid: state.placed.get(one.uid) for one in eviction.victims}
+    known = {one.uid: state.residents.get(one.uid) for one in eviction.victims}
     victims = {uid: one for uid, one in known.items() if one is not None and one.node == eviction.node}
     view = state.nodes.view(eviction.node)
     if view is None or len(victims) < len(eviction.victims):
         return False
-    others = [one for one in state.placed.on(eviction.node) if one.uid not in victims]
-    leaving = {one.uid: one for one in others if state.is_leaving(one, now)}
+    others = [one for one in state.residents.on(eviction.node) if one.uid not in victims]
+    leaving = {one.uid: one for one in others if state.overlay.is_leaving(one, now)}
     on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(RECHECK_SECONDS))
     if any(one.going is not None for one in victims.values()) or on.refusals(leaving | victims):
         return False
@@ -73,7 +73,7 @@ class PreemptionEvictions:
         self._node = node
         self._now = now
 
-    def evict(self, placed: Iterable[PlacedPod]) -> None:
+    def evict(self, placed: Iterable[Resident]) -> None:
         """All of them, or none. Raises: Conflict when one is gone, or another pod by now."""
         victims = [_Victim(pod=self._read(one), claims=one.claims) for one in placed]
         if victims:
@@ -86,7 +86,7 @@ class PreemptionEvictions:
             else:
                 self._send_back(victim)
 
-    def _read(self, known: PlacedPod) -> Pod:
+    def _read(self, known: Resident) -> Pod:
         pod = self._writer.get(kind(PODS), known.namespace, known.name)
         if isinstance(pod, Pod) and pod.metadata.uid == known.uid and pod.metadata.deletion_timestamp is None:
             return pod

@@ -34,7 +34,6 @@ from scheduling.cycle.preemption import Asking
 from scheduling.cycle.remedies import gist_of
 from scheduling.queue.queue import Retry
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.assumptions import AssumedSoFar
 from scheduling.state.cluster import ClusterState
 from scheduling.state.groups import wanted_of
 from scheduling.state.residents import least_devices
@@ -161,7 +160,7 @@ class GangSearch:
         return [*kept, *found] or largest or [TopologyDomain(key, "", frozenset())]
 
     def _nodes_of(self, uids: Iterable[str]) -> set[str]:
-        placed = (self.state.placed.get(uid) for uid in uids)
+        placed = (self.state.residents.get(uid) for uid in uids)
         return {one.node for one in placed if one is not None}
 
     def _feasible(self, domains: Iterable[TopologyDomain]) -> list[TopologyDomain]:
@@ -196,10 +195,10 @@ class GangSearch:
         """What comes of it; taken back again unless it is enough."""
         best = NOWHERE
         for pods in self._orders():
-            earlier, found = self.state.overlay(), self._in_turn(pods, where)
+            mark, found = self.state.overlay.mark(), self._in_turn(pods, where)
             if found.whole:
                 return found
-            self.restore(earlier, found.decisions)
+            self.undo(mark)
             best = found if found.fits > best.fits else best
         return best
 
@@ -212,12 +211,12 @@ class GangSearch:
             yield sorted(self.pods, key=lambda pod: most_first * wanted[pod.metadata.uid])
 
     def _in_turn(self, pods: Sequence[Pod], where: Confinement) -> GangPlaces:
-        earlier, found, refused = self.state.overlay(), list[Decision](), dict[Hashable, PodRefusal]()
+        mark, found, refused = self.state.overlay.mark(), list[Decision](), dict[Hashable, PodRefusal]()
         for pod in pods:
             try:
                 found.append(self._placed_in(pod, where, refused))
             except Exception:
-                self.restore(earlier, found)
+                self.undo(mark)
                 raise
         fits = len(with_place(self.state, self.group, found))
         return GangPlaces(decisions=tuple(found), fits=fits, whole=fits >= wanted_of(self.group), where=where)
@@ -246,9 +245,9 @@ class GangSearch:
             return pod.metadata.uid
         return pod.metadata.namespace, gist_of(self.state, Asking.of(pod, claims, self.state.extended(pod)))
 
-    def restore(self, earlier: AssumedSoFar, found: Sequence[Decision]) -> None:
-        """Take back what was assumed since `earlier`."""
-        self.state.restore(earlier, found)
+    def undo(self, mark: int) -> None:
+        """Take back what was assumed since `mark`."""
+        self.state.overlay.undo(mark)
         preemption.settle(self.state, self.now)
 
 
@@ -297,7 +296,7 @@ def _refused_like(known: PodRefusal, pod: Pod) -> PodRefusal:
 def homes(state: ClusterState, group: PodGroup) -> Confinement:
     """Where a pod goes that comes to a gang which has what it needs: to the others, as far as that is wanted."""
     topology = topology_of(group)
-    placed = {one.node for uid in state.placed_of(group) if (one := state.placed.get(uid)) is not None}
+    placed = {one.node for uid in state.placed_of(group) if (one := state.residents.get(uid)) is not None}
     key = topology.required or topology.preferred
     held = [one for one in domains_of(state, key) if one.nodes & placed] if key and placed else []
     if topology.required:

@@ -232,7 +232,7 @@ class _Attempt:
     def _may_evict(self) -> bool:
         """Whether anybody is less important, or is leaving for a pod of the group."""
         nominated = any(pod.status.nominated_node_name for pod in self.pods)
-        return nominated or any(self.state.placed.any_below(pod.spec.priority or 0) for pod in self.pods)
+        return nominated or any(self.state.residents.any_below(pod.spec.priority or 0) for pod in self.pods)
 
     def _with_room(self, search: GangSearch) -> GroupDecision | None:
         """The group with the room that others make for it; None where that is too little: nothing is assumed then."""
@@ -245,17 +245,17 @@ class _Attempt:
 
     def _emptied(self, domain: TopologyDomain | None, search: GangSearch, deadline: Deadline) -> GroupDecision | None:
         remedies = replace(self.remedies, deadline=deadline, hopeless={}, keeps_room=False)
-        earlier, found = self.state.overlay(), list[Decision]()
+        mark, found = self.state.overlay.mark(), list[Decision]()
         for pod in self.pods:
             enough = len(self._with_place(found)) >= self.wanted  # nobody is evicted for more than are wanted
             try:
                 found.append(self._decided_in(domain, pod, None if enough else remedies))
             except Exception:
-                search.restore(earlier, found)
+                search.undo(mark)
                 raise
         have = self._with_place(found)
         if len(have) < self.wanted:
-            search.restore(earlier, found)
+            search.undo(mark)
             return None
         together = GroupDecision(group=self.group, decisions=tuple(found), wanted=self.wanted, evicting=True)
         kept = tuple(

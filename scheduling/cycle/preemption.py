@@ -57,7 +57,7 @@ from scheduling.queue.reasons import Hold
 from scheduling.state.cluster import ClusterState
 from scheduling.state.node_charges import NodeCharges
 from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import FREE, PlacedPod, PlannedEviction, Price, Supply, cost_of, least_cost
+from scheduling.state.residents import FREE, PlannedEviction, Price, Resident, Supply, cost_of, least_cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,8 @@ def ineligible(state: ClusterState, asking: Asking, now: datetime) -> Ineligible
     node = asking.pod.status.nominated_node_name
     if not node or not _could_ever_fit(state, asking, node):
         return None
-    waits = any(one.priority < asking.priority and state.is_leaving(one, now) for one in state.placed.on(node))
+    lower = (one for one in state.residents.on(node) if one.priority < asking.priority)
+    waits = any(state.overlay.is_leaving(one, now) for one in lower)
     return Ineligible.WAITING if waits else None
 
 
@@ -209,24 +210,24 @@ class OnNode:
         self._wanting = asking.wanting_on(state.nodes.allocatable(view.name))
         self._plans = read_claims(snapshot, self._wanting)
 
-    def refusals(self, gone: Mapping[str, PlacedPod], *, hopeless: bool = False) -> Sequence[OfNode]:
+    def refusals(self, gone: Mapping[str, Resident], *, hopeless: bool = False) -> Sequence[OfNode]:
         """What still speaks against the node without these pods (uid -> pod); nothing where the asking pod fits.
 
         hopeless: it is known that there are too few devices.
         """
         asking, name = self._asking, self._view.name
         refused = self._state.nodes.refusals_without(asking.pod, name, gone.keys(), claims=asking.held)
-        if refused or not (self._wanting or self._state.charges):
+        if refused or not (self._wanting or self._state.devices.charges):
             return refused
         if hopeless:
             return (CannotAllocate(),)
         left = self._snapshot.without(freed(self._state, gone))
         found = not self._wanting or is_allocatable(left, self._plans, self._view, deadline=self._deadline)
-        if found and self._state.charges is not None:
-            return self._overcharged(left, gone, self._state.charges)
+        if found and self._state.devices.charges is not None:
+            return self._overcharged(left, gone, self._state.devices.charges)
         return () if found else (CannotAllocate(),)
 
-    def _overcharged(self, left: Snapshot, gone: Mapping[str, PlacedPod], charges: NodeCharges) -> Sequence[OfNode]:
+    def _overcharged(self, left: Snapshot, gone: Mapping[str, Resident], charges: NodeCharges) -> Sequence[OfNode]:
         """What speaks against the node once the devices' own share of it is counted."""
         asking = self._asking
         outcome = allocate(left, self._wanting, self._view, deadline=self._deadline)
@@ -235,7 +236,7 @@ class OnNode:
         charged = charges.charged(asking.pod, (*self._wanting, *asking.held), given_to(self._wanting, outcome))
         return self._state.nodes.refusals_without(charged, self._view.name, gone.keys(), claims=asking.held)
 
-    def eviction(self, gone: Mapping[str, PlacedPod], victims: Iterable[PlacedPod]) -> PlannedEviction | None:
+    def eviction(self, gone: Mapping[str, Resident], victims: Iterable[Resident]) -> PlannedEviction | None:
         """None where the allocator's results do not hold what its search found."""
         given: Mapping[str, AllocationResult] = {}
         if self._wanting:
@@ -248,7 +249,7 @@ class OnNode:
         violations = self._state.guard.violations(ordered)
         return PlannedEviction(node=self._view.name, victims=tuple(ordered), allocations=given, violations=violations)
 
-    def spare(self, gone: dict[str, PlacedPod], order: Sequence[PlacedPod]) -> dict[str, PlacedPod]:
+    def spare(self, gone: dict[str, Resident], order: Sequence[Resident]) -> dict[str, Resident]:
         """Without those of `order` that can stay, the first first: what is left is needed, all of it.
 
         As many as can be are given back at once: if they fit together, they would have one after the other.
@@ -265,11 +266,11 @@ class OnNode:
         return self.spare(self.spare(gone, order[:half]), order[half:])
 
 
-def _importance(one: PlacedPod) -> tuple[tuple[int, float], str]:
+def _importance(one: Resident) -> tuple[tuple[int, float], str]:
     return one.importance, one.uid
 
 
-def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[AllocationResult]:
+def freed(state: ClusterState, gone: Mapping[str, Resident]) -> Iterator[AllocationResult]:
     """What comes free when these pods (by uid) go: of claims that nobody else uses."""
     for key in {key for one in gone.values() for key in one.claims}:
         claim = state.claim(*key)
@@ -297,8 +298,8 @@ class _Candidate:
     """
 
     view: NodeView
-    leaving: tuple[PlacedPod, ...]
-    victims: tuple[PlacedPod, ...]
+    leaving: tuple[Resident, ...]
+    victims: tuple[Resident, ...]
     bound: Price
     hopeless: bool
 
@@ -349,8 +350,8 @@ class VictimSearch:
         if view is None or not can_pass(against, devices=self.devices):
             return PreemptionNotHelpful()
         leaving, victims = [], []
-        for one in self.state.placed.on(name):
-            if self.state.is_leaving(one, self.now):
+        for one in self.state.residents.on(name):
+            if self.state.overlay.is_leaving(one, self.now):
                 leaving.append(one)
             elif one.priority < self.below and one.going is None:
                 victims.append(one)
@@ -398,7 +399,7 @@ class VictimSearch:
     def _weight(self, eviction: PlannedEviction) -> tuple[float, ...]:
         return (len(eviction.victims),) if self.by_number else eviction.price
 
-    def _price(self, victims: Sequence[PlacedPod]) -> Price:
+    def _price(self, victims: Sequence[Resident]) -> Price:
         return self.state.guard.violations(victims), *cost_of(victims)
 
     def _on(self, candidate: _Candidate, snapshot: Snapshot) -> PlannedEviction | Sequence[OfNode]:
@@ -407,7 +408,7 @@ class VictimSearch:
         everybody = leaving | {one.uid: one for one in candidate.victims}
         if refused := on.refusals(everybody, hopeless=candidate.hopeless):
             return refused[:1]
-        best: Sequence[PlacedPod] | None = None
+        best: Sequence[Resident] | None = None
         for gone in self._sets(on, candidate, everybody):
             if self._deadline.has_passed:
                 break  # somebody may be among them who could have stayed
@@ -418,8 +419,8 @@ class VictimSearch:
         return found or (CannotAllocate(),)
 
     def _sets(
-        self, on: OnNode, candidate: _Candidate, everybody: dict[str, PlacedPod]
-    ) -> Iterator[Mapping[str, PlacedPod]]:
+        self, on: OnNode, candidate: _Candidate, everybody: dict[str, Resident]
+    ) -> Iterator[Mapping[str, Resident]]:
         """Who could go, those who leave anyhow with them. First as Kubernetes has it; then by importance alone where
         that kept some for their budget, which may let the least important of its pods go; then, where it takes several,
         with those back first who hold the least, so that one who holds much goes rather than several who hold little;
@@ -468,12 +469,12 @@ def _settle(state: ClusterState, pod: Pod, now: datetime) -> None:
     claims = state.pre_filter(pod)
     extended = state.extended(pod)
     if not isinstance(claims, Hold) and _waits_for_attachment(pod, (*claims, *(extended.held if extended else ()))):
-        state.placed.put(PlacedPod.of(pod, pod.status.nominated_node_name))
+        state.residents.put(Resident.of(pod, pod.status.nominated_node_name))
         return
-    with state.trying(pod):
+    with state.overlay.trying(pod):
         asking = Asking.of(pod, () if isinstance(claims, Hold) else claims, extended)
         given = {} if isinstance(claims, Hold) else _room(state, asking, now)
-        state.rooms.keep(asking.charged(state.charges, given), pod.status.nominated_node_name, given)
+        state.rooms.keep(asking.charged(state.devices.charges, given), pod.status.nominated_node_name, given)
 
 
 def age_of(pod: Pod) -> tuple[str, str]:
@@ -491,8 +492,8 @@ def _room(state: ClusterState, asking: Asking, now: datetime) -> Mapping[str, Al
     view, wanting = state.nodes.view(node), asking.wanting_on(state.nodes.allocatable(node))
     if view is None or not wanting:
         return {}
-    everybody = {one.uid: one for one in state.placed.on(node)}
-    leaving = {uid: one for uid, one in everybody.items() if state.is_leaving(one, now)}
+    everybody = {one.uid: one for one in state.residents.on(node)}
+    leaving = {uid: one for uid, one in everybody.items() if state.overlay.is_leaving(one, now)}
     others = {uid: one for uid, one in everybody.items() if one.priority <= asking.priority}
     snapshot, deadline = state.snapshot(), Deadline.after(ROOM_SECONDS)
     for gone in (leaving, leaving | others):

@@ -163,7 +163,7 @@ def _turn(pod: Pod) -> tuple[int, str, str]:
 
 def told_to_wait(state: ClusterState, pod: Pod, found: StillNegotiating) -> PodRefusal:
     """No node is to be chosen yet; the next pod finds what is said."""
-    state.assume_said(found.writes)
+    state.overlay.say(found.writes)
     return replace(refused_outright(state, pod, found.hold), writes=found.writes)
 
 

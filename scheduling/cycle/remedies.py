@@ -122,7 +122,7 @@ class Remedies:
                 return Remedy(postponed=True)
             found = known or self._searched(state, asking, refusals)
         if isinstance(found, PlannedEviction):
-            held = state.held_by_quota(asking.pod, asking.wanting, found.allocations)
+            held = state.quotas.hold_after(asking.pod, asking.wanting, found.allocations)
             return Remedy(held=held) if held is not None else self._evict(state, asking, found)
         return self._wait(state, asking, refusals, found)
 
@@ -135,8 +135,8 @@ class Remedies:
     def _known(self, state: ClusterState, asking: Asking, refusals: Refusals) -> Unhelpful | None:
         """What can be told without a search."""
         node = asking.pod.status.nominated_node_name
-        waits = any(state.is_leaving(one, self.now) for one in state.placed.on(node)) if node else False
-        if not waits and not state.placed.any_below(asking.priority):
+        waits = any(state.overlay.is_leaving(one, self.now) for one in state.residents.on(node)) if node else False
+        if not waits and not state.residents.any_below(asking.priority):
             return nobody_to_evict(refusals, devices=devices_are_preempted())
         return self.hopeless.get(gist_of(state, asking))
 
@@ -157,9 +157,9 @@ class Remedies:
         return found
 
     def _evict(self, state: ClusterState, asking: Asking, eviction: PlannedEviction) -> Remedy:
-        taking = asking.charged(state.charges, eviction.allocations)
+        taking = asking.charged(state.devices.charges, eviction.allocations)
         leaving = [victim.uid for victim in eviction.victims]
-        state.assume_nominated(taking, eviction.node, eviction.allocations, leaving)
+        state.overlay.nominate(taking, eviction.node, eviction.allocations, leaving)
         told = told_of(eviction, sees=asking.pod.metadata.namespace.__eq__)
         return Remedy(told=told, nominate=eviction.node, eviction=eviction)
 
@@ -184,7 +184,7 @@ class Remedies:
             for room in state.rooms.all()
             if room.priority == asking.priority
             and room.pod.metadata.uid != asking.pod.metadata.uid
-            and not any(state.is_leaving(one, self.now) for one in state.placed.on(room.node))
+            and not any(state.overlay.is_leaving(one, self.now) for one in state.residents.on(room.node))
         )
 
     def _room(self, state: ClusterState, asking: Asking, refusals: Refusals, instead_of: Sequence[Pod]) -> str:
@@ -200,11 +200,11 @@ class Remedies:
         found = search.run(refusals)
         if not isinstance(found, PlannedEviction):
             return ""
-        if state.held_by_quota(asking.pod, asking.wanting, found.allocations) is not None:
+        if state.quotas.hold_after(asking.pod, asking.wanting, found.allocations) is not None:
             return ""
-        state.assume_withdrawn(instead_of)
-        taking = asking.charged(state.charges, found.allocations)
-        state.assume_nominated(taking, found.node, found.allocations, ())
+        state.overlay.withdraw(instead_of)
+        taking = asking.charged(state.devices.charges, found.allocations)
+        state.overlay.nominate(taking, found.node, found.allocations, ())
         return found.node
 
     def _is_patient(self, state: ClusterState, asking: Asking) -> bool:
@@ -242,7 +242,7 @@ def preview(state: ClusterState, asking: Asking, refusals: Refusals, now: dateti
     why_not = ineligible(state, asking, now)
     if why_not is not None:
         return NotEligible(why_not)
-    if not state.placed.any_below(asking.priority):
+    if not state.residents.any_below(asking.priority):
         return nobody_to_evict(refusals, devices=devices_are_preempted())
     return _search_for_victims(state, asking, now, PREVIEW_SECONDS).run(refusals)
 

@@ -14,7 +14,7 @@
        3e. what was found is assumed, so that the next pod does not find it      Reserve
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.cycle.commit)
        a pod whose devices must be attached first waits for that                 PreBind (scheduling.claims.pod_claims)
-    5. all assumptions are dropped: the log brings back what was written         Unreserve
+    5. the overlay is undone: the log brings back what was written               Unreserve
 
 The time for step 3 is limited, for each pod and for the batch, so that no namespace keeps the pods of others waiting
 (`scheduling.queue.namespace_time`). The rest of the batch stays ready.
@@ -270,7 +270,7 @@ class SchedulingWorker:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
             spent.end()
-            state.drop_assumptions()
+            state.overlay.undo()
         self._gave_way = spent.gave_way
         attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())
         return outcomes, found.is_more_to_do(outcomes, BATCH)
@@ -320,7 +320,7 @@ def _cut_off(state: ClusterState, decided: AnyDecision | Retry) -> AnyDecision |
 def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Decision | Retry:
     began, limit = time.monotonic(), filter_deadline()
     try:
-        with state.trying(pod), time_limit(limit):
+        with state.overlay.trying(pod), time_limit(limit):
             if has_group(pod) and (hold := state.groups.hold(pod)) is not None:
                 return refused_outright(state, pod, hold)
             return _while_binding(state, pod, now) or decide(state, pod, remedies)
@@ -390,7 +390,8 @@ def _decided(
 ) -> Placement | PodRefusal | Postponed:
     """talks: the negotiations about claims of the pod."""
     pod = asking.pod
-    if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
+    charges = state.devices.charges
+    if charges is not None and (hold := charges.unshareable(pod, asking.held)) is not None:
         return refused_outright(state, pod, hold)
     with PluginRun("Filter", "NodeResourcesFit") as run:
         filtered = state.nodes.filter(asking.pod, asking.held)
@@ -410,8 +411,8 @@ def _decided(
     found = _chosen(state, asking, fitting)
     if fitting is not filtered.fitting and not isinstance(found, Placement):
         found = _chosen(state, asking, filtered.fitting)
-    if state.charges is not None:
-        found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
+    if charges is not None:
+        found, filtered = charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
     if not isinstance(found, Placement):
         return _refused(state, asking, filtered, found, remedies)
     if talks:
@@ -419,7 +420,7 @@ def _decided(
         if isinstance(outcome, StillNegotiating):
             return PodRefusal(pod=pod, hold=outcome.hold, writes=outcome.writes)
         found = replace(found, writes=outcome)
-    return _within_quotas(state, found) if found.allocations else _reserve(state, found)
+    return _reserve(state, found)
 
 
 def _refused(
@@ -469,7 +470,7 @@ def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) 
     it is to avoid.
     """
     pod, nominated = asking.pod, asking.pod.status.nominated_node_name
-    with state.avoiding(pod) as avoided:
+    with state.overlay.avoiding(pod) as avoided:
         if nominated and (known := tuple(node for node in fitting if node.name == nominated)):
             placed = _search(state, asking, known)
             if isinstance(placed.outcome, Allocated):
@@ -500,18 +501,18 @@ def filter_deadline() -> Deadline:
     return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
 
 
-def _within_quotas(state: ClusterState, found: Placement) -> Placement | PodRefusal:
-    hold = state.held_by_quota(found.pod, found.claims, found.allocations)
-    return _reserve(state, found) if hold is None else refused_outright(state, found.pod, hold)
-
-
-def _reserve(state: ClusterState, placement: Placement) -> Placement:
+def _reserve(state: ClusterState, placement: Placement) -> Placement | PodRefusal:
+    """Assume the placement, if the quotas of its namespace have room for the allocations."""
+    if placement.allocations and placement.pod.metadata.namespace in state.quotas.by_namespace:
+        hold = state.quotas.hold_after(placement.pod, placement.claims, placement.allocations)
+        if hold is not None:
+            return refused_outright(state, placement.pod, hold)
     if placement.pod.spec.scheduling_group is not None:
         placement = replace(placement, group=state.groups.of(placement.pod))
     if state.structured is not None:
         placement = state.structured.told(placement)
     with PluginRun("Reserve", "DynamicResources"):
-        state.assume(placement)
+        state.overlay.assume(placement)
     return placement
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -43,7 +43,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES, kind
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
-from scheduling.claims.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
+from scheduling.claims.negotiation import NegotiationWrite, NegotiationWrites, Negotiator, StillNegotiating
 from scheduling.queue.hints import claim_key, class_key, context_key, resource_class_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.nodes import FilterResult, NodeTable
@@ -180,49 +180,34 @@ class ContextNegotiation:
         return NegotiationWrite(resource=CONTEXTS, known=self.context, wanted=wanted)
 
 
-class ContextNegotiator:
-    """The contexts and classes of the cluster, kept up to date by whoever follows them."""
+@dataclass(slots=True, eq=False, repr=False)
+class ContextNegotiator(Negotiator):
+    """The PodSchedulingContexts and classes of the cluster."""
 
     gate: ClassVar[str] = gates.CONTROL_PLANE_CONTROLLER
+    follows: ClassVar[tuple[str, ...]] = (RESOURCE_CLASSES, CONTEXTS, CLASSES)
 
-    def __init__(self) -> None:
-        self._contexts: dict[tuple[str, str], PodSchedulingContext] = {}
-        self._classes: dict[str, ResourceClass] = {}
-        #: DeviceClass -> the only nodes for pods whose claims a controller has yet to allocate
-        self._suitable: dict[str, NodeSelector] = {}
+    _contexts: dict[tuple[str, str], PodSchedulingContext] = field(default_factory=dict)
+    _classes: dict[str, ResourceClass] = field(default_factory=dict)
+    #: DeviceClass -> the only nodes for pods whose claims a controller has yet to allocate
+    _suitable: dict[str, NodeSelector] = field(default_factory=dict)
 
-    def copied(self) -> Self:
-        made = type(self)()
-        made._contexts, made._classes = dict(self._contexts), dict(self._classes)
-        made._suitable = dict(self._suitable)
-        return made
+    def put(self, obj: PodSchedulingContext | ResourceClass | DeviceClass) -> None:
+        self.remove(obj)
+        if isinstance(obj, PodSchedulingContext):
+            self._contexts[obj.key] = obj
+        elif isinstance(obj, ResourceClass):
+            self._classes[obj.metadata.name] = obj
+        elif obj.spec.suitable_nodes is not None:
+            self._suitable[obj.metadata.name] = obj.spec.suitable_nodes
 
-    def heard(self) -> Hearing:
-        return {
-            RESOURCE_CLASSES: (self.put_class, self.remove_class),
-            CONTEXTS: (self.put_context, self.remove_context),
-            CLASSES: (self.put_device_class, self.remove_device_class),
-        }
-
-    def put_context(self, context: PodSchedulingContext) -> None:
-        self._contexts[context.key] = context
-
-    def remove_context(self, context: PodSchedulingContext) -> None:
-        self._contexts.pop(context.key, None)
-
-    def put_class(self, resource_class: ResourceClass) -> None:
-        self._classes[resource_class.metadata.name] = resource_class
-
-    def remove_class(self, resource_class: ResourceClass) -> None:
-        self._classes.pop(resource_class.metadata.name, None)
-
-    def put_device_class(self, device_class: DeviceClass) -> None:
-        self.remove_device_class(device_class)
-        if device_class.spec.suitable_nodes is not None:
-            self._suitable[device_class.metadata.name] = device_class.spec.suitable_nodes
-
-    def remove_device_class(self, device_class: DeviceClass) -> None:
-        self._suitable.pop(device_class.metadata.name, None)
+    def remove(self, obj: PodSchedulingContext | ResourceClass | DeviceClass) -> None:
+        if isinstance(obj, PodSchedulingContext):
+            self._contexts.pop(obj.key, None)
+        elif isinstance(obj, ResourceClass):
+            self._classes.pop(obj.metadata.name, None)
+        else:
+            self._suitable.pop(obj.metadata.name, None)
 
     def of(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ContextNegotiation | Hold | None:
         """How it stands between the pod and the drivers of its claims, or what keeps it from every node at once."""
@@ -296,12 +281,6 @@ class ContextNegotiator:
                 "keep running, and no more are allocated; deallocations wait until the feature is on again",
                 kept,
             )
-
-    def assume(self, writes: Iterable[NegotiationWrite]) -> None:
-        """Nothing: a context is for one pod."""
-
-    def drop_assumptions(self) -> None:
-        pass
 
 
 def new_context(pod: Pod, spec: PodSchedulingContextSpec) -> PodSchedulingContext:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from claims.causes.causes import AwaitingDrivers, NobodyAllocates
 from claims.drafts.cdi.negotiation import next_step, used_by
@@ -26,7 +26,7 @@ from claims.drafts.cdi.values import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
-from scheduling.claims.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
+from scheduling.claims.negotiation import NegotiationWrite, NegotiationWrites, Negotiator, StillNegotiating
 from scheduling.queue.hints import draft_claim_key, draft_class_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.nodes import NOT_HERE, FilterResult, NodeTable
@@ -94,48 +94,46 @@ class DraftNegotiation:
         )
 
 
-@dataclass(slots=True)
-class DraftNegotiator:
-    """Claims and classes as they are, and over them what the cycle assumes."""
+@dataclass(slots=True, eq=False, repr=False)
+class DraftNegotiator(Negotiator):
+    """The claims and classes of cdi.k8s.io, and over them the claims that the cycle assumes."""
 
     gate: ClassVar[str] = GATE
+    follows: ClassVar[tuple[str, ...]] = (CLASSES, CLAIMS)
 
     _claims: dict[Key, ResourceClaim] = field(default_factory=dict)
     #: class -> its plugin
     plugins: dict[str, str] = field(default_factory=dict)
     _assumed: dict[Key, ResourceClaim] = field(default_factory=dict)
 
-    def put_claim(self, claim: ResourceClaim) -> None:
-        self._claims[claim.key] = claim
-        self._assumed.pop(claim.key, None)
+    def put(self, obj: ResourceClaim | ResourceClass) -> None:
+        self.remove(obj)
+        if isinstance(obj, ResourceClaim):
+            self._claims[obj.key] = obj
+        else:
+            self.plugins[obj.metadata.name] = obj.plugin_name
 
-    def remove_claim(self, claim: ResourceClaim) -> None:
-        self._claims.pop(claim.key, None)
-        self._assumed.pop(claim.key, None)
-
-    def put_class(self, one: ResourceClass) -> None:
-        self.plugins[one.metadata.name] = one.plugin_name
-
-    def remove_class(self, one: ResourceClass) -> None:
-        self.plugins.pop(one.metadata.name, None)
-
-    def copied(self) -> Self:
-        return type(self)(dict(self._claims), dict(self.plugins), dict(self._assumed))
-
-    def heard(self) -> Hearing:
-        return {CLASSES: (self.put_class, self.remove_class), CLAIMS: (self.put_claim, self.remove_claim)}
+    def remove(self, obj: ResourceClaim | ResourceClass) -> None:
+        if isinstance(obj, ResourceClaim):
+            self._claims.pop(obj.key, None)
+            self._assumed.pop(obj.key, None)
+        else:
+            self.plugins.pop(obj.metadata.name, None)
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """With what is assumed of it."""
         return self._assumed.get((namespace, name)) or self._claims.get((namespace, name))
 
-    def assume(self, writes: Iterable[NegotiationWrite]) -> None:
-        """The next pod of the batch finds these claims as they will be."""
-        claims = (one.wanted for one in writes)
-        self._assumed |= {claim.key: claim for claim in claims if isinstance(claim, ResourceClaim)}
+    def reserve(self, writes: Iterable[NegotiationWrite]) -> Mapping[Key, ResourceClaim | None]:
+        claims = {one.wanted.key: one.wanted for one in writes if isinstance(one.wanted, ResourceClaim)}
+        before = {key: self._assumed.get(key) for key in claims}
+        self._assumed |= claims
+        return before
 
-    def drop_assumptions(self) -> None:
-        self._assumed.clear()
+    def unreserve(self, before: Mapping[Key, ResourceClaim | None]) -> None:
+        for key, claim in before.items():
+            if self._assumed.pop(key, None) is not None and claim is not None:
+                self._assumed[key] = claim
 
     def of(self, pod: Pod, _claims: object) -> DraftNegotiation | Hold | None:
         if not isinstance(pod.spec.resources, tuple):

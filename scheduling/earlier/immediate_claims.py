@@ -101,7 +101,7 @@ def _write(
         writer.load(kind(EVENTS), [event_recorder.key_of(note)])
         event_recorder.record(writer, note, now=now)
         return
-    if why := state.staleness(found):
+    if why := state.devices.staleness(found):
         raise Conflict.of(CLAIMS, claim.metadata.name, why)
     writer.update(kind(CLAIMS), allocated(current, found.allocations[claim.metadata.uid], allocation_time(now)))
 

@@ -9,25 +9,31 @@ holds its pod, and their coming wakes it (`scheduling.queue.hints`). Only while 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from claims.causes.causes import ParametersMissing
 from claims.classic.ownership import IMMEDIATE
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import asked_for, with_handles
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
 from inventory.drafts.structured.publishing import NodeResources, with_instances
+from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key
-from scheduling.claims.negotiation import Hearing
 from scheduling.cycle.decisions import Placement
 from scheduling.queue.hints import parameters_key, resource_class_key
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.part import Part
 
 log = logging.getLogger(__name__)
+
+#: What a claim asks for by a class and parameters depends on these.
+DRAFT_PARAMETERS = (RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS)
+AnyParameters = ResourceClass | ResourceClaimParameters | ResourceClassParameters
 
 
 def is_structured(claim: ResourceClaim) -> bool:
@@ -36,47 +42,41 @@ def is_structured(claim: ResourceClaim) -> bool:
     return allocation is not None and any(one.structured_data is not None for one in allocation.resource_handles)
 
 
-class StructuredClaims:
-    """See the module's docstring."""
+@dataclass(slots=True, eq=False, repr=False)
+class StructuredClaims(Part):
+    """See the module's docstring. devices: takes the pools that are published in a form of a draft."""
 
-    def __init__(self) -> None:
-        self.parameters = KnownParameters()
-        self.resources = NodeResources()
+    follows: ClassVar[tuple[str, ...]] = (NODE_SLICES, SLICES, *DRAFT_PARAMETERS)
 
-    @classmethod
-    def if_on(cls, known: StructuredClaims | None) -> StructuredClaims | None:
-        """None while the gate is off. known: of the state of which this one is a copy."""
-        made = cls() if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT) else None
-        if made is not None and known is not None:
-            made.parameters, made.resources = known.parameters.copied(), known.resources.copied()
-        return made
+    devices: Part
+    parameters: KnownParameters = field(default_factory=KnownParameters)
+    resources: NodeResources = field(default_factory=NodeResources)
 
-    def heard(self, put: Callable[[ResourceSlice], None], changed: Callable[[], None]) -> Hearing:
-        """put: takes a pool as it is now; without devices it is no more. changed: claims may ask for something else."""
-
-        def publish(pools: Iterable[ResourceSlice]) -> None:
-            for pool in pools:
-                put(pool)
-
-        def known(obj: Any) -> None:
-            self.parameters.put(obj)
-            changed()
-
-        def gone(obj: Any) -> None:
-            self.parameters.remove(obj)
-            changed()
-
-        def with_devices(obj: ResourceSlice) -> None:
+    def put(self, obj: ResourceSlice | NodeResourceSlice | AnyParameters) -> None:
+        if isinstance(obj, ResourceSlice):
             self.parameters.put_slice(obj)
             if (pool := with_instances(obj)) is not obj:
-                put(pool)
+                self._publish((pool,))
+        elif isinstance(obj, NodeResourceSlice):
+            self._publish(self.resources.put(obj))
+        else:
+            self.parameters.put(obj)
 
-        slices = (lambda obj: publish(self.resources.put(obj)), lambda obj: publish(self.resources.remove(obj)))
-        return {
-            NODE_SLICES: slices,
-            SLICES: (with_devices, self.parameters.remove_slice),
-            **dict.fromkeys((RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS), (known, gone)),
-        }
+    def remove(self, obj: ResourceSlice | NodeResourceSlice | AnyParameters) -> None:
+        if isinstance(obj, ResourceSlice):
+            self.parameters.remove_slice(obj)
+        elif isinstance(obj, NodeResourceSlice):
+            self._publish(self.resources.remove(obj))
+        else:
+            self.parameters.remove(obj)
+
+    def _publish(self, pools: Iterable[ResourceSlice]) -> None:
+        """An empty pool means that it was removed."""
+        for pool in pools:
+            if pool.spec.devices:
+                self.devices.put(pool)
+            else:
+                self.devices.remove(pool)
 
     # Claims ----------------------------------------------------------------------------------------------------------
 

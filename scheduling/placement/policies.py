@@ -123,7 +123,7 @@ def free_by_class(state: ClusterState) -> Mapping[str, FreeCapacity]:
 
 def _demands(state: ClusterState) -> Iterator[Demand]:
     """Of the latest pods with a place, and of the latest that wait, as far as they are moderate."""
-    for one in state.placed.latest(ASKED):
+    for one in state.residents.latest(ASKED):
         demand = Demand(claims=_known(state, one.claims), needs=state.nodes.taken_by(one.uid))
         if demand.is_moderate:
             yield demand

@@ -27,9 +27,9 @@ from scheduling.allocator import Deadline
 from scheduling.cycle.decisions import Placement
 from scheduling.metrics import imagined
 from scheduling.rehearsal.departures import TIMEOUT, TRIED, StartedPod, queue_order
-from scheduling.rehearsal.explanations.current import apart
+from scheduling.rehearsal.explanations.current import Apart, apart
 from scheduling.rehearsal.queue import WaitingPods
-from scheduling.rehearsal.rehearsal import Overlay
+from scheduling.state.cluster import Overlay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ def what_if_changed(changes: Iterable[Imagined], evicted: Sequence[Pod] = ()) ->
     """evicted: pods on nodes that would have to leave. Takes at most a few seconds (`tried_all`)."""
     claims = _claims_of(evicted)
     with apart() as copy, imagined():
-        overlay = Overlay(copy)
+        overlay = copy.state.overlay
         waiting = [pod for pod in copy.state.pending.values() if pod.metadata.deletion_timestamp is None]
         for change in changes:
             _imagine(overlay, change)
         created_again = list(_empty(overlay, evicted, claims))
-        return _try(overlay, sorted(waiting, key=queue_order), created_again)
+        return _try(copy, sorted(waiting, key=queue_order), created_again)
 
 
 def _imagine(overlay: Overlay, change: Imagined) -> None:
@@ -95,14 +95,14 @@ def _empty(overlay: Overlay, pods: Sequence[Pod], claims: dict[tuple[str, str], 
         yield structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
 
 
-def _try(overlay: Overlay, waiting: Sequence[Pod], created_again: Sequence[Pod]) -> Aftermath:
-    tries, deadline = WaitingPods(state=overlay.state, give_way=overlay.give_way), Deadline.after(TIMEOUT)
+def _try(copy: Apart, waiting: Sequence[Pod], created_again: Sequence[Pod]) -> Aftermath:
+    tries, deadline = WaitingPods(state=copy.state, give_way=copy.give_way), Deadline.after(TIMEOUT)
     started, again, stranded = list[StartedPod](), list[StartedPod](), list[tuple[str, str]]()
     new = {pod.metadata.uid for pod in created_again}
     for tried, pod in enumerate(sorted((*waiting, *created_again), key=lambda one: -(one.spec.priority or 0))):
         if tried >= TRIED or deadline.has_passed:
             return Aftermath(started=tuple(started), again=tuple(again), stranded=tuple(stranded), tried_all=False)
-        node = _placed(tries, overlay, pod, is_new=pod.metadata.uid in new)
+        node = _placed(tries, pod, is_new=pod.metadata.uid in new)
         found = StartedPod(namespace=pod.metadata.namespace, name=pod.metadata.name, node=node)
         if pod.metadata.uid in new:
             (again.append(found) if node else stranded.append(pod.key))
@@ -111,9 +111,9 @@ def _try(overlay: Overlay, waiting: Sequence[Pod], created_again: Sequence[Pod])
     return Aftermath(started=tuple(started), again=tuple(again), stranded=tuple(stranded))
 
 
-def _placed(tries: WaitingPods, overlay: Overlay, pod: Pod, *, is_new: bool) -> str:
+def _placed(tries: WaitingPods, pod: Pod, *, is_new: bool) -> str:
     """The node that the pod would get, which then counts as its; "" for none."""
     if is_new:
-        overlay.imagine(PODS, pod)
+        tries.state.overlay.imagine(PODS, pod)
     decision = tries.decide(pod)
     return decision.node if isinstance(decision, Placement) else ""

@@ -22,7 +22,7 @@ def rehearse(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
     """
     deadline = Deadline.after_work(SECONDS)
     try:
-        with state.trying(pod), imagined(), time_limit(deadline):
+        with state.overlay.trying(pod), imagined(), time_limit(deadline):
             return decide(state, pod)
     except TimeLimitExceeded as error:
         if error.deadline is not deadline:

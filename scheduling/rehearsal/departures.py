@@ -29,7 +29,7 @@ from scheduling.metrics import imagined
 from scheduling.rehearsal.explanations.current import apart
 from scheduling.rehearsal.explanations.report import NodeReport, Report
 from scheduling.rehearsal.queue import WaitingPods
-from scheduling.rehearsal.rehearsal import Overlay, Rehearsal, ReplicaAsking
+from scheduling.rehearsal.rehearsal import Rehearsal, ReplicaAsking
 
 #: Nodes that are looked at, those that lack least first.
 NODES_TRIED = 40
@@ -178,11 +178,11 @@ def _by_priority_and_size(holders: Sequence[HoldingClaim], *, small_first: bool 
 def _fits_without(rehearsal: Rehearsal, asked: ReplicaAsking, node: NodeView, leaving: Sequence[HoldingClaim]) -> bool:
     state = rehearsal.state
     rehearsal.give_way()
-    with rehearsal.once():
+    with rehearsal.overlay.undone():
         for pod in {pod.metadata.uid: pod for holder in leaving for pod in holder.pods}.values():
-            rehearsal.leave_out(PODS, pod)
+            rehearsal.overlay.leave_out(PODS, pod)
         for holder in leaving:
-            rehearsal.leave_out(CLAIMS, holder.claim)
+            rehearsal.overlay.leave_out(CLAIMS, holder.claim)
         if not state.nodes.fits(asked.pod, node.name):
             return False
         return place(state.snapshot(), asked.wanting, (node,)).node is not None
@@ -258,7 +258,7 @@ def _started(pods: Sequence[Pod], fates: Sequence[ClaimFate]) -> tuple[list[Star
     leaving = {pod.metadata.uid for pod in pods}
     started: list[StartedPod] = []
     with apart() as copy, imagined():
-        state, overlay = copy.state, Overlay(copy)
+        state, overlay = copy.state, copy.state.overlay
         deadline = Deadline.after(TIMEOUT)
         waiting = sorted(state.pending.values(), key=queue_order)
         for pod in pods:

@@ -10,7 +10,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import has_group, is_done, references
 from scheduling.claims.readiness import may_be_negotiated
 from scheduling.rehearsal.departures import StartedPod
-from scheduling.state.residents import PlacedPod, cost_of
+from scheduling.state.residents import Resident, cost_of
 
 #: The annotation by which a pod keeps its node, or does not. Source: cluster-autoscaler, simulator/drainability.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -42,7 +42,7 @@ class Move:
 MoveCost = tuple[int, int, int, int, float]
 
 
-def cost_of_moves(pods: Sequence[PlacedPod], devices: int) -> MoveCost:
+def cost_of_moves(pods: Sequence[Resident], devices: int) -> MoveCost:
     highest, total, number, started = cost_of(pods)
     return number, highest, total, devices, started
 
@@ -60,7 +60,7 @@ class MovePlan:
     def cost(self) -> MoveCost:
         """Less is better."""
         devices = sum(len(one.devices) for one in self.moves)
-        return cost_of_moves([PlacedPod.of(one.pod, one.source) for one in self.moves], devices)
+        return cost_of_moves([Resident.of(one.pod, one.source) for one in self.moves], devices)
 
     @property
     def victims(self) -> frozenset[str]:

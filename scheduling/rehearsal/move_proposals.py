@@ -100,7 +100,7 @@ def _subjects(state: ClusterState) -> list[Pod]:
 def room_is_being_made(state: ClusterState, pod: Pod, now: datetime) -> bool:
     """Whether anybody is leaving the node for which the pod is nominated."""
     node = pod.status.nominated_node_name
-    return bool(node) and any(state.is_leaving(one, now) for one in state.placed.on(node))
+    return bool(node) and any(state.overlay.is_leaving(one, now) for one in state.residents.on(node))
 
 
 def _gist(state: ClusterState, pod: Pod) -> Hashable:

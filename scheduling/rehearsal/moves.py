@@ -20,7 +20,7 @@ that nothing is found does not prove that there is nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -47,11 +47,10 @@ from scheduling.rehearsal.departures import StartedPod, queue_order
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.move_plans import Move, MoveCost, MovePlan, cost_of_moves, why_it_stays
 from scheduling.rehearsal.queue import WaitingPods
-from scheduling.rehearsal.rehearsal import Overlay
 from scheduling.rehearsal.workload import IMAGINED
 from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
 from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import PlacedPod, Supply, cost_of
+from scheduling.state.residents import Resident, Supply, cost_of
 
 #: Moves in one plan, nodes that are emptied in thought for one pod, pods of a node that are tried alone.
 MOST, NODES, ALONE = 4, 24, 16
@@ -70,8 +69,8 @@ class _Candidate:
 
     name: str
     number: int
-    leaving: Mapping[str, PlacedPod]
-    placed: Mapping[str, PlacedPod]
+    leaving: Mapping[str, Resident]
+    placed: Mapping[str, Resident]
 
 
 @dataclass(slots=True)
@@ -90,23 +89,17 @@ class MoveRehearsal:
     now: datetime
     deadline: Deadline
     read_pods: Callable[[Iterable[Key]], Iterable[Pod]] = stored_pods
-    _overlay: Overlay = field(init=False)
-    #: what was decided and has to be taken back
-    _made: list[Decision] = field(default_factory=list)
     #: whether a pod that asks for the same would find a place now
     _finds: dict[Hashable, bool] = field(default_factory=dict)
     #: who moves by the part of a plan that is made already
     _moving: tuple[Pod, ...] = ()
-
-    def __post_init__(self) -> None:
-        self._overlay = Overlay(self.copy)
 
     def plan(self, pod: Pod) -> MovePlan | None:
         """The cheapest that was found; None also for a pod that would start without."""
         with self._taken_back():
             if pod.status.nominated_node_name and not has_group(pod):  # its own room is not to be in its way
                 bare = nominated(pod, "")
-                self._overlay.imagine(PODS, bare, instead_of=pod)
+                self.copy.state.overlay.imagine(PODS, bare, instead_of=pod)
                 return self._planned(bare)
             return self._planned(pod)
 
@@ -116,7 +109,7 @@ class MoveRehearsal:
         if pod.metadata.uid not in state.pending:
             return "the pod does not wait any more"
         # Of those that are gone by now their controllers have made others, which count as what they are.
-        victims = [one for one in victims if one.metadata.uid not in done or state.placed.get(one.metadata.uid)]
+        victims = [one for one in victims if one.metadata.uid not in done or state.residents.get(one.metadata.uid)]
         there = {one.metadata.uid for one in victims}
         for one in victims:
             if one.metadata.uid not in done and (why := why_it_stays(one, self._claims_of(one).values())):
@@ -143,8 +136,7 @@ class MoveRehearsal:
             if (need := need_of(self.copy.state, pod)) is not None:
                 members, lacks, gang = list(to_try(self.copy.state, need.group, pod)), need.lacks, need.name
                 with self._taken_back():
-                    together, found = self._queue().gang(need, tuple(members))
-                    self._made += together.decisions
+                    _, found = self._queue().gang(need, tuple(members))
                 if found is None or found.whole:
                     return None
                 domain = found.domain
@@ -173,7 +165,7 @@ class MoveRehearsal:
                 break
             for some in self._sets(pod, candidate, pods, left):
                 held = sum(map(self._held, some))
-                cost = cost_of_moves([PlacedPod.of(one, candidate.name) for one in some], held)
+                cost = cost_of_moves([Resident.of(one, candidate.name) for one in some], held)
                 if cheapest is not None and cheapest <= cost:
                     continue
                 with self._taken_back():
@@ -199,13 +191,13 @@ class MoveRehearsal:
         self._finds.clear()
         claims = [claim for one in victims for claim in self._claims_of(one).values()]
         for one in victims:
-            self._overlay.leave_out(PODS, one)
+            self.copy.state.overlay.leave_out(PODS, one)
         for claim in filter(None, claims):
             if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-                self._overlay.leave_out(CLAIMS, claim)
+                self.copy.state.overlay.leave_out(CLAIMS, claim)
             else:
                 freed = structs.replace(claim, status=ResourceClaimStatus())
-                self._overlay.imagine(CLAIMS, freed, instead_of=claim)
+                self.copy.state.overlay.imagine(CLAIMS, freed, instead_of=claim)
         return [_created_again(one) for one in victims]
 
     def _found_again(self, victims: Sequence[Pod], again: Sequence[Pod], gone: Container[str] = ()) -> list[Move] | str:
@@ -220,7 +212,7 @@ class MoveRehearsal:
             key=lambda pair: (pair[0].metadata.uid in gone, -(pair[0].spec.priority or 0), pair[0].key),
         )
         for old, new in pairs:
-            self._overlay.imagine(PODS, new)
+            self.copy.state.overlay.imagine(PODS, new)
             decision = self._decide(new)
             if isinstance(decision, Placement):
                 budget = room_in(old, self.copy.state.budgets.of)
@@ -239,7 +231,6 @@ class MoveRehearsal:
         together, found = queue.gang(need, to_try(self.copy.state, need.group, pod))
         if found is None or not found.whole:
             return (), need.name
-        self._made += together.decisions
         return tuple(_started(one) for one in together.decisions if isinstance(one, Placement)), need.name
 
     def _others(self, subject: Iterable[StartedPod], moving: Iterable[str]) -> tuple[StartedPod, ...]:
@@ -257,7 +248,6 @@ class MoveRehearsal:
                 found.append(_started(decision))
             else:
                 refused.add(gist)
-        self._made += queue.made
         return tuple(found)
 
     # Who may move ----------------------------------------------------------------------------------------------------
@@ -284,8 +274,8 @@ class MoveRehearsal:
         state, view = self.copy.state, self.copy.state.nodes.view(name)
         if view is None:
             return None
-        on_node = list(state.placed.on(name))
-        leaving = {one.uid: one for one in on_node if state.is_leaving(one, self.now)}
+        on_node = list(state.residents.on(name))
+        leaving = {one.uid: one for one in on_node if state.overlay.is_leaving(one, self.now)}
         placed = {
             one.uid: one
             for one in on_node
@@ -325,7 +315,7 @@ class MoveRehearsal:
                 yield going
 
     def _spared(
-        self, on: OnNode, leaving: Mapping[str, PlacedPod], by_importance: Sequence[PlacedPod]
+        self, on: OnNode, leaving: Mapping[str, Resident], by_importance: Sequence[Resident]
     ) -> list[frozenset[str]]:
         """Who stays away if the others come back: the most important first, or those first who hold the least."""
         everybody = {**leaving, **{one.uid: one for one in by_importance}}
@@ -346,8 +336,8 @@ class MoveRehearsal:
         with self._taken_back():
             copied, own = _copy_of(pod, claims)
             for claim in own:
-                self._overlay.imagine(CLAIMS, claim)
-            self._overlay.imagine(PODS, copied)
+                self.copy.state.overlay.imagine(CLAIMS, claim)
+            self.copy.state.overlay.imagine(PODS, copied)
             gist = self._gist(copied)
             known = self._finds.get(gist)
             finds = isinstance(self._decide(copied), Placement) if known is None else known
@@ -391,26 +381,19 @@ class MoveRehearsal:
     def _decide(self, pod: Pod, domain: TopologyDomain | None = None) -> Decision:
         self.copy.give_way()
         state = self.copy.state
-        with state.trying(pod):
-            if domain is None:
-                decision = decide(state, pod)
-            else:
-                with state.nodes.within(domain.nodes, domain.refusal):
-                    decision = decide(state, pod)
-        self._made.append(decision)
-        return decision
+        within = nullcontext() if domain is None else state.nodes.within(domain.nodes, domain.refusal)
+        with state.overlay.trying(pod), within:
+            return decide(state, pod)
 
     @contextmanager
     def _taken_back(self) -> Iterator[None]:
-        """What is decided and imagined within it is not there any more afterwards."""
-        earlier, made, self._made = self.copy.state.overlay(), self._made, []
+        """What is decided and imagined within it is undone at the end."""
         finds = dict(self._finds)
-        with self._overlay.once():
+        with self.copy.state.overlay.undone():
             try:
                 yield
             finally:
-                self.copy.state.restore(earlier, self._made)
-                self._made, self._finds = made, finds
+                self._finds = finds
         preemption.settle(self.copy.state, self.now)
 
 

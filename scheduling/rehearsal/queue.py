@@ -31,8 +31,6 @@ class WaitingPods:
 
     state: ClusterState
     give_way: Callable[[], None] = lambda: None
-    #: all that was decided, of gangs that start none but the last word
-    made: list[Decision] = field(default_factory=list)
     _decided: dict[str, Decision] = field(default_factory=dict)
 
     def decide(self, pod: Pod) -> Decision:
@@ -44,10 +42,8 @@ class WaitingPods:
             if (need := need_of(self.state, pod)) is not None:
                 found = self._together(need, pod)
                 self._decided |= {one.pod.metadata.uid: one for one in found}
-                self.made += found
         if uid not in self._decided:
             self._decided[uid] = self._one(pod)
-            self.made.append(self._decided[uid])
         return self._decided[uid]
 
     def _one(self, pod: Pod) -> Placement | PodRefusal:

@@ -22,14 +22,14 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node, NodeCondition
-from manciple.wire.base import ApiObject
-from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES
+from manciple.wire.resources import CLAIMS, NODES, SLICES
 from scheduling.cycle.decisions import Placement, PodRefusal
 from scheduling.cycle.preemption import Asking
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.decision import rehearse
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.workload import IMAGINED, Workload, replica
+from scheduling.state.cluster import Overlay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,75 +43,33 @@ class ReplicaAsking:
     refused: Mapping[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
 
 
-class Overlay:
-    """What is imagined on a state, with the way back."""
-
-    def __init__(self, apart: Apart) -> None:
-        self.state = apart.state
-        #: to be called before each step: explanations that are asked for meanwhile do not wait for the rehearsal's end
-        self.give_way = apart.give_way
-        self._undo: list[Callable[[], None]] = []
-
-    def imagine(self, resource: str, obj: ApiObject, *, instead_of: ApiObject | None = None) -> None:
-        """`obj` is there; afterwards `instead_of` is there again, or nothing."""
-        self.state.imagine(resource, obj)
-        if instead_of is None:
-            self._undo.append(lambda: self.state.imagine(resource, obj, gone=True))
-        else:
-            self._undo.append(lambda: self.state.imagine(resource, instead_of))
-
-    def leave_out(self, resource: str, obj: ApiObject) -> None:
-        """`obj` is gone; afterwards it is there again."""
-        self.state.imagine(resource, obj, gone=True)
-        self._undo.append(lambda: self.state.imagine(resource, obj))
-
-    @contextmanager
-    def once(self) -> Iterator[None]:
-        """What is imagined inside is taken back at its end."""
-        before = len(self._undo)
-        try:
-            yield
-        finally:
-            self.undo(before)
-
-    def undo(self, down_to: int = 0) -> None:
-        while len(self._undo) > down_to:
-            self._undo.pop()()
-
-
-class Rehearsal(Overlay):
+class Rehearsal:
     """Replicas of one workload on a state."""
 
     def __init__(self, apart: Apart, workload: Workload) -> None:
-        super().__init__(apart)
+        self.state, self.overlay = apart.state, apart.state.overlay
+        #: called before each step, so that explanations don't wait for the end of the rehearsal
+        self.give_way = apart.give_way
         self.workload = workload
         self._tried = 0
-        self._placed: list[tuple[Pod, Sequence[ResourceClaim]]] = []
 
     def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
         """Lay the claims that all replicas share over the state. known: what is really there of each."""
         for claim in self.workload.shared.values():
             there = known(claim)
             if there != claim:
-                self.imagine(CLAIMS, claim, instead_of=there)
-
-    def add_node(self, new: NewNode) -> None:
-        self.imagine(NODES, new.node)
-        for published in new.slices:
-            self.imagine(SLICES, published)
+                self.overlay.imagine(CLAIMS, claim, instead_of=there)
 
     def place_next(self) -> Placement | PodRefusal:
         """Try one more replica. A placement is kept; what was refused is not."""
         self.give_way()
-        pod, claims = self._next()
+        mark, (pod, claims) = self.overlay.mark(), self._next()
         for claim in claims:
-            self.state.imagine(CLAIMS, claim)
+            self.overlay.imagine(CLAIMS, claim)
         decision = rehearse(self.state, pod)
         if not isinstance(decision, Placement):
-            self._withdraw(claims)
+            self.overlay.undo(mark)
             self._tried -= 1
-        else:
-            self._placed.append((pod, claims))
         return decision
 
     def bring(self, number: int) -> list[Pod]:
@@ -120,7 +78,7 @@ class Rehearsal(Overlay):
         for _ in range(number):
             pod, claims = self._next()
             for claim in claims:
-                self.imagine(CLAIMS, claim)
+                self.overlay.imagine(CLAIMS, claim)
             found.append(pod)
         return found
 
@@ -129,23 +87,14 @@ class Rehearsal(Overlay):
         self.give_way()
         return rehearse(self.state, pod)
 
-    def take_back(self) -> None:
-        """Nothing is placed or imagined any more: the next workload may be rehearsed on the same copy."""
-        self.state.drop_assumptions()
-        for pod, claims in self._placed:
-            self.state.imagine(PODS, pod, gone=True)
-            self._withdraw(claims)
-        self._placed.clear()
-        self.undo()
-
     @contextmanager
     def asking(self) -> Iterator[ReplicaAsking]:
         """The next replica, as it would be looked at; its claims are there for as long."""
         pod, claims = self._next()
         self._tried -= 1
-        with self.once(), self.state.trying(pod):
+        with self.overlay.undone(), self.overlay.trying(pod):
             for claim in claims:
-                self.imagine(CLAIMS, claim)
+                self.overlay.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
             if not isinstance(found, Hold):
                 found = self.state.undecided(pod, found) or found
@@ -164,10 +113,6 @@ class Rehearsal(Overlay):
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1
         return replica(self.workload, self._tried)
-
-    def _withdraw(self, claims: Sequence[ResourceClaim]) -> None:
-        for claim in claims:
-            self.state.imagine(CLAIMS, claim, gone=True)
 
 
 # Nodes like an existing one ------------------------------------------------------------------------------------------
@@ -188,6 +133,11 @@ class NewNode:
     @property
     def name(self) -> str:
         return self.node.metadata.name
+
+    def imagine(self, overlay: Overlay) -> None:
+        overlay.imagine(NODES, self.node)
+        for published in self.slices:
+            overlay.imagine(SLICES, published)
 
 
 def is_imagined(node: str) -> bool:

@@ -50,7 +50,8 @@ from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.rehearsal.queue import WaitingPods
-from scheduling.rehearsal.rehearsal import CONDITION_TAINTS, Overlay
+from scheduling.rehearsal.rehearsal import CONDITION_TAINTS
+from scheduling.state.cluster import Overlay
 
 #: Troubles that are rehearsed, and slices that one of them may concern.
 MOST, SLICES_OF_ONE = 32, 64
@@ -314,7 +315,7 @@ class _Rehearsing:
 
     def __init__(self, copy: Apart, known: _Progress, deadline: Deadline) -> None:
         self._state, self._give_way = copy.state, copy.give_way
-        self._overlay = Overlay(copy)
+        self._overlay = copy.state.overlay
         self._known, self._deadline = known, deadline
         self._pods = sorted(self._state.pending.values(), key=queue_order)[:TRIED]
 
@@ -324,7 +325,7 @@ class _Rehearsing:
             known.before = self._attempt()
             known.troubles = troubles() if self._helpable(known.before) else ()
         for trouble in [one for one in known.troubles if one.key not in known.alone]:
-            with self._overlay.once():
+            with self._overlay.undone():
                 trouble.mend(self._overlay)
                 known.alone[trouble.key] = self._attempt().started - known.before.started
             if self._deadline.has_passed:
@@ -338,7 +339,7 @@ class _Rehearsing:
     def _one_after_the_other(self, before: _Attempt) -> Mended:
         known, found, last = self._known, list[Mending](), before
         by_number = sorted(known.troubles, key=lambda one: (-len(known.alone[one.key]), one.key))
-        with self._overlay.once():
+        with self._overlay.undone():
             for trouble in by_number:
                 trouble.mend(self._overlay)
                 if known.alone[trouble.key]:
@@ -356,16 +357,16 @@ class _Rehearsing:
         started, waiting, alike = set[str](), dict[str, AnyCause | None](), dict[Hashable, AnyCause | None]()
         self._tries = WaitingPods(state=self._state, give_way=self._give_way)
         deadline = Deadline.after_work(ATTEMPT_SECONDS)
-        for pod in self._pods:
-            self._give_way()
-            if deadline.has_passed:
-                break
-            found = self._tried(pod, alike)
-            if found is True:
-                started.add(pod.metadata.uid)
-            else:
-                waiting[pod.metadata.uid] = found
-        self._state.drop_assumptions()
+        with self._overlay.undone():
+            for pod in self._pods:
+                self._give_way()
+                if deadline.has_passed:
+                    break
+                found = self._tried(pod, alike)
+                if found is True:
+                    started.add(pod.metadata.uid)
+                else:
+                    waiting[pod.metadata.uid] = found
         preemption.settle(self._state, utc_now())  # who was nominated has its room again, for the next round
         return _Attempt(frozenset(started), waiting)
 
@@ -375,7 +376,7 @@ class _Rehearsing:
         if has_group(pod):  # it starts with the others of its gang or not at all
             found = self._tries.decide(pod)
             return True if isinstance(found, Placement) else found.hold.cause if isinstance(found, PodRefusal) else None
-        with state.trying(pod):
+        with state.overlay.trying(pod):
             claims = state.pre_filter(pod)
             if isinstance(claims, Hold):
                 return claims.cause

@@ -187,7 +187,7 @@ def simulate(
         if question.more_nodes:
             make = shape_of(question.shape)
             for number in range(question.more_nodes):
-                rehearsal.add_node(make(number + 1))
+                make(number + 1).imagine(rehearsal.overlay)
         filling = _Filling(rehearsal, question, deadline, progress)
         try:
             return filling.answer()
@@ -362,9 +362,9 @@ class _Filling:
     def _moves(self, pod: Pod) -> MovePlan | None:
         """Those by which the pod, or all of its gang, would start."""
         rehearsal, deadline = self._rehearsal, Deadline.after_work(MOVE_SECONDS)
-        with rehearsal.once(), imagined():
+        with rehearsal.overlay.undone(), imagined():
             if pod.metadata.uid not in rehearsal.state.pending:
-                rehearsal.imagine(PODS, pod)
+                rehearsal.overlay.imagine(PODS, pod)
             apart_from_it = Apart(rehearsal.state, rehearsal.give_way)
             return MoveRehearsal(apart_from_it, now=utc_now(), deadline=deadline).plan(pod)
 
@@ -388,7 +388,7 @@ class _Filling:
 
     def _placed_with(self, new: NewNode, most: int) -> int:
         """How many more replicas fit with this node."""
-        self._rehearsal.add_node(new)
+        new.imagine(self._rehearsal.overlay)
         count = 0
         while count < most and not self._deadline.has_passed:
             check_time()

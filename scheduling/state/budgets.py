@@ -1,4 +1,4 @@
-"""What disruption budgets say of pods with a place, for who chooses whom to evict. PURE.
+"""Disruption budgets: which evictions of residents they allow. PURE.
 
     guard.violating(pods)       of these, who goes against a budget if all of them go, the first first
     guard.violations(pods)      how many that are
@@ -17,19 +17,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import ClassVar
 
 from claims.kinds import disruption_budgets as disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
+from manciple.copying import RESET
 from manciple.wire.resources import BUDGETS, Key
 from manciple.wire.selectors import ParsedLabelSelector
-from scheduling.claims.negotiation import Hearing
 from scheduling.state.neighbours import AlikePods
-from scheduling.state.residents import PlacedPod
+from scheduling.state.part import Part
+from scheduling.state.residents import Resident
 
-#: Kinds of pods of which it is remembered which budgets are about them.
+#: Groups of pods whose budgets are cached.
 REMEMBERED = 10_000
 
 
@@ -49,21 +51,15 @@ class KnownBudget:
         return pod not in self.object.status.disrupted_pods
 
 
-class KnownBudgets:
+@dataclass(slots=True, eq=False, repr=False)
+class KnownBudgets(Part):
     """The budgets, by namespace. One thread at a time."""
 
-    def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, KnownBudget]] = {}
-        self._about: dict[AlikePods, tuple[KnownBudget, ...]] = {}
+    follows: ClassVar[tuple[str, ...]] = (BUDGETS,)
 
-    def heard(self) -> Hearing:
-        """What a state that knows the budgets follows."""
-        return {BUDGETS: (self.put, self.remove)}
-
-    def take_over(self, other: KnownBudgets) -> None:
-        """Know what the other knows."""
-        self._by_namespace = {namespace: dict(found) for namespace, found in other._by_namespace.items()}
-        self._about.clear()
+    _by_namespace: dict[str, dict[str, KnownBudget]] = field(default_factory=dict)
+    #: group of pods -> its budgets
+    _about: dict[AlikePods, tuple[KnownBudget, ...]] = field(default_factory=dict, metadata=RESET)
 
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
@@ -74,7 +70,6 @@ class KnownBudgets:
         self._about.clear()
 
     def remove(self, budget: PodDisruptionBudget) -> None:
-        """Unknown ones are nothing new."""
         there = self._by_namespace.get(budget.metadata.namespace, {})
         there.pop(budget.metadata.name, None)
         if not there:
@@ -85,7 +80,7 @@ class KnownBudgets:
         return [one.object for one in self._by_namespace.get(namespace, {}).values()]
 
     def about(self, group: AlikePods) -> tuple[KnownBudget, ...]:
-        """Those that are about pods of this group."""
+        """The budgets of this group of pods."""
         found = self._about.get(group)
         if found is None:
             if len(self._about) > REMEMBERED:
@@ -102,7 +97,7 @@ class Guard:
     budgets: KnownBudgets
     group_of: Callable[[str], AlikePods | None]
 
-    def violating(self, pods: Iterable[PlacedPod]) -> frozenset[str]:
+    def violating(self, pods: Iterable[Resident]) -> frozenset[str]:
         """Their uids. Who comes first takes what a budget still allows."""
         if not self.budgets:
             return frozenset()
@@ -115,10 +110,10 @@ class Guard:
                     found.add(pod.uid)
         return frozenset(found)
 
-    def violations(self, pods: Iterable[PlacedPod]) -> int:
+    def violations(self, pods: Iterable[Resident]) -> int:
         return len(self.violating(sorted(pods, key=lambda one: (one.importance, one.uid)))) if self.budgets else 0
 
-    def least(self, pods: Collection[PlacedPod], number: int) -> int:
+    def least(self, pods: Collection[Resident], number: int) -> int:
         """None of so many that are left out of any budget, or have room in one, need be against any."""
         if not self.budgets:
             return 0
@@ -131,7 +126,7 @@ class Guard:
         room = sum(min(max(0, budget.allowed), count) for budget, count in matching.items())
         return max(0, number - free - room)
 
-    def _counting(self, pod: PlacedPod) -> Sequence[KnownBudget]:
+    def _counting(self, pod: Resident) -> Sequence[KnownBudget]:
         group = self.group_of(pod.uid)
         return () if group is None else [one for one in self.budgets.about(group) if one.counts(pod.name)]
 
@@ -166,7 +161,7 @@ class ImaginedEvictions:
         self._evict(pods, self._granted)
 
     def _evict(self, pods: Iterable[Pod], known: dict[Key, PodDisruptionBudget]) -> list[KeptPod]:
-        """Of these, who stays. known: the budgets of which something was granted, as that leaves them."""
+        """The pods that stay. known: budgets that have granted evictions, with what they still allow."""
         now, found = datetime.now(UTC), list[KeptPod]()
         for pod in pods:
             if disruptions.asks_no_budget(pod):

@@ -1,160 +1,165 @@
-"""The cluster as a scheduling worker knows it: a view that is followed (`manciple.store.event_log`).
+"""The cluster as a scheduling worker sees it: a view of the log (`manciple.store.follower`), with an overlay.
 
-What the worker itself decides is laid over it (`scheduling.state.assumptions`). Inside the transaction of a commit it
-is brought to the last revision (`advance`), and what is committed it takes over at once (`absorb`), so that the worker
-never reads its own writes back from the log. The last events are kept as the queue's news. One thread at a time.
+    state.put(resource, obj); state.remove(resource, obj)    an event of the log
+    copy_of(state)                                           to imagine things in (`ClusterState.copy`)
+    state.overlay                                            what this worker has decided and not written yet; on a
+                                                             copy, what a rehearsal imagines
+
+`ClusterState` is made of parts (`scheduling.state.part`). Inside the transaction of a commit it is brought to the last
+revision (`advance`), and takes over the writes of the commit at once (`absorb`), so that the worker never reads its own
+writes back from the log. The last events are kept for the queue. One thread at a time.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
-from msgspec import structs
-
 from claims.drafts.structured.translation import EVERY_DEVICE
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod, outline
-from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     AllocationResult,
     ResourceClaim,
-    ResourceClaimConsumerReference,
 )
 from claims.pod_claims import has_group, is_done, stays_allocated
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
-from inventory.kinds.nodes import Node, has_reported
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools
+from manciple.copying import RESET, copy_of
 from manciple.store import event_log
 from manciple.store.event_log import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
-from manciple.wire.machinery import Namespace
-from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES
+from manciple.wire.quantity import Quantity
+from manciple.wire.resources import (
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUOTAS,
+    SLICES,
+    TAINT_RULES,
+    Key,
+)
 from scheduling.allocator import Features, Inventory, Snapshot, UsualDemands
 from scheduling.claims import readiness
-from scheduling.claims.extended_resources import Extended, KnownClaims
-from scheduling.claims.negotiation import Hearing
+from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
+from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
 from scheduling.claims.readiness import ServingClasses, wants_a_node
 from scheduling.cycle.decisions import Drift, Placement, stale
 from scheduling.earlier import structured_claims
 from scheduling.earlier.classic_negotiation import ContextNegotiator
 from scheduling.earlier.draft_claims import DraftNegotiator
-from scheduling.earlier.structured_claims import StructuredClaims
+from scheduling.earlier.structured_claims import DRAFT_PARAMETERS, StructuredClaims
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.assumptions import AssumedState
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups
 from scheduling.state.node_charges import NodeCharges
-from scheduling.state.node_fit import UNHEARD_TAINT
 from scheduling.state.nodes import NodeTable
+from scheduling.state.part import Part
 from scheduling.state.quota_room import QuotaRoom
-from scheduling.state.residents import PlacedPod, PlacedPods, Rooms
+from scheduling.state.residents import Resident, Residents, Rooms
 
-#: Events kept for the queue; who asks for older ones reads the log.
+#: Events kept for the queue; readers that are further behind read the log.
 REMEMBERED = 4000
+#: Followed by every state: what is published before the claims and pods that ask for it.
+RESOURCES = (NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, POD_GROUPS, PODS)
 
 
-class ClusterState(AssumedState, View):
-    """See the module's docstring."""
+NO_REASON = Reason(0)
 
-    forms = (ContextNegotiator, DraftNegotiator)
-    #: what is published before what is asked for
-    resources: ClassVar[Sequence[str]] = (
-        *(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, POD_GROUPS, PODS),
-    )
 
-    def __init__(
-        self,
-        features: Features | None = None,
-        shares: FairShare | None = None,
-        *,
-        like: ClusterState | None = None,
-    ) -> None:
-        """like: the state of which this one becomes a copy."""
-        super().__init__()
-        features = features or Features()
-        #: which class serves which extended resource
-        self.serving = ServingClasses(enabled=features.extended_resources)
-        self.nodes = NodeTable(self.serving.by_resource)
-        self.pending = {}
-        self._inventory = Inventory(features)
-        self._claims = {}
-        self._special = KnownClaims()
-        #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
-        self._counting: dict[str, PoolKey] = {}
-        #: what devices take of their nodes' own; None while that is no feature
-        self.charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
-        #: who has a place
-        self.placed = PlacedPods()
-        #: what is usually asked for: `placement_policies` reads it
-        self.usual = UsualDemands()
-        self.rooms = Rooms(self.nodes, self._inventory)
-        self.unsettled = set()
-        #: what quotas leave of what may be held; None as long as none limits that
-        self._quotas: QuotaRoom | None = None
-        self.shares = shares
-        if shares is not None:
-            self._overlays.append(shares)
-        self.groups, self.budgets = WaitingGroups(), KnownBudgets()
-        #: what was written since `begin`, as far as a decision can lean on it
-        self.drift = Drift()
-        #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
-        self._news: deque[News] = deque()
-        self._news_floor = 0
-        #: reasons that what is being applied lifts, as only who knows what was before can tell
-        self._lifted = Reason(0)
-        self._applying: dict[str, Callable[[Any], None]] = {
-            NAMESPACES: self._apply_namespace, NODES: self._apply_node, PODS: self._apply_pod,
-            CLASSES: self._apply_class, TAINT_RULES: self._apply_taint_rule, SLICES: self._apply_slice,
-            CLAIMS: self._apply_claim, QUOTAS: self._apply_quota, POD_GROUPS: self.groups.put,
-        }  # fmt: skip
-        self._forgetting: dict[str, Callable[[Any], None]] = {
-            NAMESPACES: self._forget_namespace, NODES: self._forget_node, PODS: self._forget_pod,
-            CLASSES: self._forget_class, TAINT_RULES: self._forget_taint_rule, SLICES: self._forget_slice,
-            CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
-        }  # fmt: skip
-        #: None while the gate is off
-        self.structured: StructuredClaims | None = StructuredClaims.if_on(like.structured if like is not None else None)
-        self.negotiators = self.forms_on(like.negotiators if like is not None else ())
+@dataclass(eq=False, repr=False)
+class ClusterState(NegotiatedState, View):
+    """See the module's docstring. shares: None unless namespaces take turns."""
+
+    forms: ClassVar[Sequence[type[Negotiator]]] = (ContextNegotiator, DraftNegotiator)
+
+    features: Features = field(default_factory=Features)
+    shares: FairShare | None = None
+    revision: int = 0
+    resources: tuple[str, ...] = field(init=False)  # type: ignore[misc]  # the gates decide, not the class
+    #: which class serves which extended resource
+    serving: ServingClasses = field(init=False)
+    nodes: NodeTable = field(init=False)
+    devices: Devices = field(init=False)
+    rooms: Rooms = field(init=False)
+    residents: Residents = field(default_factory=Residents)
+    #: uid -> pod that waits for a node from this scheduler
+    pending: dict[str, Pod] = field(default_factory=dict)
+    #: uids of nominated pods whose room isn't worked out yet (`scheduling.cycle.preemption.settle`)
+    unsettled: set[str] = field(default_factory=set)
+    #: pod uid -> devices that couldn't be attached to its node: they are its last choice
+    avoided: dict[str, tuple[AllocationResult, ...]] = field(default_factory=dict)
+    #: what pods usually ask for, for `scheduling.placement.policies`
+    usual: UsualDemands = field(default_factory=UsualDemands)
+    quotas: QuotaRoom = field(default_factory=QuotaRoom)
+    groups: WaitingGroups = field(default_factory=WaitingGroups)
+    budgets: KnownBudgets = field(default_factory=KnownBudgets)
+    #: None while the gate is off
+    structured: StructuredClaims | None = field(init=False)
+    negotiators: tuple[Negotiator, ...] = field(init=False)
+    overlay: Overlay = field(init=False)
+    #: claims as they are stored
+    claims: dict[Key, ResourceClaim] = field(default_factory=dict)
+    #: those that were made for extended resources
+    special: KnownClaims = field(default_factory=KnownClaims)
+    #: resource -> the parts that follow it by themselves
+    _followers: dict[str, tuple[Part, ...]] = field(init=False)
+    #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
+    _news: deque[News] = field(default_factory=deque)
+    _news_floor: int = 0
+    #: reasons that the event being applied lifts, in addition to those that the event itself tells (`hints`)
+    _lifted: Reason = NO_REASON
+
+    def __post_init__(self) -> None:
+        self.serving = ServingClasses(enabled=self.features.extended_resources)
+        self.nodes = NodeTable(self.serving)
+        charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
+        self.devices = Devices(inventory=Inventory(self.features), charges=charges)
+        self.rooms = Rooms(self.nodes, self.devices.inventory)
+        structured = gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
+        self.structured = StructuredClaims(self.devices) if structured else None
+        self.negotiators = tuple(form() for form in self.forms if gates.enabled(form.gate))
+        self.overlay = Overlay(self)
+        own = (self.nodes, self.nodes.neighbours, self.devices, self.serving, self.quotas, self.groups, self.budgets)
+        followers = defaultdict[str, list[Part]](list)
+        optional = (part for part in (self.structured, self.shares) if part is not None)
+        for part in (*own, *optional, *self.negotiators):
+            for resource in part.follows:
+                followers[resource].append(part)
+        for resource in DRAFT_PARAMETERS if self.structured is not None else ():
+            followers[resource].append(self.devices)
+        self._followers = {resource: tuple(following) for resource, following in followers.items()}
+        self.resources = (*(resource for resource in self._followers if resource not in RESOURCES), *RESOURCES)
         if self.structured is not None:
-            self._follow(self.structured.heard(self._put_pool, self._note_rules))
-            if like is None:
-                self._apply_class(EVERY_DEVICE)
-        for heard in (self.budgets.heard(), *(one.heard() for one in self.negotiators)):
-            self._follow(heard)
+            self.put(CLASSES, EVERY_DEVICE)
 
-    def _follow(self, heard: Hearing) -> None:
-        """Follow these resources too, ahead of the others; what is done with an object comes after what is anyway."""
-        self.resources = tuple(dict.fromkeys((*heard, *self.resources)))  # type: ignore[misc]
-        for resource, (written, gone) in heard.items():
-            self._applying[resource] = _both(self._applying.get(resource), written)
-            self._forgetting[resource] = _both(self._forgetting.get(resource), gone)
-
-    # Keeping up ------------------------------------------------------------------------------------------------------
+    # Following the log -----------------------------------------------------------------------------------------------
 
     @classmethod
     def captured(cls, features: Features | None = None) -> ClusterState:
         """The cluster as it is now, from its documents."""
-        return event_log.listed(lambda: cls(features))
+        return event_log.listed(lambda: cls(features or Features()))
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
-        if (apply := self._applying.get(resource)) is not None:
-            for obj in objects:
-                apply(obj)
-                if self.shares is not None:
-                    self.shares.put(obj)
+        for obj in objects:
+            self.put(resource, obj)
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
@@ -164,46 +169,24 @@ class ClusterState(AssumedState, View):
         self._news.clear()
         self._news_floor = self.revision
         self.begin()
-        self.tell_of_kept(self._claims.values())
+        self.tell_of_kept(self.claims.values())
         if self.structured is None:
-            structured_claims.tell_of_kept(self._claims.values())
+            structured_claims.tell_of_kept(self.claims.values())
 
-    def copied(self) -> ClusterState:
+    def copy(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
 
-        What is published is shared with all that was derived from it: one thread at a time may look at either. What
-        happened before is not copied.
+        Published content is shared, with everything derived from it: one thread at a time may look at either.
         """
-        made = ClusterState(like=self)
-        made.revision = made._news_floor = self.revision
-        made.serving = self.serving.copied()
-        made.nodes = self.nodes.copied(made.serving.by_resource)
-        made.pending = dict(self.pending)
-        made._inventory = self._inventory.copied()
-        made._claims = dict(self._claims)
-        made._special = self._special.copied()
-        made._counting = dict(self._counting)
-        made.charges = self.charges and self.charges.copied()
-        made._assumed_claims = dict(self._assumed_claims)
-        made._assumed_pods = dict(self._assumed_pods)
-        made.placed = self.placed.copied()
-        made.usual = self.usual.copied()
-        made.rooms = self.rooms.copied(made.nodes, made._inventory)
-        made.unsettled = set(self.unsettled)
-        if self._quotas is not None:
-            made._quotas = self._quotas.copied()
-            made._overlays.append(made._quotas)
-        made.groups = self.groups.copied()
-        made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
-        made.budgets.take_over(self.budgets)
-        return made
+        self.snapshot()  # what is derived from published content is derived once for both
+        return copy_of(self)
 
     def begin(self) -> None:
-        """Count the drift from here on."""
-        self.drift = Drift()
+        """A cycle begins: the drift is counted from here."""
+        self.devices.drift = Drift()
 
     def advance(self) -> None:
-        """Apply what the log has beyond `revision`. Raises: Expired when the log does not lead there."""
+        """Apply what the log has beyond `revision`. Raises: Expired if the log doesn't go back that far."""
         event_log.advance(self)
 
     def absorb(self, written: Sequence[Written]) -> None:
@@ -214,12 +197,11 @@ class ClusterState(AssumedState, View):
             self.revision = max(write.revision, self.revision)
 
     def _apply(self, write: Written) -> None:
-        self._lifted = Reason(0)
-        apply = (self._forgetting if write.type == "DELETED" else self._applying).get(write.resource)
-        if apply is not None:
-            apply(write.object)
-        if self.shares is not None:
-            self.shares.put(write.object, gone=write.type == "DELETED")
+        self._lifted = NO_REASON
+        if write.type == "DELETED":
+            self.remove(write.resource, write.object)
+        else:
+            self.put(write.resource, write.object)
         meta = write.object.metadata
         about = About(meta.namespace, meta.name, meta.uid)
         news = hints.news_about(write.object, about, revision=write.revision, resource=write.resource, type_=write.type)
@@ -229,43 +211,73 @@ class ClusterState(AssumedState, View):
         if len(self._news) > REMEMBERED:
             self._news_floor = self._news.popleft().revision
 
-    # Nodes and pods --------------------------------------------------------------------------------------------------
+    def put(self, resource: str, obj: Any) -> None:
+        """Add an object, or replace the one of its name, in every part that follows the resource."""
+        if resource == PODS:
+            self._put_pod(obj)
+        elif resource == CLAIMS:
+            self._put_claim(obj)
+        elif resource == NODES:
+            self.devices.drift.nodes.add(obj.metadata.name)
+        for part in self._followers.get(resource, ()):
+            part.put(obj)
 
-    def _apply_namespace(self, namespace: Namespace) -> None:
-        self.nodes.neighbours.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+    def remove(self, resource: str, obj: Any) -> None:
+        if resource == PODS:
+            self._remove_pod(obj)
+        elif resource == CLAIMS:
+            self._remove_claim(obj)
+        elif resource == NODES:
+            self.devices.drift.nodes.add(obj.metadata.name)
+        for part in self._followers.get(resource, ()):
+            part.remove(obj)
 
-    def _forget_namespace(self, namespace: Namespace) -> None:
-        self.nodes.neighbours.remove_namespace(namespace.metadata.name)
+    # Objects that several parts know ---------------------------------------------------------------------------------
 
-    def _apply_node(self, node: Node) -> None:
-        if not has_reported(node):
-            node = structs.replace(node, spec=structs.replace(node.spec, taints=(*node.spec.taints, UNHEARD_TAINT)))
-        self.nodes.put(node)
-        self.drift.nodes.add(node.metadata.name)
+    def _put_claim(self, claim: ResourceClaim) -> None:
+        known = self.claims.get(claim.key)
+        assumed = self.overlay.claims.pop(claim.key, None)
+        changed = known is None or known.status.allocation != claim.status.allocation
+        if changed:
+            self.devices.drift.claim_changed(claim, self.devices.inventory)
+        if changed or assumed is not None:
+            self.devices.inventory.apply_claim(claim)
+        self.claims[claim.key] = claim
+        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+            self.devices.drift.special.add(self.special.put(claim))
 
-    def _forget_node(self, node: Node) -> None:
-        self.nodes.remove(node.metadata.name)
-        self.drift.nodes.add(node.metadata.name)
+    def _remove_claim(self, claim: ResourceClaim) -> None:
+        self.claims.pop(claim.key, None)
+        self.overlay.claims.pop(claim.key, None)
+        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+            self.devices.drift.special.add(self.special.remove(claim))
+        self.devices.inventory.remove_claim(claim.metadata.uid)
 
-    def _apply_pod(self, pod: Pod) -> None:
+    def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
+        """`pod` gets the devices of these claims only if there are no others: they couldn't be attached."""
+        given = tuple(claim.status.allocation for claim in claims if claim.status.allocation is not None)
+        self.avoided[pod.metadata.uid] = (*self.avoided.get(pod.metadata.uid, ()), *given)
+
+    def _put_pod(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
-        if (kept := self._kept_for(uid)) and (kept != node or is_done(pod)):
+        waiting = self.pending.get(uid) or self.overlay.pods.get(uid)
+        room = "" if waiting is None else waiting.status.nominated_node_name
+        if room and (room != node or is_done(pod)):
             self._lifted |= FREED
-        if uid not in self.pending and self.placed.get(uid) is None:
+        if uid not in self.pending and self.residents.get(uid) is None:
             self.usual.note()
-        self._forget_assumed_pod(uid)
-        self._forget_place(uid)
+        self._remove_from_places(uid)
         if has_group(pod):
             self.groups.put_pod(pod)
         if is_done(pod):
             self.nodes.remove_pod(uid)
         elif node:
             if self.nodes.place(pod, node):
-                self.drift.nodes.add(node)
+                self.devices.drift.nodes.add(node)
                 if pod.spec.node_name:
                     self._lifted |= Reason.NEIGHBOURS  # its labels count, too
             if pod.spec.node_name:
-                self.placed.put(PlacedPod.of(pod, node))
+                self.residents.put(Resident.of(pod, node))
         else:
             self.nodes.remove_pod(uid)
         if wants_a_node(pod):
@@ -273,120 +285,28 @@ class ClusterState(AssumedState, View):
             if pod.status.nominated_node_name:
                 self.unsettled.add(uid)
         else:
-            self._avoided.pop(uid, None)
+            self.avoided.pop(uid, None)
 
-    def _forget_pod(self, pod: Pod) -> None:
+    def _remove_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        self._forget_assumed_pod(uid)
-        self._forget_place(uid)
-        self._avoided.pop(uid, None)
+        self._remove_from_places(uid)
+        self.avoided.pop(uid, None)
         self.nodes.remove_pod(uid)
         if has_group(pod):
             self.groups.remove_pod(pod)
 
-    def _kept_for(self, uid: str) -> str:
-        """The node on which room is taken for a pod that has none yet; "" for none."""
-        pod = self.pending.get(uid) or self._assumed_pods.get(uid)
-        return "" if pod is None else pod.status.nominated_node_name
-
-    def _forget_place(self, uid: str) -> None:
-        """What the pod waited for, kept or had: what it has now comes after this."""
+    def _remove_from_places(self, uid: str) -> None:
+        """The pod's place, its room and its wait: the event says what follows."""
+        self.overlay.forget_pod(uid)
         self.pending.pop(uid, None)
+        self.unsettled.discard(uid)
         self.rooms.drop(uid)
-        self.placed.remove(uid)
-        for marked in (self.unsettled, self._assumed_rooms, self._assumed_leaving):
-            marked.discard(uid)
+        self.residents.remove(uid)
 
-    def _apply_class(self, device_class: DeviceClass) -> None:
-        self._inventory.apply_class(device_class)
-        self.serving.put(device_class)
-        self.drift.rules = True
-
-    def _forget_class(self, device_class: DeviceClass) -> None:
-        self._inventory.remove_class(device_class.metadata.name)
-        self.serving.remove(device_class.metadata.name)
-        self.drift.rules = True
-
-    def _apply_taint_rule(self, rule: DeviceTaintRule) -> None:
-        self._note_tainted(self._inventory.apply_taint_rule(rule))
-
-    def _forget_taint_rule(self, rule: DeviceTaintRule) -> None:
-        self._note_tainted(self._inventory.remove_taint_rule(rule.metadata.name))
-
-    def _note_tainted(self, touched: Iterable[TaintedPools]) -> None:
-        for driver, pool in touched:
-            if driver is not None and pool is not None:
-                self.drift.published_pools.update(self._inventory.pools_named(driver, pool))
-            else:
-                self.drift.rules = True
-
-    def _apply_slice(self, published: ResourceSlice) -> None:
-        name = published.metadata.name
-        self._inventory.apply_slice(published)
-        self.drift.slice_changed(published)
-        self._counting.pop(name, None)
-        if published.spec.shared_counters or any(device.consumes_counters for device in published.spec.devices):
-            spec = published.spec
-            self._counting[name] = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
-        if self.charges is not None:
-            self.charges.put(published)
-
-    def _forget_slice(self, published: ResourceSlice) -> None:
-        self._inventory.remove_slice(published.metadata.name)
-        self._counting.pop(published.metadata.name, None)
-        if self.charges is not None:
-            self.charges.remove(published.metadata.name)
-        self.drift.slice_changed(published)
-
-    def _put_pool(self, pool: ResourceSlice) -> None:
-        """One that is published in the form of a draft; without devices it is no more."""
-        self._apply_slice(pool) if pool.spec.devices else self._forget_slice(pool)
-
-    def _note_rules(self) -> None:
-        self.drift.rules = True
-
-    def _apply_quota(self, quota: ResourceQuota) -> None:
-        if self._quotas is None:
-            self._quotas = QuotaRoom()
-            self._overlays.append(self._quotas)
-        self._quotas.put(quota)
-
-    def _forget_quota(self, quota: ResourceQuota) -> None:
-        if self._quotas is not None:
-            self._quotas.remove(quota)
-
-    @property
-    def counting_pools(self) -> frozenset[PoolKey]:
-        """The pools whose devices draw on shared counters."""
-        return frozenset(self._counting.values())
-
-    def staleness(self, placement: Placement) -> str:
-        """See `plans.stale`."""
-        return stale(placement, self.drift, self._inventory, self.counting_pools)
-
-    def _apply_claim(self, claim: ResourceClaim) -> None:
-        known = self._claims.get(claim.key)
-        assumed = self._assumed_claims.pop(claim.key, None)
-        changed = known is None or known.status.allocation != claim.status.allocation
-        if changed:
-            self.drift.claim_changed(claim, self._inventory)
-        if changed or assumed is not None:
-            self._inventory.apply_claim(claim)
-        self._claims[claim.key] = claim
-        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self.drift.special.add(self._special.put(claim))
-
-    def _forget_claim(self, claim: ResourceClaim) -> None:
-        self._claims.pop(claim.key, None)
-        self._assumed_claims.pop(claim.key, None)
-        if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self.drift.special.add(self._special.remove(claim))
-        self._inventory.remove_claim(claim.metadata.uid)
-
-    # What the queue asks (queue.View) --------------------------------------------------------------------------------
+    # For the queue (queue.View) --------------------------------------------------------------------------------------
 
     def news_after(self, revision: int) -> Sequence[News] | None:
-        """What happened after `revision`, as far as this state has come; None when that is no longer remembered."""
+        """The events after `revision`, up to the state's own; None if some of them are no longer kept."""
         if revision < self._news_floor:
             return None
         news = list(takewhile(lambda one: one.revision > revision, reversed(self._news)))
@@ -406,76 +326,62 @@ class ClusterState(AssumedState, View):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """What is remembered, as kube-scheduler's metrics call it."""
-        return {"nodes": len(self.nodes), "pods": self.nodes.pods, "assumed_pods": len(self._assumed_pods)}
+        """The size of the cache, by the labels of kube-scheduler's metric."""
+        return {"nodes": len(self.nodes), "pods": self.nodes.pods, "assumed_pods": len(self.overlay.pods)}
 
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
-        """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""
+        """The pod's claims, without the alternatives for which its namespace's quotas have no room."""
         claims = readiness.pre_filter(pod, self._finder(pod), self.serving.own.__contains__)
         if self.structured is not None and not isinstance(claims, Hold):
             claims = self.structured.hold(claims) or claims
-        if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(pod.metadata.namespace):
+        if isinstance(claims, Hold) or pod.metadata.namespace not in self.quotas.by_namespace:
             return claims
-        return self._quotas.hold_before(pod, claims) or self._quotas.within(pod, claims)
-
-    def held_by_quota(
-        self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
-    ) -> Hold | None:
-        """What keeps the pod's claims from what was found for them (claim uid -> its allocation)."""
-        return None if self._quotas is None else self._quotas.hold_after(pod, claims, given)
+        return self.quotas.hold_before(pod, claims) or self.quotas.within(pod, claims)
 
     def extended(self, pod: Pod) -> Extended | None:
-        """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
-        known = self._special.of(pod, self.claim) if pod.metadata.uid in self._special.by_pod else None
+        """The pod's requests for extended resources that devices serve; None if it has none."""
+        known = self.special.of(pod, self.claim) if pod.metadata.uid in self.special.by_pod else None
         return Extended.of(pod, self.serving, known) if known is not None or self.serving.serve(pod) else None
 
     def waiting_for_nobody(self) -> list[ResourceClaim]:
-        """Claims that are to be allocated without a pod, as the allocator reads them; the oldest first."""
-        return [] if self.structured is None else self.structured.waiting_for_nobody(self._claims.values())
+        """Claims to allocate without a pod, as the allocator reads them; the oldest first."""
+        return [] if self.structured is None else self.structured.waiting_for_nobody(self.claims.values())
 
     @property
     def guard(self) -> Guard:
-        """What budgets say of the pods with a place."""
+        """The disruption budgets of the residents."""
         return Guard(self.budgets, self.nodes.neighbours.group_of)
 
     def snapshot(self) -> Snapshot:
-        return self._inventory.snapshot()
+        return self.devices.inventory.snapshot()
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """With what is assumed of it."""
-        found = self._assumed_claims.get((namespace, name)) or self._claims.get((namespace, name))
+        """The claim as it will be once the overlay is committed."""
+        found = self.overlay.claims.get((namespace, name)) or self.claims.get((namespace, name))
         return found if self.structured is None or found is None else self.structured.seen(found)
 
     def _finder(self, pod: Pod) -> Callable[[str], ResourceClaim | None]:
         return partial(self.claim, pod.metadata.namespace)
 
-    def imagine(self, resource: str, obj: Any, *, gone: bool = False) -> None:
-        """Count an object that is not there, or leave out one that is; nothing is written.
-
-        Whoever imagines takes it back, the last first: by imagining what is really there, or that it is gone.
-        """
-        (self._forgetting if gone else self._applying)[resource](obj)
-
     # Groups ----------------------------------------------------------------------------------------------------------
 
     def placed_of(self, group: PodGroup) -> set[str]:
-        """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices.
-
-        Those of a Job that have succeeded are among them.
+        """The uids of the pods of a group that have a place: those on their nodes, those that wait there for their
+        devices, and those of a Job that have succeeded.
         """
-        return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None} | self.groups.done(group)
+        placed = {uid for uid in self.groups.members(group) if self.residents.get(uid) is not None}
+        return placed | self.groups.done(group)
 
     def is_in_use(self, claim: ResourceClaim) -> bool:
-        """Whether a pod on its node could be using the claim; those that wait for a node use nothing."""
-        return any(map(self._may_use, claim.status.reserved_for))
-
-    def _may_use(self, user: ResourceClaimConsumerReference) -> bool:
-        if not is_group(user):
-            return user.uid not in self.pending
-        return any(uid not in self.pending for uid in self.groups.members_of(user.uid))
+        """Whether a pod on its node could be using the claim. Pods that wait for a node use nothing."""
+        for user in claim.status.reserved_for:
+            users = self.groups.members_of(user.uid) if is_group(user) else (user.uid,)
+            if any(uid not in self.pending for uid in users):
+                return True
+        return False
 
     def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
-        """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""
+        """Whether only the pod could be using the claim, or only its group, as long as no pod of that has a place."""
         if stays_allocated(claim):
             return False
         others = [one.uid for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
@@ -484,15 +390,306 @@ class ClusterState(AssumedState, View):
         group = self.groups.of(pod)
         if group is None or others != [group.metadata.uid] or not gates.enabled(CLAIMS_GATE):
             return False
-        return not self.placed_of(group) and self._assumed_pods.keys().isdisjoint(self.groups.members(group))
+        return not self.placed_of(group) and self.overlay.pods.keys().isdisjoint(self.groups.members(group))
 
 
-def _both(first: Callable[[Any], None] | None, then: Callable[[Any], None]) -> Callable[[Any], None]:
-    if first is None:
-        return then
+# The devices ----------------------------------------------------------------------------------------------------------
 
-    def done(obj: Any) -> None:
-        first(obj)
-        then(obj)
 
-    return done
+@dataclass(slots=True, eq=False, kw_only=True, repr=False)
+class Devices(Part):
+    """What is published, what of it is allocated, and what has changed since the cycle began.
+
+    charges: None while DRANodeAllocatableResources is off.
+    """
+
+    follows: ClassVar[tuple[str, ...]] = (CLASSES, TAINT_RULES, SLICES)
+
+    inventory: Inventory
+    charges: NodeCharges | None = None
+    #: changes since the cycle began that a placement can depend on; a copy begins a cycle of its own
+    drift: Drift = field(default_factory=Drift, metadata=RESET)
+    #: slice name -> pool, of the slices with shared counters or devices that consume some
+    _counting: dict[str, PoolKey] = field(default_factory=dict)
+
+    def put(self, obj: ApiObject) -> None:
+        """Classes and parameters of a draft are nothing but drift here: other claims may ask for other devices now."""
+        if isinstance(obj, ResourceSlice):
+            name, spec = obj.metadata.name, obj.spec
+            self.inventory.apply_slice(obj)
+            self.drift.slice_changed(obj)
+            self._counting.pop(name, None)
+            if spec.shared_counters or any(device.consumes_counters for device in spec.devices):
+                self._counting[name] = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
+            if self.charges is not None:
+                self.charges.put(obj)
+        elif isinstance(obj, DeviceTaintRule):
+            self._note_tainted(self.inventory.apply_taint_rule(obj))
+        else:
+            self.drift.rules = True
+            if isinstance(obj, DeviceClass):
+                self.inventory.apply_class(obj)
+
+    def remove(self, obj: ApiObject) -> None:
+        name = obj.metadata.name
+        if isinstance(obj, ResourceSlice):
+            self.inventory.remove_slice(name)
+            self._counting.pop(name, None)
+            if self.charges is not None:
+                self.charges.remove(obj)
+            self.drift.slice_changed(obj)
+        elif isinstance(obj, DeviceTaintRule):
+            self._note_tainted(self.inventory.remove_taint_rule(name))
+        else:
+            self.drift.rules = True
+            if isinstance(obj, DeviceClass):
+                self.inventory.remove_class(name)
+
+    def staleness(self, placement: Placement) -> str:
+        """See `plans.stale`."""
+        return stale(placement, self.drift, self.inventory, frozenset(self._counting.values()))
+
+    def _note_tainted(self, touched: Iterable[TaintedPools]) -> None:
+        for driver, pool in touched:
+            if driver is not None and pool is not None:
+                self.drift.published_pools.update(self.inventory.pools_named(driver, pool))
+            else:
+                self.drift.rules = True
+
+
+# The overlay ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlacedStep:
+    """A placement was assumed. waited: whether the pod was pending. claims, quotas, shares: the values before."""
+
+    placement: Placement
+    waited: bool
+    claims: Mapping[Key, ResourceClaim | None]
+    quotas: Mapping[Key, Mapping[str, Quantity]]
+    shares: tuple[str, Counter[str] | None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RoomStep:
+    """Room was kept for a pod, or is not kept any more. leaving: the pods that are evicted for it."""
+
+    uid: str
+    leaving: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ObjectStep:
+    """An object was imagined, or left out. before: the object until then; None: there was none."""
+
+    resource: str
+    obj: ApiObject
+    before: ApiObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SaidStep:
+    """Something was said to drivers. before: of each negotiator."""
+
+    before: tuple[Any, ...]
+
+
+_Step = _PlacedStep | _RoomStep | _ObjectStep | _SaidStep
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Overlay:
+    """What is laid over the cluster as the log tells it, each step with the way back.
+
+    A worker lays its decisions over its state: the pods that it places count on their nodes, their devices are taken,
+    their claims look allocated and reserved; room is kept for pods that it nominates, and the pods that it evicts are
+    leaving. After the commit `undo` takes everything back: what was written comes back with the log. An event about a
+    pod or a claim ends what was assumed of it (`forget_pod`).
+
+    A rehearsal lays over a copy of the state the objects that it imagines, and the same decisions about them.
+
+        with overlay.undone():                 # what is laid inside is taken back at the end
+            overlay.imagine(NODES, node)
+            decide(state, pod)
+    """
+
+    _state: ClusterState
+    #: claims as they will be
+    claims: dict[Key, ResourceClaim] = field(default_factory=dict)
+    #: uid -> pod that was placed
+    pods: dict[str, Pod] = field(default_factory=dict)
+    #: uids of the pods whose room was kept or withdrawn, and of those that are evicted for it
+    _rooms: set[str] = field(default_factory=set)
+    _leaving: set[str] = field(default_factory=set)
+    _steps: list[_Step] = field(default_factory=list)
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+
+    def assume(self, placement: Placement) -> None:
+        """Reserve: count `placement` as if it were committed."""
+        state, pod, uid = self._state, placement.pod, placement.pod.metadata.uid
+        self.pods[uid] = pod
+        waited = state.pending.pop(uid, None) is not None
+        state.rooms.drop(uid)
+        state.nodes.place(pod, placement.node)
+        state.devices.inventory.assume(placement.allocations.items())
+        quotas: Mapping[Key, Mapping[str, Quantity]] = {}
+        if pod.metadata.namespace in state.quotas.by_namespace:
+            quotas = state.quotas.reserve(pod, placement.claims, placement.allocations)
+        shares = None
+        if state.shares is not None:
+            shares = state.shares.reserve(pod, placement.claims, placement.allocations)
+        before = dict[Key, ResourceClaim | None]()
+        for claim in placement.claims:
+            key = _key_of(claim)
+            before[key] = self.claims.get(key)
+            self.claims[key] = placement.applied_to(claim)
+        self._steps.append(_PlacedStep(placement=placement, waited=waited, claims=before, quotas=quotas, shares=shares))
+        self.say(placement.writes)
+
+    def say(self, writes: Sequence[NegotiationWrite]) -> None:
+        """The next pod of the batch finds these objects as they will be."""
+        if writes:
+            self._steps.append(_SaidStep(before=tuple(one.reserve(writes) for one in self._state.negotiators)))
+
+    def nominate(
+        self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult], leaving: Iterable[str]
+    ) -> None:
+        """Count `pod` as nominated for `node`, and the pods `leaving` as evicted, as if that were committed."""
+        self._state.rooms.keep(pod, node, allocations)
+        self._rooms.add(pod.metadata.uid)
+        leaving = frozenset(leaving) - self._leaving
+        self._leaving |= leaving
+        self._steps.append(_RoomStep(uid=pod.metadata.uid, leaving=leaving))
+
+    def withdraw(self, pods: Iterable[Pod]) -> None:
+        """Keep no room for these pods any more, as if that were committed."""
+        for pod in pods:
+            self._state.rooms.drop(pod.metadata.uid)
+            self._rooms.add(pod.metadata.uid)
+            self._steps.append(_RoomStep(uid=pod.metadata.uid))
+
+    def is_leaving(self, resident: Resident, now: datetime) -> bool:
+        """Whether a pod will be gone soon, or is about to be evicted."""
+        return resident.uid in self._leaving or resident.is_leaving(now)
+
+    @contextmanager
+    def trying(self, pod: Pod) -> Iterator[None]:
+        """A nominated pod counts on its node. While it is tried it isn't in its own way, and neither are those that are
+        nominated and less important.
+        """
+        state, uid = self._state, pod.metadata.uid
+        state.rooms.yield_to(pod.spec.priority or 0)
+        roomed = state.rooms.set_aside(uid)
+        node = "" if roomed else pod.status.nominated_node_name
+        if node:
+            state.nodes.remove_pod(uid)
+        try:
+            yield
+        finally:
+            if uid not in self.pods:
+                state.rooms.restore(uid)
+                if node and uid not in state.rooms:
+                    state.nodes.place(pod, node)
+
+    @contextmanager
+    def avoiding(self, pod: Pod) -> Iterator[bool]:
+        """Within it, the devices that `pod` avoids are taken. Returns whether there are any."""
+        inventory = self._state.devices.inventory
+        avoided = {f"avoided/{at}": one for at, one in enumerate(self._state.avoided.get(pod.metadata.uid, ()))}
+        inventory.assume(avoided.items())
+        try:
+            yield bool(avoided)
+        finally:
+            for uid in avoided:
+                inventory.remove_claim(uid)
+
+    # Objects ---------------------------------------------------------------------------------------------------------
+
+    def imagine(self, resource: str, obj: ApiObject, *, instead_of: ApiObject | None = None) -> None:
+        """`obj` is there. Taken back, `instead_of` is there again, or nothing."""
+        self._state.put(resource, obj)
+        self._steps.append(_ObjectStep(resource=resource, obj=obj, before=instead_of))
+
+    def leave_out(self, resource: str, obj: ApiObject) -> None:
+        """`obj` is gone. Taken back, it is there again."""
+        self._state.remove(resource, obj)
+        self._steps.append(_ObjectStep(resource=resource, obj=obj, before=obj))
+
+    # The way back ----------------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """What is laid now, for `undo`."""
+        return len(self._steps)
+
+    def undo(self, mark: int = 0) -> None:
+        """Unreserve: take back the steps since `mark`, the last first. `preemption.settle` then works out the rooms."""
+        while len(self._steps) > mark:
+            match self._steps.pop():
+                case _PlacedStep() as step:
+                    self._undo_placement(step)
+                case _SaidStep(before=before):
+                    for negotiator, one in zip(self._state.negotiators, before, strict=True):
+                        negotiator.unreserve(one)
+                case _RoomStep(uid=uid, leaving=leaving):
+                    self._leaving -= leaving
+                    if uid in self._rooms:
+                        self._rooms.discard(uid)
+                        self._state.rooms.drop(uid)
+                        if (pod := self._state.pending.get(uid)) is not None:
+                            self._nominate_again(pod)
+                case _ObjectStep(resource=resource, obj=obj, before=None):
+                    self._state.remove(resource, obj)
+                case _ObjectStep(resource=resource, before=before):
+                    self._state.put(resource, before)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """What is laid inside is taken back at the end."""
+        mark = self.mark()
+        try:
+            yield
+        finally:
+            self.undo(mark)
+
+    def forget_pod(self, uid: str) -> None:
+        """An event tells what became of the pod: nothing is assumed of it any more."""
+        if self.pods.pop(uid, None) is not None:
+            self._state.nodes.remove_pod(uid)
+        self._rooms.discard(uid)
+        self._leaving.discard(uid)
+
+    def _undo_placement(self, step: _PlacedStep) -> None:
+        state, placement = self._state, step.placement
+        pod, uid = placement.pod, placement.pod.metadata.uid
+        if self.pods.pop(uid, None) is not None:
+            state.nodes.remove_pod(uid)
+            if step.waited:
+                state.pending[uid] = pod
+            self._nominate_again(pod)
+        for claim in placement.claims:
+            key = _key_of(claim)
+            self.claims.pop(key, None)
+            if (before := step.claims[key]) is not None:
+                self.claims[key] = before
+            stored = state.claims.get(key)
+            if claim.metadata.uid in placement.allocations or before is None:
+                if stored is not None and stored.metadata.uid == claim.metadata.uid:
+                    state.devices.inventory.apply_claim(stored)
+                else:
+                    state.devices.inventory.remove_claim(claim.metadata.uid)
+        if step.quotas:
+            state.quotas.unreserve(step.quotas)
+        if state.shares is not None and step.shares is not None:
+            state.shares.unreserve(step.shares)
+
+    def _nominate_again(self, pod: Pod) -> None:
+        if pod.status.nominated_node_name:
+            self._state.nodes.place(pod, pod.status.nominated_node_name)
+            self._state.unsettled.add(pod.metadata.uid)
+
+
+def _key_of(claim: ResourceClaim) -> Key:
+    """Claims that exist in memory alone have one name, but uids of their own."""
+    return (claim.metadata.namespace, claim.metadata.uid) if claim.metadata.name == IN_MEMORY else claim.key

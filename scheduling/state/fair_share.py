@@ -1,31 +1,34 @@
-"""Whose turn it is among pods of one priority: the namespace that holds least for its weight. Off by default.
+"""Fair share: among pods of one priority, the namespace that holds least for its weight goes first. Off by default.
 
-With MANCIPLE_FAIR_SHARE=1 a batch takes up pods by priority, and of one priority from the namespace with the least
-share; within a namespace the oldest first, as ever. What the batch has placed so far counts, so the turn moves on as
-devices are given. The share of a namespace is the largest part that it holds of the devices of any class (its dominant
-share), divided by its weight: the label `manciple.dev/fair-share-weight` of the Namespace, 1 where there is none. How
-many devices a class has is what the last sample of the usage says, and where there is none, how many of it are held.
+With MANCIPLE_FAIR_SHARE=1 a batch takes pods by priority, and among equal priorities from the namespace with the least
+share; within a namespace the oldest first. What the batch has placed so far counts, so turns move on as devices are
+allocated. The share of a namespace is the largest part that it holds of the devices of any class (its dominant share),
+divided by its weight: the label `manciple.dev/fair-share-weight` of the Namespace, 1 by default. The number of devices
+of a class comes from the last usage sample; without one, it is the number of those held.
 
-Nobody is kept from what nobody else wants: a namespace alone gets everything. Nothing is taken from anybody, so shares
-come about as devices are given back. Room is kept (`scheduling.cycle.remedies`) for pods of the namespace whose turn it
+No namespace is kept from devices that no other wants: one alone gets everything. Nothing is taken away, so shares
+change only as devices are released. Room is kept (`scheduling.cycle.remedies`) for pods of the namespace whose turn it
 is. Source of the order: Ghodsi et al., Dominant Resource Fairness (NSDI 2011).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby, islice
+from typing import ClassVar
 
 from django.conf import settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim, class_of
 from manciple.wire.machinery import Namespace
-from manciple.wire.resources import Key
+from manciple.wire.resources import CLAIMS, NAMESPACES, Key
 from scheduling.models import UsageSample
 from scheduling.queue.queue import ReadyPod
+from scheduling.state.part import Part
 
 WEIGHT = "manciple.dev/fair-share-weight"
 #: A namespace may weigh as much as so many others.
@@ -37,21 +40,24 @@ SAMPLES_OF, REMEMBERED = timedelta(hours=1), timedelta(minutes=1)
 Holding = Counter[str]
 
 
-class FairShare:
+@dataclass(slots=True, eq=False, repr=False)
+class FairShare(Part):
     """What each namespace holds and weighs, as a scheduling worker knows it."""
 
-    def __init__(self) -> None:
-        #: class -> how many devices it has
-        self.sizes: Mapping[str, int] = {}
-        self._sized_at: datetime | None = None
-        self._weights: dict[str, int] = {}
-        self._of_claim: dict[Key, Holding] = {}
-        #: namespace -> what its claims hold; what the batch has given it and not committed
-        self._held: dict[str, Holding] = defaultdict(Counter)
-        self._assumed: dict[str, Holding] = defaultdict(Counter)
-        self._all: Holding = Counter()
-        #: priority -> the namespace whose turn came first in this batch
-        self._first: dict[int, str] = {}
+    follows: ClassVar[tuple[str, ...]] = (NAMESPACES, CLAIMS)
+
+    #: class -> how many devices it has
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    _sized_at: datetime | None = None
+    _weights: dict[str, int] = field(default_factory=dict)
+    _of_claim: dict[Key, Holding] = field(default_factory=dict)
+    #: namespace -> what its claims hold
+    _held: defaultdict[str, Holding] = field(default_factory=lambda: defaultdict(Counter))
+    #: namespace -> what the batch has given it and not committed
+    _assumed: dict[str, Holding] = field(default_factory=dict)
+    _all: Holding = field(default_factory=Counter)
+    #: priority -> the namespace whose turn came first in this batch
+    _first: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def if_wanted(cls) -> FairShare | None:
@@ -60,51 +66,49 @@ class FairShare:
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
-    def put(self, obj: object, *, gone: bool = False) -> None:
-        """Take over a namespace or a claim as it is now; other objects are none of its business."""
-        if isinstance(obj, Namespace) and gone:
-            self._weights.pop(obj.metadata.name, None)
-        elif isinstance(obj, Namespace):
+    def put(self, obj: Namespace | ResourceClaim) -> None:
+        if isinstance(obj, Namespace):
             self._weights[obj.metadata.name] = weight_of(obj.metadata.labels)
-        elif isinstance(obj, ResourceClaim):
-            self._put_claim(obj, gone=gone)
+            return
+        self.remove(obj)
+        if obj.status.allocation is not None:
+            held = self._of_claim[obj.key] = _holding(obj, obj.status.allocation)
+            self._held[obj.metadata.namespace].update(held)
+            self._all.update(held)
 
-    def _put_claim(self, claim: ResourceClaim, *, gone: bool) -> None:
-        namespace, before = claim.metadata.namespace, self._of_claim.pop(claim.key, None)
-        if before:
+    def remove(self, obj: Namespace | ResourceClaim) -> None:
+        if isinstance(obj, Namespace):
+            self._weights.pop(obj.metadata.name, None)
+        elif before := self._of_claim.pop(obj.key, None):
+            namespace = obj.metadata.namespace
             self._held[namespace] -= before
             self._all -= before
             if not self._held[namespace]:
                 del self._held[namespace]
-        if claim.status.allocation is not None and not gone:
-            held = self._of_claim[claim.key] = _holding(claim, claim.status.allocation)
-            self._held[namespace].update(held)
-            self._all.update(held)
 
-    def assume(self, _pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]) -> None:
-        """Count these allocations (claim uid -> what it is given) as if they were committed."""
+    def reserve(
+        self, pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]
+    ) -> tuple[str, Holding | None]:
+        """Count these allocations (claim uid -> result) as if they were committed. Returns the amounts before, for
+        `unreserve`.
+        """
+        namespace = pod.metadata.namespace  # its claims are there too
+        before = self._assumed.get(namespace)
+        held = Counter(before or ())
         for claim in claims:
             if (allocation := given.get(claim.metadata.uid)) is not None:
-                self._assumed[claim.metadata.namespace].update(_holding(claim, allocation))
+                held.update(_holding(claim, allocation))
+        if held:
+            self._assumed[namespace] = held
+        return namespace, before
 
-    def mark(self) -> Callable[[], None]:
-        """Returns the way back to what is assumed now."""
-        earlier = {namespace: Counter(held) for namespace, held in self._assumed.items()}
-
-        def go_back() -> None:
-            self._assumed.clear()
-            self._assumed.update({namespace: Counter(held) for namespace, held in earlier.items()})
-
-        return go_back
-
-    def drop_assumptions(self) -> None:
-        self._assumed.clear()
-
-    def _measure(self, now: datetime) -> None:
-        """Learn how many devices the classes have."""
-        if self._sized_at is not None and now - self._sized_at < REMEMBERED:
-            return
-        self.sizes, self._sized_at = sampled_sizes(now), now
+    def unreserve(self, before: tuple[str, Holding | None]) -> None:
+        """Take back the last `reserve` that isn't taken back yet."""
+        namespace, held = before
+        if held is None:
+            self._assumed.pop(namespace, None)
+        else:
+            self._assumed[namespace] = held
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -123,7 +127,8 @@ class FairShare:
 
         ready: by priority, then age.
         """
-        self._measure(now)
+        if self._sized_at is None or now - self._sized_at >= REMEMBERED:
+            self.sizes, self._sized_at = sampled_sizes(now), now
         self._first.clear()
         return islice(self._turns(ready), limit)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from claims.causes.causes import GroupIncomplete, GroupMissing
 from claims.kinds.gangs import SAID, as_group, counts_when_done, gang_name, is_annotated, shown_name
@@ -20,29 +22,24 @@ from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from inventory.kinds import gates
 from manciple.wire.base import ObjectMeta
-from manciple.wire.resources import Key
+from manciple.wire.resources import POD_GROUPS, Key
 from scheduling.queue.hints import group_key
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.part import Part
 
 
-class WaitingGroups:
+@dataclass(slots=True, eq=False, repr=False)
+class WaitingGroups(Part):
     """The groups, and the pods that name them and have not ended."""
 
-    def __init__(self) -> None:
-        self._groups: dict[Key, PodGroup] = {}
-        self._members: dict[Key, set[str]] = {}
-        #: of gangs by annotation: what their pods say, by uid
-        self._annotated: dict[Key, dict[str, Pod]] = {}
-        #: of Jobs: the uids of those that have succeeded
-        self._done: dict[Key, set[str]] = {}
+    follows: ClassVar[tuple[str, ...]] = (POD_GROUPS,)
 
-    def copied(self) -> WaitingGroups:
-        made = WaitingGroups()
-        made._groups = dict(self._groups)
-        made._members = {key: set(uids) for key, uids in self._members.items()}
-        made._annotated = {key: dict(pods) for key, pods in self._annotated.items()}
-        made._done = {key: set(uids) for key, uids in self._done.items()}
-        return made
+    _groups: dict[Key, PodGroup] = field(default_factory=dict)
+    _members: dict[Key, set[str]] = field(default_factory=dict)
+    #: of gangs by annotation: the annotations of their pods, by uid
+    _annotated: dict[Key, dict[str, Pod]] = field(default_factory=dict)
+    #: of Jobs: the uids of pods that have succeeded
+    _done: dict[Key, set[str]] = field(default_factory=dict)
 
     def put(self, group: PodGroup) -> None:
         self._groups[group.key] = group
@@ -51,7 +48,7 @@ class WaitingGroups:
         self._groups.pop(group.key, None)
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod as it is now; one that has ended is no member any more."""
+        """Add a pod, or replace it. One that has ended is removed."""
         key, uid = _key(pod), pod.metadata.uid
         if is_done(pod):
             self.remove_pod(pod)
@@ -60,14 +57,20 @@ class WaitingGroups:
             return
         self._members.setdefault(key, set()).add(uid)
         if pod.spec.scheduling_group is None:
-            self._annotated.setdefault(key, {})[uid] = _what_it_says(pod)
+            meta = pod.metadata
+            said = {name: meta.annotations[name] for name in SAID if name in meta.annotations}
+            kept = ObjectMeta(uid=uid, creation_timestamp=meta.creation_timestamp, annotations=said)
+            self._annotated.setdefault(key, {})[uid] = Pod(metadata=kept)
             self._groups.pop(key, None)
 
     def remove_pod(self, pod: Pod) -> None:
-        """Unknown ones are nothing new."""
+        """Remove a pod. One that isn't a member is no error."""
         key, uid = _key(pod), pod.metadata.uid
-        for known in (self._members, self._done):
-            _discard(known, key, uid)
+        for pods in (self._members, self._done):
+            if key in pods:
+                pods[key].discard(uid)
+                if not pods[key]:
+                    del pods[key]
         if pod.spec.scheduling_group is None and (said := self._annotated.get(key)) is not None:
             said.pop(uid, None)
             self._groups.pop(key, None)
@@ -75,7 +78,7 @@ class WaitingGroups:
                 del self._annotated[key]
 
     def of(self, pod: Pod) -> PodGroup | None:
-        """The group that the pod names, if it exists; the one that stands for its gang, which may have no pod yet."""
+        """The group that the pod names, if it exists. A gang by annotation always has one, even without pods yet."""
         key = _key(pod)
         known = self._groups.get(key)
         if known is None and pod.spec.scheduling_group is None and key[1]:
@@ -117,19 +120,5 @@ def wanted_of(group: PodGroup) -> int:
     return min_count(group) if on else 0
 
 
-def _what_it_says(pod: Pod) -> Pod:
-    """No more of it is kept than its gang is known by."""
-    meta = pod.metadata
-    said = {key: meta.annotations[key] for key in SAID if key in meta.annotations}
-    return Pod(metadata=ObjectMeta(uid=meta.uid, creation_timestamp=meta.creation_timestamp, annotations=said))
-
-
 def _key(pod: Pod) -> Key:
     return pod.metadata.namespace, gang_name(pod)
-
-
-def _discard(known: dict[Key, set[str]], key: Key, uid: str) -> None:
-    members = known.get(key, set())
-    members.discard(uid)
-    if not members:
-        known.pop(key, None)

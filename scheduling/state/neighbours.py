@@ -4,7 +4,7 @@ Pods of one namespace with the same labels and the same affinity are one group (
 node; so a question costs as much as there are groups and nodes, not pods. A pod that asks for nothing of the kind costs
 nothing where no running pod keeps others away: its rules are None.
 
-    neighbours.place(pod, node); neighbours.remove(uid)        what runs where
+    neighbours.place(pod, node); neighbours.remove_pod(uid)      what runs where
     rules = neighbours.rules_for(pod, nodes)                   what `pod` asks, counted once for all nodes
     rules.refusal(node); rules.wish(node)                      one node: what speaks against it, how welcome it is
 
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -26,8 +26,11 @@ from claims.causes.causes import NodeRefusal
 from claims.kinds.pods import Affinity, Pod, PodAffinityTerm, TopologySpreadConstraint
 from inventory.kinds.nodes import Node
 from manciple.wire import codec
+from manciple.wire.machinery import Namespace
+from manciple.wire.resources import NAMESPACES
 from manciple.wire.selectors import ParsedLabelSelector, Requirement, as_label_selector
 from scheduling.state import node_fit
+from scheduling.state.part import Part
 
 Labels = Mapping[str, str]
 #: (host IP, protocol, port)
@@ -89,7 +92,7 @@ def _narrowed(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlikePods:
-    """Pods that are alike to others.
+    """Pods with equal labels and affinity.
 
     near, away: what they require. wishes: (term, weight) of what they prefer; negative for what they avoid.
     """
@@ -168,39 +171,31 @@ class _Counted:
     nodes: Counter[str] = field(default_factory=Counter)
 
 
-class Neighbours:
+@dataclass(slots=True, eq=False, repr=False)
+class Neighbours(Part):
     """See the module's docstring."""
 
-    def __init__(self) -> None:
-        self._placed: dict[str, _Placed] = {}
-        self._groups: dict[_GroupKey, _Counted] = {}
-        #: those of `_groups` that keep others away
-        self._keeping: dict[_GroupKey, _Counted] = {}
-        #: those whose affinity makes some pods more welcome than others
-        self._wishing: dict[_GroupKey, _Counted] = {}
-        self._ports: dict[str, Counter[HostPort]] = {}
-        self._namespaces: dict[str, Labels] = {}
+    follows: ClassVar[tuple[str, ...]] = (NAMESPACES,)
 
-    def copied(self) -> Neighbours:
-        made = Neighbours()
-        made._placed = dict(self._placed)
-        made._groups = {key: _Counted(one.group, key, Counter(one.nodes)) for key, one in self._groups.items()}
-        made._keeping = {key: made._groups[key] for key in self._keeping}
-        made._wishing = {key: made._groups[key] for key in self._wishing}
-        made._ports = {node: Counter(ports) for node, ports in self._ports.items()}
-        made._namespaces = dict(self._namespaces)
-        return made
+    _placed: dict[str, _Placed] = field(default_factory=dict)
+    _groups: dict[_GroupKey, _Counted] = field(default_factory=dict)
+    #: those of `_groups` with a required anti-affinity
+    _keeping: dict[_GroupKey, _Counted] = field(default_factory=dict)
+    #: those of `_groups` whose affinity attracts or repels other pods
+    _wishing: dict[_GroupKey, _Counted] = field(default_factory=dict)
+    _ports: dict[str, Counter[HostPort]] = field(default_factory=dict)
+    _namespaces: dict[str, Labels] = field(default_factory=dict)
 
     # What runs where -------------------------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: str) -> bool:
-        """Count `pod` on `node`. Returns whether anything changed by that."""
+        """Count `pod` on `node`. Returns whether that changed anything."""
         uid, key = pod.metadata.uid, _key_of(pod)
         known = self._groups.get(key)
         placed = _Placed(node, key if known is None else known.key, host_ports(pod))
         if self._placed.get(uid) == placed:
             return False
-        self.remove(uid)
+        self.remove_pod(uid)
         self._count(uid, placed, AlikePods.of(pod) if known is None else known.group)
         return True
 
@@ -225,7 +220,7 @@ class Neighbours:
         """Within it, these pods are not counted."""
         lifted = [(uid, placed, self._groups[placed.key].group) for uid in uids if (placed := self._placed.get(uid))]
         for uid, _, _ in lifted:
-            self.remove(uid)
+            self.remove_pod(uid)
         try:
             yield
         finally:
@@ -237,8 +232,8 @@ class Neighbours:
         asks = pod.spec.affinity is not None or pod.spec.topology_spread_constraints
         return bool(asks or self._keeping or host_ports(pod))
 
-    def remove(self, uid: str) -> None:
-        """Stop counting a pod; unknown ones are nothing new."""
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting a pod. One that isn't counted is no error."""
         placed = self._placed.pop(uid, None)
         if placed is None:
             return
@@ -254,15 +249,15 @@ class Neighbours:
         placed = self._placed.get(uid)
         return None if placed is None else self._groups[placed.key].group
 
-    def put_namespace(self, name: str, labels: Labels) -> None:
-        self._namespaces[name] = labels
+    def put(self, namespace: Namespace) -> None:
+        self._namespaces[namespace.metadata.name] = namespace.metadata.labels
+
+    def remove(self, namespace: Namespace) -> None:
+        self._namespaces.pop(namespace.metadata.name, None)
 
     @property
     def namespaces(self) -> Collection[str]:
         return self._namespaces.keys()
-
-    def remove_namespace(self, name: str) -> None:
-        self._namespaces.pop(name, None)
 
     # What a pod asks -------------------------------------------------------------------------------------------------
 
@@ -359,8 +354,9 @@ class NeighbourRules:
         for constraint in self.spread:
             if (refused := constraint.refusal(labels)) is not None:
                 return refused
-        if not all(_is_near(labels, key, values) for key, values in self.near):
-            return NOT_NEAR
+        for key, values in self.near:
+            if (value := labels.get(key)) is None or (values is not None and value not in values):
+                return NOT_NEAR
         if self.away and not self.away.isdisjoint(labels.items()):
             return TOO_NEAR
         if self.kept_away and not self.kept_away.isdisjoint(labels.items()):
@@ -372,11 +368,6 @@ class NeighbourRules:
         labels = node.metadata.labels
         welcome = sum(self.wishes.get(topology, 0) for topology in labels.items()) if self.wishes else 0
         return welcome + sum(constraint.wish(labels) for constraint in self.loose)
-
-
-def _is_near(labels: Labels, key: str, values: frozenset[str] | None) -> bool:
-    value = labels.get(key)
-    return value is not None and (values is None or value in values)
 
 
 def _conflicts(wanted: Sequence[HostPort], taken: Mapping[HostPort, int]) -> bool:
@@ -485,9 +476,11 @@ class _Question:
             for node in counting.values():
                 counts[node.metadata.labels[key]] += 0
             selector = _narrowed(as_label_selector(constraint.label_selector), own.labels, constraint.match_label_keys)
-            for name, pods in self._matching(own.namespace, selector):
-                if name in counting:
-                    counts[counting[name].metadata.labels[key]] += pods
+            for group in self.neighbours.groups():
+                alike = group.group
+                if alike.namespace == own.namespace and not alike.terminating and selector.matches(alike.labels):
+                    for name in group.nodes.keys() & counting.keys():
+                        counts[counting[name].metadata.labels[key]] += group.nodes[name]
             few = len(counts) < (constraint.min_domains or 1)
             yield Spread(
                 key=key,
@@ -496,13 +489,6 @@ class _Question:
                 own=selector.matches(own.labels),
                 max_skew=constraint.max_skew,
             )
-
-    def _matching(self, namespace: str, selector: ParsedLabelSelector) -> Iterator[tuple[str, int]]:
-        """(node, pods) of the pods of a namespace that are not on their way out."""
-        for counted in self.neighbours.groups():
-            group = counted.group
-            if group.namespace == namespace and not group.terminating and selector.matches(group.labels):
-                yield from counted.nodes.items()
 
 
 def _add(sums: Counter[Topology], found: Mapping[Topology, int], weight: int) -> None:

@@ -11,9 +11,9 @@ Sources: plugins/dynamicresources/nodeallocatabledynamicresources.go and compone
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from msgspec import structs
 
@@ -30,41 +30,40 @@ from claims.pod_claims import references
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.quantity import NANO, ZERO, Quantity
+from manciple.wire.resources import SLICES
 from scheduling.allocator import NodePlacement, NodeView, Unallocatable
 from scheduling.cycle.decisions import Placement
 from scheduling.queue.hints import claim_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.nodes import FilterResult, NodeTable
+from scheduling.state.part import Part
 
 PLUGIN = "PodLevelResources"
 Choose = Callable[[tuple[NodeView, ...]], Placement | NodePlacement]
 _ONE = Quantity.of(1)
 
 
-class NodeCharges:
+@dataclass(slots=True, eq=False, repr=False)
+class NodeCharges(Part):
     """The published devices that take something of their node."""
 
-    def __init__(self) -> None:
-        #: slice name -> (generation, pool, device name -> device)
-        self._slices: dict[str, tuple[int, PoolKey, dict[str, Device]]] = {}
-        self._by_pool: dict[PoolKey, dict[str, None]] = defaultdict(dict)
+    follows: ClassVar[tuple[str, ...]] = (SLICES,)
 
-    def copied(self) -> NodeCharges:
-        made = NodeCharges()
-        made._slices = dict(self._slices)
-        made._by_pool.update({pool: dict(names) for pool, names in self._by_pool.items()})
-        return made
+    #: slice name -> (generation, pool, device name -> device)
+    _slices: dict[str, tuple[int, PoolKey, Mapping[str, Device]]] = field(default_factory=dict)
+    _by_pool: dict[PoolKey, dict[str, None]] = field(default_factory=dict)
 
     def put(self, published: ResourceSlice) -> None:
-        self.remove(published.metadata.name)
+        self.remove(published)
         spec = published.spec
         devices = {device.name: device for device in spec.devices if device.node_allocatable_resources}
         if devices:
             pool = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
             self._slices[published.metadata.name] = (spec.pool.generation, pool, devices)
-            self._by_pool[pool][published.metadata.name] = None
+            self._by_pool.setdefault(pool, {})[published.metadata.name] = None
 
-    def remove(self, name: str) -> None:
+    def remove(self, published: ResourceSlice) -> None:
+        name = published.metadata.name
         if (known := self._slices.pop(name, None)) is not None:
             pool = self._by_pool[known[1]]
             del pool[name]
@@ -75,15 +74,13 @@ class NodeCharges:
         """The device that is allocated on `node`, of the pool's newest generation; None where it takes nothing."""
         pools = [PoolKey(result.driver, result.pool, one) for one in (node, "")]
         names = next((self._by_pool[pool] for pool in pools if pool in self._by_pool), ())
-        found = [self._slices[name] for name in names]
-        return next(
-            (one[2][result.device] for one in sorted(found, reverse=True, key=_age) if result.device in one[2]), None
-        )
+        newest_first = sorted((self._slices[name] for name in names), reverse=True, key=lambda one: one[0])
+        return next((devices[result.device] for _, _, devices in newest_first if result.device in devices), None)
 
     # What a pod is charged -------------------------------------------------------------------------------------------
 
     def charged(self, pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]) -> Pod:
-        """`pod` with what its claims take, in place of what was known before. given: claim uid -> what it gets now."""
+        """`pod` with the charges of its claims in its status. given: claim uid -> the allocation that it gets now."""
         statuses = [
             status
             for claim in claims
@@ -155,7 +152,7 @@ class NodeCharges:
 
 
 def refusals(pod: Pod, node: str, nodes: NodeTable) -> tuple[NodeRefusal, ...]:
-    """What speaks against a charged pod on `node`: the node's room, or what the pod says that it takes in all."""
+    """Why `node` refuses a charged pod: the node has too little room, or the pod's own requests are too small."""
     if not pod.status.node_allocatable_resource_claim_statuses:
         return ()
     return nodes.refusals_without(pod, node, (pod.metadata.uid,)) or uncovered(pod)
@@ -174,10 +171,6 @@ def uncovered(pod: Pod) -> tuple[NodeRefusal, ...]:
         for name, text in level.requests.items()
         if name in charged and taken.get(name, 0) > Quantity.parse(text).nanos
     )
-
-
-def _age(known: tuple[int, PoolKey, dict[str, Device]]) -> int:
-    return known[0]
 
 
 def _results(allocation: AllocationResult | None) -> Sequence[tuple[DeviceRequestAllocationResult, str]]:

@@ -1,9 +1,9 @@
-"""The nodes and what runs on them, as a scheduling worker keeps them; answers which nodes a pod fits on.
+"""The nodes and what runs on them, as a scheduling worker caches them; which nodes a pod fits on. PURE.
 
-Pods made from one template ask the same of a node, so verdicts are kept by what is asked (`_Shape`) and only the nodes
-that changed since are judged again: a change is appended to a journal, and each shape remembers how far it has read.
-What a pod asks of its neighbours (`scheduling.state.neighbours`) depends on all nodes at once and is counted anew for
-each pod that asks for any. PURE; one thread at a time.
+Pods from one template ask the same of a node. So verdicts are cached by what is asked (`_Shape`), and only the nodes
+that changed since are filtered again: each change is appended to a journal, and each shape remembers how far it has
+read. Rules about neighbours (`scheduling.state.neighbours`) depend on all nodes at once and are counted for each pod
+that has any. One thread at a time.
 """
 
 from __future__ import annotations
@@ -11,27 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from msgspec import Struct, structs
 
 from claims.causes.causes import NodeRefusal
 from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus
+from inventory.kinds.nodes import Node, NodeSpec, NodeStatus, has_reported
+from manciple.copying import RESET
 from manciple.wire.base import EMPTY, Alike, ObjectMeta
 from manciple.wire.quantity import Quantity
+from manciple.wire.resources import NODES
 from manciple.wire.selectors import node_selector_matches
 from manciple.wire.validation import is_device_resource_name
 from scheduling.allocator import NodeNeeds, NodeView
+from scheduling.claims.readiness import ServingClasses
 from scheduling.state import node_fit
 from scheduling.state.neighbours import NeighbourRules, Neighbours
 from scheduling.state.node_fit import PodNeeds
+from scheduling.state.part import Part
 
-#: Shapes kept; the one that was not asked for longest goes first.
+#: Shapes in the cache; the least recently used goes first.
 SHAPES = 64
-#: More than what a pod and its neighbours would rather adds up to; what goes beyond it counts as this.
+#: The preferences of a pod and of its neighbours are clamped to this.
 HEAVIEST_WISHES = 100_000
 NOT_HERE = NodeRefusal("DynamicResources")
-#: many nodes have the same to give, and the same against them
+#: many nodes have equal specs and equal allocatable resources
 _specs = Alike[NodeSpec]()
 _statuses = Alike[NodeStatus]()
 
@@ -41,28 +48,30 @@ def needs_of(requests: Mapping[str, int]) -> NodeNeeds:
     return NodeNeeds(-(-requests.get("cpu", 0) // 10**6), -(-requests.get("memory", 0) // (10**9 << 20)))
 
 
-@dataclass(slots=True)
-class _Load:
-    """What runs on a node: requests in nanos by resource, and the number of pods."""
+class _Load(Struct, frozen=True, gc=False):
+    """What runs on a node: requests in nanos by resource, and the number of pods. Replaced, never changed: a copy of
+    the table has thousands.
+    """
 
-    used: dict[str, int] = field(default_factory=dict)
+    used: Mapping[str, int] = EMPTY
     pods: int = 0
 
-    def add(self, requests: Mapping[str, int], sign: int) -> None:
-        self.pods += sign
+    def plus(self, requests: Mapping[str, int], sign: int) -> _Load:
+        used = dict(self.used)
         for resource, amount in requests.items():
-            self.used[resource] = self.used.get(resource, 0) + sign * amount
+            used[resource] = used.get(resource, 0) + sign * amount
+        return _Load(used, self.pods + sign)
 
 
 @dataclass(slots=True)
 class _Shape:
-    """The verdicts on all nodes for pods that ask for the same."""
+    """The verdicts on all nodes, for pods that ask the same of a node."""
 
     needs: PodNeeds
     read: int = 0  # entries of the journal that are in the verdicts
     fitting: dict[str, NodeView] = field(default_factory=dict)
     refused: dict[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
-    #: the values of `fitting`, the same tuple while they are the same: the allocator knows it again
+    #: the values of `fitting`; the same tuple while nothing changes, because the allocator caches by its identity
     _views: tuple[NodeView, ...] | None = None
 
     @property
@@ -89,7 +98,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterResult:
-    """Which nodes a pod fits on, but for new devices, and what speaks against each of the others."""
+    """The nodes that a pod fits on, apart from new devices, and the refusals of the others."""
 
     fitting: tuple[NodeView, ...]
     refused: Mapping[str, tuple[NodeRefusal, ...]]
@@ -97,53 +106,45 @@ class FilterResult:
     elsewhere: tuple[ResourceClaim, ...] = ()
 
     def idle_claim(self, is_idle: Callable[[ResourceClaim], bool]) -> ResourceClaim | None:
-        """An allocated claim that keeps nodes away and that nobody but the pod could be using."""
+        """An allocated claim that rules out nodes, and that only the pod could be using."""
         return next(filter(is_idle, self.elsewhere), None)
 
 
-class NodeTable:
-    """See the module's docstring."""
+@dataclass(slots=True, eq=False, repr=False)
+class NodeTable(Part):
+    """See the module's docstring. serving: the DeviceClasses that serve extended resources.
 
-    def __init__(self, served: Mapping[str, str] = EMPTY) -> None:
-        """served: extended resource -> the DeviceClass that serves it, as it is at any moment."""
-        self._served = served
-        self._nodes: dict[str, Node] = {}
-        self._views: dict[str, NodeView] = {}
-        self._loads: dict[str, _Load] = {}
-        #: pod uid -> (node, requests)
-        self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
-        self._last_read: tuple[Pod, Mapping[str, int]] | None = None
-        self._shapes: dict[Hashable, _Shape] = {}
-        self._journal: list[str] = []
-        #: changes before those in the journal
-        self._journal_began = 0
-        #: nodes with a taint that pods would rather avoid
-        self._softly_tainted: set[str] = set()
-        #: extended resource -> the nodes that advertise some of it themselves
-        self._advertising: dict[str, set[str]] = {}
-        self.neighbours = Neighbours()
-        #: the one node that is asked, where not all are
-        self._only: str | None = None
-        #: the nodes that may be chosen, where not all may, and what is said of the others
-        self._within: tuple[Collection[str], NodeRefusal] | None = None
+    A copy has the same nodes and pods. It starts without verdicts and without a restriction to some nodes.
+    """
+
+    follows: ClassVar[tuple[str, ...]] = (NODES,)
+
+    serving: ServingClasses = field(default_factory=ServingClasses)
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    _nodes: dict[str, Node] = field(default_factory=dict)
+    _views: dict[str, NodeView] = field(default_factory=dict)
+    _loads: dict[str, _Load] = field(default_factory=dict)
+    #: pod uid -> (node, requests)
+    _pods: dict[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
+    _last_read: tuple[Pod, Mapping[str, int]] | None = None
+    #: nodes with a taint of effect PreferNoSchedule
+    _softly_tainted: set[str] = field(default_factory=set)
+    #: extended resource -> the nodes that advertise some of it themselves
+    _advertising: dict[str, set[str]] = field(default_factory=dict)
+    _shapes: dict[Hashable, _Shape] = field(default_factory=dict, metadata=RESET)
+    _journal: list[str] = field(default_factory=list, metadata=RESET)
+    #: changes before those in the journal
+    _journal_began: int = field(default=0, metadata=RESET)
+    #: `only`: the one node that is filtered
+    _only: str | None = field(default=None, metadata=RESET)
+    #: `within`: the nodes that may be chosen, and the refusal of the others
+    _within: tuple[Collection[str], NodeRefusal] | None = field(default=None, metadata=RESET)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
-
-    def copied(self, served: Mapping[str, str] = EMPTY) -> NodeTable:
-        """The same nodes and pods, without the verdicts."""
-        made = NodeTable(served)
-        made._nodes = dict(self._nodes)
-        made._views = dict(self._views)
-        made._loads = {name: _Load(dict(load.used), load.pods) for name, load in self._loads.items()}
-        made._pods = dict(self._pods)
-        made._softly_tainted = set(self._softly_tainted)
-        made._advertising = {name: set(nodes) for name, nodes in self._advertising.items()}
-        made.neighbours = self.neighbours.copied()
-        return made
 
     @property
     def views(self) -> tuple[NodeView, ...]:
@@ -153,21 +154,25 @@ class NodeTable:
     # Changing --------------------------------------------------------------------------------------------------------
 
     def put(self, node: Node) -> None:
-        """Add a node, or replace what was known of it. Kept is what it is judged by: images alone are kilobytes."""
+        """Add a node, or replace it. Only the fields that filters read are kept: images alone are kilobytes."""
         name, labels, allocatable = node.metadata.name, node.metadata.labels, node.status.allocatable
+        spec = node.spec
+        if not has_reported(node):
+            spec = structs.replace(spec, taints=(*spec.taints, node_fit.UNHEARD_TAINT))
         self._nodes[name] = Node(
             metadata=ObjectMeta(name=name, labels=labels, annotations=EMPTY),
-            spec=_specs.first(node.spec, node.spec),
+            spec=_specs.first(spec, spec),
             status=_statuses.first(tuple(allocatable.items()), NodeStatus(allocatable=allocatable)),
         )
         self._views[name] = NodeView(name, labels)
         self._softly_tainted.discard(name)
-        if any(taint.effect in node_fit.SOFT_EFFECTS for taint in node.spec.taints):
+        if any(taint.effect in node_fit.SOFT_EFFECTS for taint in spec.taints):
             self._softly_tainted.add(name)
         self._note_advertised(name, allocatable)
         self._changed(name)
 
-    def remove(self, name: str) -> None:
+    def remove(self, node: Node) -> None:
+        name = node.metadata.name
         self._nodes.pop(name, None)
         self._views.pop(name, None)
         self._softly_tainted.discard(name)
@@ -182,14 +187,14 @@ class NodeTable:
                 self._advertising.setdefault(resource, set()).add(name)
 
     def place(self, pod: Pod, node: str) -> bool:
-        """Count `pod` on `node`. Returns whether anything changed by that."""
+        """Count `pod` on `node`. Returns whether that changed anything."""
         uid, requests = pod.metadata.uid, self.requests_of(pod)
         if self._pods.get(uid) == (node, requests):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)
         self.neighbours.place(pod, node)
         self._pods[uid] = (node, requests)
-        self._loads.setdefault(node, _Load()).add(requests, 1)
+        self._loads[node] = self._loads.get(node, _IDLE).plus(requests, 1)
         self._changed(node)
         return True
 
@@ -200,15 +205,16 @@ class NodeTable:
         return self._last_read[1]
 
     def remove_pod(self, uid: str) -> None:
-        """Stop counting a pod; unknown ones are nothing new."""
+        """Stop counting a pod. One that isn't counted is no error."""
         known = self._pods.pop(uid, None)
         if known is None:
             return
-        self.neighbours.remove(uid)
+        self.neighbours.remove_pod(uid)
         node, requests = known
-        load = self._loads[node]
-        load.add(requests, -1)
-        if not load.pods:
+        load = self._loads[node].plus(requests, -1)
+        if load.pods:
+            self._loads[node] = load
+        else:
             del self._loads[node]
         self._changed(node)
 
@@ -229,7 +235,7 @@ class NodeTable:
     def refusals_without(
         self, pod: Pod, name: str, gone: Collection[str], *, claims: Sequence[ResourceClaim] = ()
     ) -> tuple[NodeRefusal, ...]:
-        """What speaks against `name` if the pods `gone` were not there; nothing where it would take `pod`.
+        """The refusals of node `name` without the pods `gone`; empty if it would take `pod`.
 
         claims: those of the pod's claims that are allocated already.
         """
@@ -244,29 +250,26 @@ class NodeTable:
                 pods -= 1
                 for resource, amount in known[1].items():
                     used[resource] = used.get(resource, 0) - amount
-        needs = self._needs_of(pod)
-        return node_fit.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
-
-    def _needs_of(self, pod: Pod) -> PodNeeds:
-        """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
-        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
-        if not needs.by_devices or self.advertise(needs.by_devices):
-            return needs
-        others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}
-        return replace(needs, requests=others, by_devices=frozenset())
-
-    def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
-        if not self.neighbours.may_refuse(pod):
-            return ()
+        refusals = node_fit.check(self._needs_of(pod), node, used=used, pods=pods, claims=claims)
+        if refusals or not self.neighbours.may_refuse(pod):
+            return refusals
         with self.neighbours.without(gone):
             rules = self.neighbours.rules_for(pod, self._nodes)
             refusal = None if rules is None else rules.refusal(node)
         return () if refusal is None else (refusal,)
 
+    def _needs_of(self, pod: Pod) -> PodNeeds:
+        """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
+        needs = node_fit.needs_of(pod, self.serving.by_resource, self.requests_of(pod))
+        if not needs.by_devices or self.advertise(needs.by_devices):
+            return needs
+        others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}
+        return replace(needs, requests=others, by_devices=frozenset())
+
     def fewest_to_leave(self, pod: Pod, name: str, others: Collection[str]) -> int:
         """At least so many of the pods `others` (uids) have to leave `name` for the requests of `pod` to fit there."""
         node, load = self._nodes[name], self._loads.get(name, _IDLE)
-        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
+        needs = node_fit.needs_of(pod, self.serving.by_resource, self.requests_of(pod))
         held = [known[1] for uid in others if (known := self._pods.get(uid)) is not None]
         fewest = 0
         for resource, short in node_fit.shortages(needs, node, used=load.used, pods=load.pods):
@@ -278,7 +281,8 @@ class NodeTable:
         """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
         shape = self._asked_of(self._shape_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
-        bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
+        allocated = [(claim, claim.status.allocation) for claim in claims if claim.status.allocation is not None]
+        bound = [(claim, given.node_selector) for claim, given in allocated if given.node_selector is not None]
         if rules is None and not bound:
             return FilterResult(fitting=shape.views, refused=shape.refused)
         fitting, refused = [], dict(shape.refused)
@@ -331,7 +335,7 @@ class NodeTable:
 
         A soft taint outweighs all affinities.
         """
-        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
+        needs = node_fit.needs_of(pod, self.serving.by_resource, self.requests_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
         if rules is not None and rules.is_indifferent:
             rules = None
@@ -355,7 +359,7 @@ class NodeTable:
         return self._views.get(name)
 
     def allocatable(self, name: str) -> Mapping[str, str]:
-        """What the node has to give; nothing where it is not known."""
+        """The node's allocatable resources; empty if there is no such node."""
         node = self._nodes.get(name)
         return EMPTY if node is None else node.status.allocatable
 
@@ -399,21 +403,14 @@ class NodeTable:
             del self._shapes[next(iter(self._shapes))]
         stale = self._nodes if shape.read < 0 else dict.fromkeys(self._journal[shape.read :])
         for name in stale:
-            self._judge(shape, name)
+            node, load = self._nodes.get(name), self._loads.get(name, _IDLE)
+            refusals = () if node is None else node_fit.check(shape.needs, node, used=load.used, pods=load.pods)
+            if node is None or refusals:
+                shape.fits_not(name, refusals)
+            else:
+                shape.fits(name, self._views[name])
         shape.read = len(self._journal)
         return shape
-
-    def _judge(self, shape: _Shape, name: str) -> None:
-        node = self._nodes.get(name)
-        if node is None:
-            shape.fits_not(name, ())
-            return
-        load = self._loads.get(name, _IDLE)
-        refusals = node_fit.check(shape.needs, node, used=load.used, pods=load.pods)
-        if refusals:
-            shape.fits_not(name, refusals)
-        else:
-            shape.fits(name, self._views[name])
 
 
 _IDLE = _Load()
@@ -428,10 +425,6 @@ def fewest_of(amounts: Iterable[int], wanted: int) -> int:
         wanted -= amount
         number += 1
     return number if wanted <= 0 else number + 1
-
-
-def _node_selector(claim: ResourceClaim) -> NodeSelector | None:
-    return claim.status.allocation.node_selector if claim.status.allocation else None
 
 
 def verdict_key(needs: PodNeeds) -> Hashable:

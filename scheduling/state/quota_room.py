@@ -1,19 +1,21 @@
-"""What the quotas of a namespace leave for allocations, as a scheduling worker knows it. PURE.
+"""The room that a namespace's quotas have for allocations, as a scheduling worker caches it. PURE.
 
-Quotas may limit what claims hold (`claims.kinds.allocated_usage`). The writer charges them in the transaction of the
-commit, and would refuse it. So that no search, no eviction and no commit is made in vain, a pod is asked twice before:
-by the least that its claims can be given (`hold_before`), then by what was found for it (`hold_after`). What the
-batch has given out so far counts. A pod that is held waits until the quota has room; nobody is evicted for it, since a
-quota holds whoever it is for, whatever its priority.
+Quotas may limit the devices that claims hold (`claims.kinds.allocated_usage`). The writer charges them in the
+transaction of the commit, and would refuse it. So that no search, eviction or commit is made in vain, a pod is checked
+twice before: with the least that its claims can be given (`hold_before`), then with the allocations that were found
+(`hold_after`). What the batch has allocated so far counts. A pod without room waits until the quota has some; no pod is
+evicted for it, because a quota applies whatever the priority.
 
 Alternatives of a request for which there is no room are left out of the search (`within`), so that another one is
-found where one has room.
+found if one has room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from msgspec import structs
 
@@ -31,43 +33,37 @@ from claims.kinds.resource_claims import (
 )
 from claims.pod_claims import is_for_pod
 from manciple.wire.quantity import Quantity
+from manciple.wire.resources import QUOTAS
 from scheduling.queue.hints import held_by_quota
 from scheduling.queue.reasons import Hold
+from scheduling.state.part import Part
 
 
-class QuotaRoom:
-    """Of all namespaces; empty where no quota limits what is held."""
+@dataclass(slots=True, eq=False, repr=False)
+class QuotaRoom(Part):
+    """The room of all namespaces; empty if no quota limits allocations."""
 
-    def __init__(self) -> None:
-        #: namespace -> quota -> (its limits, what is used of those that are counted)
-        self._quotas: dict[str, dict[str, tuple[QuotaLimits, Usage]]] = {}
-        #: (namespace, quota) -> what the batch has given out and not committed
-        self._assumed: dict[tuple[str, str], Usage] = {}
+    follows: ClassVar[tuple[str, ...]] = (QUOTAS,)
+
+    #: namespace -> quota -> (its limits, the usage of those that are counted); read directly, so that a pod in a
+    #: namespace without such quotas costs one look-up
+    by_namespace: dict[str, dict[str, tuple[QuotaLimits, Usage]]] = field(default_factory=dict)
+    #: (namespace, quota) -> what the batch has allocated and not committed
+    _assumed: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
     def put(self, quota: ResourceQuota) -> None:
         limits = QuotaLimits.of(quota)
         if not limits.of_allocations:
             self.remove(quota)
             return
-        found = self._quotas.setdefault(quota.metadata.namespace, {})
+        found = self.by_namespace.setdefault(quota.metadata.namespace, {})
         found[limits.name] = limits, parsed(quota.status.used)
 
     def remove(self, quota: ResourceQuota) -> None:
-        found = self._quotas.get(quota.metadata.namespace, {})
+        found = self.by_namespace.get(quota.metadata.namespace, {})
         found.pop(quota.metadata.name, None)
         if not found:
-            self._quotas.pop(quota.metadata.namespace, None)
-
-    def copied(self) -> QuotaRoom:
-        """The same; neither shows what changes in the other."""
-        made = QuotaRoom()
-        made._quotas = {namespace: dict(found) for namespace, found in self._quotas.items()}
-        made._assumed = dict(self._assumed)
-        return made
-
-    def limits(self, namespace: str) -> bool:
-        """Whether any quota limits what claims of the namespace hold."""
-        return namespace in self._quotas
+            self.by_namespace.pop(quota.metadata.namespace, None)
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -112,7 +108,7 @@ class QuotaRoom:
         self, pod: Pod, claims: Sequence[ResourceClaim], amounts: Callable[[ResourceClaim], Usage]
     ) -> Hold | None:
         namespace = pod.metadata.namespace
-        for name, (limits, used) in sorted(self._quotas.get(namespace, {}).items()):
+        for name, (limits, used) in sorted(self.by_namespace.get(namespace, {}).items()):
             assumed = self._assumed.get((namespace, name), {})
             for key, amount in sorted(_share(limits, pod, claims, amounts).items()):
                 taken = used.get(key, NONE) + assumed.get(key, NONE)
@@ -122,26 +118,26 @@ class QuotaRoom:
                     return held_by_quota(namespace, QuotaUsedUp(quota=name, key=key, **texts))
         return None
 
-    # Assuming --------------------------------------------------------------------------------------------------------
+    # Reserving -------------------------------------------------------------------------------------------------------
 
-    def assume(self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]) -> None:
-        """Count these allocations as if they were committed."""
-        namespace = pod.metadata.namespace
-        for name, (limits, _) in self._quotas.get(namespace, {}).items() if given else ():
-            share = _share(limits, pod, claims, partial(self._usage, given))
-            self._assumed[namespace, name] = plus(self._assumed.get((namespace, name), {}), share)
+    def reserve(
+        self, pod: Pod, claims: Sequence[ResourceClaim], given: Mapping[str, AllocationResult]
+    ) -> Mapping[tuple[str, str], Usage]:
+        """Count these allocations as if they were committed. Returns the amounts before, for `unreserve`."""
+        namespace, before = pod.metadata.namespace, dict[tuple[str, str], Usage]()
+        for name, (limits, _) in self.by_namespace.get(namespace, {}).items() if given else ():
+            key = namespace, name
+            before[key] = self._assumed.get(key, {})
+            self._assumed[key] = plus(before[key], _share(limits, pod, claims, partial(self._usage, given)))
+        return before
 
-    def mark(self) -> Callable[[], None]:
-        """Returns the way back to what is assumed now."""
-        earlier = dict(self._assumed)
-
-        def go_back() -> None:
-            self._assumed = dict(earlier)
-
-        return go_back
-
-    def drop_assumptions(self) -> None:
-        self._assumed.clear()
+    def unreserve(self, before: Mapping[tuple[str, str], Usage]) -> None:
+        """Take back the last `reserve` that isn't taken back yet."""
+        for key, usage in before.items():
+            if usage:
+                self._assumed[key] = usage
+            else:
+                self._assumed.pop(key, None)
 
     def _usage(self, given: Mapping[str, AllocationResult], claim: ResourceClaim) -> Usage:
         allocation = given.get(claim.metadata.uid)

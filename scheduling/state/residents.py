@@ -1,12 +1,11 @@
-"""Who has a place, as far as preemption asks: the pods that run, by node, and those that will be bound there; and the
-room that is kept for those that wait for one. PURE.
+"""Residents, the pods with a place on a node, and the room that is kept for nominated pods. PURE.
 
-Of a placed pod no more is kept than decides about it: how important it is, since when, which claims it uses, whether it
-goes. What it costs to evict some is a value (`cost_of`).
+A resident keeps what preemption decides by: its priority, its start, its claims, whether it is leaving. The cost of
+evicting several is a value (`cost_of`).
 
-A room is what a pod that is nominated for a node will take there: its requests and neighbours, and the very devices. It
-counts against everybody but the pod itself and those more important: while these are tried, `yield_to` takes it off.
-Devices that are still held by others count twice then, which keeps them when they come free. One thread at a time.
+A room is what a nominated pod will take of its node: its requests, its neighbours and the very devices. It counts
+against every pod but the pod itself and more important ones: `yield_to` takes it off while one of those is tried.
+Devices that others still hold count twice then, which keeps them when they come free. One thread at a time.
 Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime), framework/preemption/preemption.go
 (pickOneNodeForPreemption).
 """
@@ -27,11 +26,11 @@ from claims.pod_claims import claim_names
 from scheduling.allocator import Inventory, NodeView, RequestPlan, Snapshot, free_on, read_claims
 from scheduling.state.nodes import NodeTable
 
-#: A deleted pod that is there so long after its grace period has no agent that ends it: nobody counts on its going.
+#: A deleted pod that is still there so long after its grace period has no agent to end it: it isn't leaving.
 OVERDUE_AFTER = timedelta(seconds=30)
 
 
-class PlacedPod(Struct, frozen=True, kw_only=True, gc=False):
+class Resident(Struct, frozen=True, kw_only=True, gc=False):
     """One pod with a place. bound: else it waits there for its devices to be attached, and nothing of it runs.
 
     There are as many as pods, and the garbage collector need not look at any.
@@ -51,7 +50,7 @@ class PlacedPod(Struct, frozen=True, kw_only=True, gc=False):
     going: datetime | None
 
     @classmethod
-    def of(cls, pod: Pod, node: str) -> PlacedPod:
+    def of(cls, pod: Pod, node: str) -> Resident:
         meta = pod.metadata
         started = pod.status.start_time or meta.creation_timestamp
         return cls(
@@ -72,7 +71,7 @@ class PlacedPod(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def importance(self) -> tuple[int, float]:
-        """Less is more important: a higher priority, then who has run for longer."""
+        """Less is more important: a higher priority, then the earlier start."""
         return -self.priority, self.started
 
 
@@ -95,7 +94,7 @@ class PlannedEviction:
 
     node: str
     #: the most important first; none where those that leave anyhow make the room
-    victims: tuple[PlacedPod, ...]
+    victims: tuple[Resident, ...]
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
     violations: int = 0
 
@@ -104,7 +103,7 @@ class PlannedEviction:
         return self.violations, *cost_of(self.victims)
 
 
-def cost_of(victims: Collection[PlacedPod]) -> Cost:
+def cost_of(victims: Collection[Resident]) -> Cost:
     """Less is better (upstream: pickOneNodeForPreemption, after the disruption budgets)."""
     if not victims:
         return FREE
@@ -113,7 +112,7 @@ def cost_of(victims: Collection[PlacedPod]) -> Cost:
     return highest, sum(one.priority + OFFSET for one in victims), len(victims), -started
 
 
-def least_cost(pods: Collection[PlacedPod], number: int) -> Cost:
+def least_cost(pods: Collection[Resident], number: int) -> Cost:
     """What at least so many of these pods cost together. number: at least 1, and not more than there are."""
     lowest = sorted(one.priority for one in pods)[:number]
     highest = lowest[-1]
@@ -146,7 +145,7 @@ class Supply:
         free = free_on(self._snapshot, view)
         return 0 if free is None else max(0, self._wanted - free)
 
-    def held_by(self, one: PlacedPod) -> int:
+    def held_by(self, one: Resident) -> int:
         """Devices that come free as the pod goes, at most."""
         claims = [self._claim(*key) for key in one.claims] if self._wanted else ()
         given = [claim.status.allocation for claim in claims if claim is not None]
@@ -164,30 +163,23 @@ def _least(plan: RequestPlan) -> int:
     return 0 if plan.admin else 1 if plan.everything else plan.count
 
 
-class PlacedPods:
+@dataclass(slots=True, eq=False, repr=False)
+class Residents:
     """The pods with a place, by node."""
 
-    def __init__(self) -> None:
-        self._by_uid: dict[str, PlacedPod] = {}
-        self._by_node: dict[str, dict[str, PlacedPod]] = {}
-        self._priorities: Counter[int] = Counter()
+    _by_uid: dict[str, Resident] = field(default_factory=dict)
+    _by_node: dict[str, dict[str, Resident]] = field(default_factory=dict)
+    _priorities: Counter[int] = field(default_factory=Counter)
 
-    def copied(self) -> PlacedPods:
-        made = PlacedPods()
-        made._by_uid = dict(self._by_uid)
-        made._by_node = {node: dict(pods) for node, pods in self._by_node.items()}
-        made._priorities = Counter(self._priorities)
-        return made
-
-    def put(self, resident: PlacedPod) -> None:
-        """Add a pod, or replace what was known of it."""
+    def put(self, resident: Resident) -> None:
+        """Add a pod, or replace it."""
         self.remove(resident.uid)
         self._by_uid[resident.uid] = resident
         self._by_node.setdefault(resident.node, {})[resident.uid] = resident
         self._priorities[resident.priority] += 1
 
     def remove(self, uid: str) -> None:
-        """Unknown ones are nothing new."""
+        """Remove a pod. One that has no place is no error."""
         known = self._by_uid.pop(uid, None)
         if known is None:
             return
@@ -199,15 +191,15 @@ class PlacedPods:
         if not self._priorities[known.priority]:
             del self._priorities[known.priority]
 
-    def get(self, uid: str) -> PlacedPod | None:
+    def get(self, uid: str) -> Resident | None:
         return self._by_uid.get(uid)
 
-    def latest(self, most: int) -> list[PlacedPod]:
-        """Those that started last, whatever the order in which they were put here."""
+    def latest(self, most: int) -> list[Resident]:
+        """Those that started last."""
         return nlargest(most, self._by_uid.values(), key=lambda one: (one.started, one.uid))
 
-    def on(self, node: str) -> Iterable[PlacedPod]:
-        known: Mapping[str, PlacedPod] = self._by_node.get(node, {})
+    def on(self, node: str) -> Iterable[Resident]:
+        known: Mapping[str, Resident] = self._by_node.get(node, {})
         return known.values()
 
     def any_below(self, priority: int) -> bool:
@@ -222,9 +214,9 @@ class PlacedPods:
 NOBODY = -(1 << 32)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Room:
-    """What is kept. allocations: claim uid -> devices. counts: whether it does, now."""
+    """The room of a nominated pod. allocations: claim uid -> devices. counts: whether it is taken off the node now."""
 
     pod: Pod
     node: str
@@ -236,24 +228,14 @@ class Room:
         return self.pod.spec.priority or 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Rooms:
-    """See the module's docstring."""
+    """The rooms that are kept, counted on the nodes and in the inventory."""
 
-    def __init__(self, nodes: NodeTable, inventory: Inventory) -> None:
-        self._nodes = nodes
-        self._inventory = inventory
-        self._rooms: dict[str, Room] = {}
-        self._level = NOBODY
-
-    def copied(self, nodes: NodeTable, inventory: Inventory) -> Rooms:
-        """The same, over copies of the nodes and the inventory."""
-        made = Rooms(nodes, inventory)
-        made._rooms = {
-            uid: Room(pod=room.pod, node=room.node, allocations=room.allocations, counts=room.counts)
-            for uid, room in self._rooms.items()
-        }
-        made._level = self._level
-        return made
+    _nodes: NodeTable
+    _inventory: Inventory
+    _rooms: dict[str, Room] = field(default_factory=dict)
+    _level: int = NOBODY
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._rooms
@@ -268,14 +250,14 @@ class Rooms:
         return tuple(room for room in self._rooms.values() if room.node == node)
 
     def keep(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
-        """Keep room for `pod`, in place of what was kept before."""
+        """Keep room for `pod`, in place of the room that it has."""
         self.drop(pod.metadata.uid)
         room = self._rooms[pod.metadata.uid] = Room(pod=pod, node=node, allocations=allocations)
         if room.priority >= self._level:
             self._count(room)
 
     def drop(self, uid: str) -> None:
-        """Keep nothing any more; unknown pods are nothing new."""
+        """Keep no room for the pod any more. One without a room is no error."""
         room = self._rooms.pop(uid, None)
         if room is not None and room.counts:
             self._discount(room)
@@ -316,5 +298,5 @@ class Rooms:
 
 
 def _key(claim_uid: str) -> str:
-    """What the inventory knows the kept devices by: the claim itself may hold others meanwhile."""
+    """The key of the kept devices in the inventory: the claim itself may hold others meanwhile."""
     return f"room/{claim_uid}"

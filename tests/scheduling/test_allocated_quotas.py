@@ -167,7 +167,7 @@ def test_a_quota_that_others_used_up_since_the_search_refuses_the_commit_once(
     create_pod(cluster, "late")
     cluster.create(make_quota({HELD: "0"}))
     with monkeypatch.context() as patched:
-        patched.setattr("scheduling.state.quota_room.QuotaRoom.limits", lambda *_: False)
+        patched.setattr("scheduling.state.quota_room.QuotaRoom.hold_before", lambda *_: None)
         patched.setattr("scheduling.state.quota_room.QuotaRoom.hold_after", lambda *_: None)
         cluster.settle()
     assert cluster.claim("late-claim").status.allocation is None

@@ -22,8 +22,7 @@ from scheduling.cycle.remedies import Remedies
 from scheduling.queue import queue
 from scheduling.queue.queue import Done, Outcome
 from scheduling.rehearsal.explanations.current import explain_pod
-from scheduling.state.assumptions import AssumedState
-from scheduling.state.cluster import ClusterState
+from scheduling.state.cluster import ClusterState, Overlay
 from tests.builders import (
     make_claim,
     make_class,
@@ -152,15 +151,15 @@ def test_a_rack_that_changes_between_decision_and_commit_takes_the_whole_gang_ba
     """Somebody moves a node into another rack while its pods are being placed."""
     for at in range(3):
         racks.create(member(f"w-{at}", 3, required=RACK))
-    assume, moved = AssumedState.assume, list[str]()
+    assume, moved = Overlay.assume, list[str]()
 
-    def assume_and_move(self: AssumedState, placement: Any) -> None:
+    def assume_and_move(self: Overlay, placement: Any) -> None:
         assume(self, placement)
         if not moved:
             moved.append(placement.node)
             racks.label(racks.node(placement.node), RACK, "r9")
 
-    monkeypatch.setattr(AssumedState, "assume", assume_and_move)
+    monkeypatch.setattr(Overlay, "assume", assume_and_move)
     racks.settle()
     racks.retry()
     nodes = {racks.node(node).metadata.labels[RACK] for node in bound(racks).values()}

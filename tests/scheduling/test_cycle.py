@@ -221,7 +221,7 @@ def test_dropped_assumptions_leave_no_trace(cluster: Cluster) -> None:
     state = ClusterState.captured()
     first = scheduler.decide(state, cluster.pod("web"))
     assert state.candidate(cluster.pod("web").metadata.uid) is None
-    state.drop_assumptions()
+    state.overlay.undo()
     assert scheduler.decide(state, cluster.pod("web")) == first
 
 
@@ -346,7 +346,7 @@ def test_a_shape_that_was_asked_before_sees_what_changed_since() -> None:
     assert names(table, pod) == ["node-2"]
     table.remove_pod(other.metadata.uid)
     assert sorted(names(table, pod)) == ["node-1", "node-2"]
-    table.remove("node-1")
+    table.remove(make_node("node-1"))
     assert names(table, pod) == ["node-2"]
 
 

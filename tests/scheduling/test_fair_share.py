@@ -55,7 +55,7 @@ def give(shares: FairShare, namespace: str, name: str, *classes: str) -> None:
 
 
 def take_back(shares: FairShare, namespace: str, name: str) -> None:
-    shares.put(make_claim(name, namespace=namespace), gone=True)
+    shares.remove(make_claim(name, namespace=namespace))
 
 
 def test_namespaces_that_are_gone_leave_nothing_behind() -> None:
@@ -65,7 +65,7 @@ def test_namespaces_that_are_gone_leave_nothing_behind() -> None:
     assert shares.share("team") == 1 / 3  # of one link all
     for name in ("one", "two"):
         take_back(shares, "team", name)
-    shares.put(make_namespace("team"), gone=True)
+    shares.remove(make_namespace("team"))
     assert (shares._weights, shares._held, shares._of_claim, shares._all) == ({}, {}, {}, {})
 
 

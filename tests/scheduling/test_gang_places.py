@@ -52,12 +52,12 @@ class Racks:
 
     def state(self, *, held: int = 0) -> ClusterState:
         state = ClusterState(Features())
-        state.imagine(CLASSES, make_class())
+        state.put(CLASSES, make_class())
         for rack, nodes in self.free.items():
             for at, devices in enumerate(nodes):
                 name = f"{rack or 'none'}-n{at}"
-                state.imagine(NODES, make_node(name, labels={RACK: rack} if rack else {}))
-                state.imagine(SLICES, make_slice(node=name, devices=make_devices(devices + held)))
+                state.put(NODES, make_node(name, labels={RACK: rack} if rack else {}))
+                state.put(SLICES, make_slice(node=name, devices=make_devices(devices + held)))
         return state
 
 
@@ -76,8 +76,8 @@ def decided(
 ) -> GroupDecision:
     """What is decided about a gang of which all wait."""
     for pod, claim in members:
-        state.imagine(CLAIMS, claim)
-        state.imagine(PODS, pod)
+        state.put(CLAIMS, claim)
+        state.put(PODS, pod)
     remedies = Remedies(now=NOW, searched=UnfinishedSearches() if searched is None else searched)
     (found,) = decide_with_group(state, members[0][0], remedies, scheduler._decision)
     assert isinstance(found, GroupDecision)
@@ -194,7 +194,7 @@ def free_devices(state: ClusterState, free: Mapping[str, Sequence[int]]) -> list
             make_pod(f"probe-{at}", claims={"gpu": f"probe-{at}"}, meta={"uid": f"probe-{at}"}),
             make_claim(f"probe-{at}", requests=[make_request()], uid=f"claim-probe-{at}"),
         )
-        state.imagine(CLAIMS, claim)
+        state.put(CLAIMS, claim)
         decision = scheduler.decide(state, pod)
         if isinstance(decision, Placement):
             found.append(decision.node)
@@ -258,12 +258,12 @@ def test_a_pod_that_replaces_one_of_a_gang_goes_to_the_others() -> None:
     state = Racks({"r0": [4], "r1": [9]}).state()
     for at in range(2):
         pod, _ = member(at, 3, required=RACK)
-        state.imagine(PODS, placed_on(pod, "r0-n0"))
+        state.put(PODS, placed_on(pod, "r0-n0"))
     found = decided(state, [member(2, 3, required=RACK)])
     assert (found.scheduled, nodes_of(found)) == (True, ["r0-n0"])
-    state.drop_assumptions()
+    state.overlay.undo()
     for at in (2,):
-        state.imagine(PODS, placed_on(member(at, 3, required=RACK)[0], "r0-n0"))
+        state.put(PODS, placed_on(member(at, 3, required=RACK)[0], "r0-n0"))
     beyond = decided(state, [member(3, 3, required=RACK)])
     assert (beyond.wanted, nodes_of(beyond)) == (0, ["r0-n0"])
 
@@ -280,16 +280,16 @@ def replace_status(pod: Pod, phase: str) -> Pod:
 def test_pods_of_one_job_are_a_gang_and_those_that_have_succeeded_had_their_place_with_it() -> None:
     state = Racks({"r0": [1]}).state()
     for at in range(2):
-        state.imagine(PODS, placed_on(job_pod(at, 3), "r0-n0"))
+        state.put(PODS, placed_on(job_pod(at, 3), "r0-n0"))
     late = job_pod(2, 3)
-    state.imagine(PODS, job_pod(7, 3, uid="u0"))  # of another run of a Job of this name
+    state.put(PODS, job_pod(7, 3, uid="u0"))  # of another run of a Job of this name
     assert state.groups.hold(job_pod(7, 3, uid="u0")) is not None
     assert has_group(late)
     hold = state.groups.hold(late)
     assert hold is not None
     assert hold.cause == GroupIncomplete("fit", pods=2, wanted=3)
-    state.imagine(PODS, replace_status(placed_on(job_pod(0, 3), "r0-n0"), "Succeeded"))
-    state.imagine(PODS, late)
+    state.put(PODS, replace_status(placed_on(job_pod(0, 3), "r0-n0"), "Succeeded"))
+    state.put(PODS, late)
     assert state.groups.hold(late) is None
     group = state.groups.of(late)
     assert group is not None
@@ -300,9 +300,9 @@ def test_a_gang_by_name_does_not_count_pods_of_its_last_run() -> None:
     state = Racks({"r0": [1]}).state()
     for at in range(3):
         pod, _ = member(at, 3)
-        state.imagine(PODS, replace_status(placed_on(pod, "r0-n0"), "Succeeded"))
+        state.put(PODS, replace_status(placed_on(pod, "r0-n0"), "Succeeded"))
     again, _ = member(9, 3)
-    state.imagine(PODS, again)
+    state.put(PODS, again)
     assert state.groups.hold(again) is not None
 
 
@@ -325,7 +325,7 @@ def with_cpu_taken(state: ClusterState, node: str, *, priority: int = 0) -> Pod:
     name = f"on-{node}"
     container = make_container(requests={"cpu": "8"})
     pod = make_pod(name, containers=[container], node=node, priority=priority, meta={"uid": name})
-    state.imagine(PODS, pod)
+    state.put(PODS, pod)
     return pod
 
 
@@ -370,8 +370,8 @@ def test_another_gang_of_the_same_name_begins_with_the_first_domain(monkeypatch:
     before = [with_cores(at, 2, required=RACK) for at in range(2)]
     assert is_tried_again(decided(state, before, searched))
     for pod, _ in before:
-        state.imagine(PODS, pod, gone=True)
-    state.imagine(PODS, taken[0], gone=True)
+        state.remove(PODS, pod)
+    state.remove(PODS, taken[0])
     after = [with_cores(at, 2, required=RACK) for at in range(2, 4)]
     assert nodes_of(decided(state, after, searched)) == ["r0-n0", "r0-n0"]
     assert len(searched) == 1
@@ -402,8 +402,8 @@ def tried_in(free: Mapping[str, Sequence[int]]) -> int:
     """Domains that a gang of one pod with two devices is tried in."""
     state = Racks(free).state()
     pod, claim = member(0, 1, devices=2, required=RACK)
-    state.imagine(CLAIMS, claim)
-    state.imagine(PODS, pod)
+    state.put(CLAIMS, claim)
+    state.put(PODS, pod)
     group = state.groups.of(pod)
     assert group is not None
     search = GangSearch(

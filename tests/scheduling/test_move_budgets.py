@@ -107,8 +107,8 @@ def test_a_budget_that_is_used_up_meanwhile_ends_the_plan() -> None:
 
     def verified() -> MovePlan | str:
         state = made.state()
-        state.imagine(CLAIMS, claim)
-        state.imagine(PODS, pod)
+        state.put(CLAIMS, claim)
+        state.put(PODS, pod)
         return rehearsal(made, state).verified(pod, [made.pods["h0"]])
 
     assert told(found if isinstance(found := verified(), MovePlan) else None) == {"h0": ("n0", "n1")}

@@ -83,8 +83,8 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
     """For the first of them; nothing of it stays on the state."""
     state = made.state()
     for pod, claim in pods:
-        state.imagine(CLAIMS, claim)
-        state.imagine(PODS, pod)
+        state.put(CLAIMS, claim)
+        state.put(PODS, pod)
     preemption.settle(state, NOW)
     before = picture(state)
     found = rehearsal(made, state).plan(pods[0][0])
@@ -94,8 +94,8 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
 
 def picture(state: ClusterState) -> object:
     """Who waits, who has a place, who holds what, for whom what is kept, and what each node has left."""
-    held = {key: (claim.status.allocation, claim.status.reserved_for) for key, claim in state._claims.items()}
-    placed = {one.uid: one.node for one in state.placed.latest(1000)}
+    held = {key: (claim.status.allocation, claim.status.reserved_for) for key, claim in state.claims.items()}
+    placed = {one.uid: one.node for one in state.residents.latest(1000)}
     kept = {one.pod.metadata.uid: (one.node, one.allocations, one.counts) for one in state.rooms.all()}
     left = {view.name: state.nodes.left(view.name) for view in state.nodes.views}
     return set(state.pending), placed, held, kept, left
@@ -240,8 +240,8 @@ def test_moves_that_were_looked_at_are_verified_again_on_the_cluster_as_it_is() 
 
     def verified(name: str, gone: Sequence[str] = ()) -> MovePlan | str:
         state = made.state()
-        state.imagine(CLAIMS, claim)
-        state.imagine(PODS, pod)
+        state.put(CLAIMS, claim)
+        state.put(PODS, pod)
         return rehearsal(made, state).verified(pod, [made.pods[name]], gone)
 
     found = verified("h1")
@@ -263,8 +263,8 @@ def test_one_that_was_created_again_and_has_its_place_stops_no_plan_half_way() -
     made.pods["h0"] = structs.replace(made.pods["h0"], metadata=ending)
     pod, claim = waiting(made, count=2)
     state = made.state()
-    state.imagine(CLAIMS, claim)
-    state.imagine(PODS, pod)
+    state.put(CLAIMS, claim)
+    state.put(PODS, pod)
     found = rehearsal(made, state).verified(pod, [made.pods["h0"], made.pods["h1"]], ["h0"])
     assert isinstance(found, MovePlan), found
     assert told(found) == {"h1": ("n0", "n1")}
@@ -307,8 +307,8 @@ def play(made: World, subject: Pod, claim: ResourceClaim, victims: Sequence[str]
     for pod, own in ((subject, claim), *again):
         status = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
         fresh = structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
-        state.imagine(CLAIMS, structs.replace(own, status=type(own.status)()))
-        state.imagine(PODS, fresh)
+        state.put(CLAIMS, structs.replace(own, status=type(own.status)()))
+        state.put(PODS, fresh)
         if not isinstance(decide(state, fresh), Placement):
             return False
     return True

@@ -17,12 +17,13 @@ from claims.causes.causes import counted
 from claims.causes.messages import message
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, NodeSpec
+from manciple.copying import copy_of
 from manciple.wire.codec import decode_value
 from scheduling.queue.hints import About, Wakes, news_about
 from scheduling.queue.reasons import Reason
 from scheduling.state.nodes import NodeTable
 from tests import conformance
-from tests.builders import make_node, make_pod
+from tests.builders import make_namespace, make_node, make_pod
 from tests.scheduling.cluster import Cluster
 
 Json = dict[str, Any]
@@ -34,7 +35,10 @@ def node_of(name: str, labels: Json) -> Node:
     document = {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": {"taints": [TAINT] if "taint" in labels else []},
-        "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "100"}},
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "100"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
     made: Node = decode_value(Node, document)
     return made
@@ -52,8 +56,8 @@ def pod_of(name: str, case: Json) -> Pod:
 
 def table_of(case: Json) -> NodeTable:
     table = NodeTable()
-    table.neighbours.put_namespace("nb", {"team": "y"})
-    table.neighbours.put_namespace("nb-other", {"team": "x"})
+    table.neighbours.put(make_namespace("nb", labels={"team": "y"}))
+    table.neighbours.put(make_namespace("nb-other", labels={"team": "x"}))
     for name, labels in case["nodes"].items():
         table.put(node_of(name, labels))
     for position, pod in enumerate(case["pods"]):
@@ -97,7 +101,7 @@ def test_pods_that_come_and_go_leave_nothing_behind(case: Json) -> None:
     other = pod_of("other", {"labels": {"app": "web"}, "ports": [{"containerPort": 80, "hostPort": 8080}]})
     for name in case["nodes"]:
         table.place(other, name)
-    table.copied().remove_pod(other.metadata.uid)
+    copy_of(table).remove_pod(other.metadata.uid)
     table.remove_pod(other.metadata.uid)
     after = table.filter(asked)
     assert (after.fitting, dict(after.refused)) == (before.fitting, dict(before.refused))

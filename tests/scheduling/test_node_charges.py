@@ -274,6 +274,6 @@ def test_pools_that_are_gone_leave_nothing_behind() -> None:
     for node in ("node-1", "node-2"):
         charges.put(make_slice(node=node, pool=node, devices=[cpus()]))
     for node in ("node-1", "node-2"):
-        charges.remove(make_slice(node=node, pool=node).metadata.name)
+        charges.remove(make_slice(node=node, pool=node))
     assert not charges._slices
     assert not charges._by_pool

@@ -247,9 +247,9 @@ class Cluster:
         state = ClusterState()
         for resource, found in ((NODE_RESOURCE, self.nodes), (SLICES, self.slices), (CLAIMS, self.claims)):
             for one in found:
-                state.imagine(resource, one)
+                state.put(resource, one)
         for name, expressions in CLASSES.items():
-            state.imagine(DEVICE_CLASSES, make_class(name, expressions=expressions))
+            state.put(DEVICE_CLASSES, make_class(name, expressions=expressions))
         rehearsal = Rehearsal(Apart(state, lambda: None), one_device(device_class))
         number = 0
         while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):

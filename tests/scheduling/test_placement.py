@@ -13,7 +13,7 @@ from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Taint
 from scheduling.placement.policies import POLICY_ANNOTATION
 from scheduling.rehearsal.explanations.current import pod_document
-from scheduling.state.residents import PlacedPod, PlacedPods
+from scheduling.state.residents import Resident, Residents
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -239,9 +239,9 @@ def test_the_latest_pods_are_the_same_in_whatever_order_they_are_listed() -> Non
         make_pod(name, meta={"uid": name, "creation_timestamp": f"{day}T00:00:00Z"}) for name, day in started.items()
     ]
     for listed in (pods, pods[::-1]):
-        placed = PlacedPods()
+        placed = Residents()
         for pod in listed:
-            placed.put(PlacedPod.of(pod, "node-1"))
+            placed.put(Resident.of(pod, "node-1"))
         assert [one.name for one in placed.latest(3)] == ["a", "d", "c"]
 
 

@@ -17,7 +17,7 @@ from manciple.wire.resources import BUDGETS
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.cluster import ClusterState
 from scheduling.state.neighbours import AlikePods
-from scheduling.state.residents import PlacedPod, PlannedEviction
+from scheduling.state.residents import PlannedEviction, Resident
 from tests.builders import make_budget, make_devices, make_node, make_request, make_slice
 from tests.examples import some
 from tests.scheduling.test_preemption_search import World, claim_of, pod_of, search, victims, with_device
@@ -38,7 +38,7 @@ class Guarded(World):
     def state(self, without: Iterable[str] = ()) -> ClusterState:
         state = super().state(without)
         for one in self.budgets:
-            state.imagine(BUDGETS, one)
+            state.put(BUDGETS, one)
         return state
 
     def run(self, name: str, priority: int, node: str, app: str = "") -> None:
@@ -130,11 +130,11 @@ def test_a_copy_of_a_state_knows_the_budgets_and_keeps_its_own() -> None:
     world = guarded(budget("web", 0))
     world.run("a", 1, "n1", "web")
     state = world.state()
-    copy = state.copied()
-    (placed,) = copy.placed.on("n1")
+    copy = state.copy()
+    (placed,) = copy.residents.on("n1")
     assert copy.guard.violations([placed]) == 1
     (known,) = state.budgets.of(placed.namespace)
-    copy.imagine(BUDGETS, known, gone=True)
+    copy.remove(BUDGETS, known)
     assert (copy.guard.violations([placed]), state.guard.violations([placed])) == (0, 1)
 
 
@@ -143,7 +143,7 @@ def test_a_copy_of_a_state_knows_the_budgets_and_keeps_its_own() -> None:
 APPS = ("web", "db", "both", "")
 
 
-def guard(allowed: dict[str, int], apps: Sequence[str]) -> tuple[Guard, list[PlacedPod]]:
+def guard(allowed: dict[str, int], apps: Sequence[str]) -> tuple[Guard, list[Resident]]:
     """Two budgets, and pods p0, p1, ... of these applications; `both` is about both budgets."""
     known = KnownBudgets()
     for name, number in allowed.items():
@@ -155,7 +155,7 @@ def guard(allowed: dict[str, int], apps: Sequence[str]) -> tuple[Guard, list[Pla
         labels = {name: "yes" for name in ("web", "db") if app in (name, "both")}
         groups[f"p{at}"] = AlikePods(namespace="x", labels=labels)
     pods = [
-        PlacedPod(
+        Resident(
             uid=uid,
             namespace="x",
             name=uid,

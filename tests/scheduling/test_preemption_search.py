@@ -34,7 +34,7 @@ from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import PlacedPod, PlannedEviction, cost_of, least_cost
+from scheduling.state.residents import PlannedEviction, Resident, cost_of, least_cost
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -70,19 +70,19 @@ class World:
         gone = set(without)
         state = ClusterState(Features())
         for node in self.nodes:
-            state.imagine(NODES, node)
-        state.imagine(CLASSES, make_class())
+            state.put(NODES, node)
+        state.put(CLASSES, make_class())
         for published in self.slices:
-            state.imagine(SLICES, published)
+            state.put(SLICES, published)
         for claim in self.claims.values():
             users = tuple(one for one in claim.status.reserved_for if one.name not in gone)
             status = structs.replace(claim.status, reserved_for=users)
             if claim.status.allocation is not None and not users:
                 status = structs.replace(status, allocation=None)
-            state.imagine(CLAIMS, structs.replace(claim, status=status))
+            state.put(CLAIMS, structs.replace(claim, status=status))
         for name, pod in self.pods.items():
             if name not in gone:
-                state.imagine(PODS, pod)
+                state.put(PODS, pod)
         return state
 
     def bring(self, pod: Pod, *claims: ResourceClaim) -> bool:
@@ -116,7 +116,7 @@ def search(world: World, pod: Pod, *claims: ResourceClaim, seconds: float = 30.0
     """claims: of the pod, which fits nowhere."""
     world.claims |= {claim.metadata.name: claim for claim in claims}
     state = world.state()
-    with state.trying(pod):
+    with state.overlay.trying(pod):
         decision = decide(state, pod)
         assert isinstance(decision, PodRefusal)
         known = state.pre_filter(pod)
@@ -195,8 +195,8 @@ def two_nodes() -> World:
     return World([make_node("n1"), make_node("n2")], [make_slice(node=one, pool=one) for one in ("n1", "n2")])
 
 
-def resident(name: str, priority: int, started: float = 0) -> PlacedPod:
-    return PlacedPod(
+def resident(name: str, priority: int, started: float = 0) -> Resident:
+    return Resident(
         uid=name,
         namespace="x",
         name=name,

@@ -21,7 +21,7 @@ from scheduling.models import QueuedPod
 from scheduling.queue import queue
 from scheduling.queue.queue import NotTried, Parked
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.cluster import ClusterState
+from scheduling.state.cluster import ClusterState, Devices
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -264,7 +264,7 @@ def test_a_batch_that_the_database_refuses_is_committed_pod_by_pod(
     queue.feed(state, cluster.now)
     decisions = [scheduler.decide(state, cluster.pod(name)) for name in ("one", "two")]
     cluster.create_allocated(make_claim("thief"), make_allocation(make_result("gpu-0")))
-    monkeypatch.setattr(ClusterState, "staleness", lambda *_args: "")
+    monkeypatch.setattr(Devices, "staleness", lambda *_args: "")
     outcomes = commit.commit(state, decisions, revision=state.revision, now=cluster.now)
     assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Done"]
     assert cluster.pod("two").spec.node_name == "node-1"

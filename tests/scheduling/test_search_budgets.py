@@ -28,7 +28,7 @@ def test_a_search_that_is_stopped_goes_on_where_it_was() -> None:
     state = world.state()
     pod = pod_of("urgent", 10)
     for one in nodes:
-        state.imagine(PODS, pod_of(f"on-{one}", 1, node=one))
+        state.put(PODS, pod_of(f"on-{one}", 1, node=one))
     ticks = iter(range(1000))
     claim = claim_of("urgent", make_request(count=3))
     run = VictimSearch(
@@ -85,8 +85,8 @@ def evicted(world: World, batch: Remedies) -> list[str]:
     """For an urgent pod that wants one device."""
     pod, claim = pod_of("urgent", 10, claims={"gpu": "urgent"}), claim_of("urgent")
     state = world.state()
-    state.imagine(CLAIMS, claim)
-    with state.trying(pod):
+    state.put(CLAIMS, claim)
+    with state.overlay.trying(pod):
         found = decide(state, pod, batch)
     assert isinstance(found, PodRefusal), found
     assert found.eviction is not None, found.hold.cause
@@ -99,7 +99,7 @@ def test_a_candidate_whose_time_was_up_half_way_is_looked_at_again(monkeypatch: 
     world = World([make_node(one) for one in names], [make_slice(node=one, pool=one) for one in names])
     state, pod = world.state(), pod_of("urgent", 10)
     for one in names:
-        state.imagine(PODS, pod_of(f"on-{one}", 1, node=one))
+        state.put(PODS, pod_of(f"on-{one}", 1, node=one))
     found = PlannedEviction(node="n2", victims=())
     now, times = [0.0], iter([(), 100.0, found])
 
@@ -128,13 +128,13 @@ def test_what_comes_free_behind_a_search_that_goes_on_is_not_overlooked(monkeypa
         with_device(world, name, 1, node=node)
     state, batch = world.state(), Remedies(now=NOW)
     pod, claim = pod_of("urgent", 10, claims={"gpu": "urgent"}), claim_of("urgent", make_request(count=3))
-    state.imagine(CLAIMS, claim)
+    state.put(CLAIMS, claim)
     batch.searched.interrupt("victims", "urgent", SearchProgress(skip=1, since=0))
     gone = structs.replace(world.claims["a"], status=type(claim.status)())
     state.absorb([Written(1, "MODIFIED", CLAIMS, gone)])
 
     def tried() -> bool:
-        with state.trying(pod):
+        with state.overlay.trying(pod):
             found = decide(state, pod, batch)
         assert isinstance(found, PodRefusal)
         return found.again

@@ -500,11 +500,11 @@ def test_pages_show_what_is_published_and_given_in_the_drafts_form(
 def test_a_simulation_decides_as_the_scheduler_would_on_a_copy_of_the_state(cards: DraftCluster) -> None:
     """Simulation with CA: with a node that is only imagined, and nothing of it is written."""
     cards.apply(EIGHTY_GIB, claim())
-    imagined = ClusterState.captured().copied()
+    imagined = ClusterState.captured().copy()
     asking = make_pod("p", claims={"card": "my-card"})
     assert isinstance(decide(imagined, asking), PodRefusal)
-    imagined.imagine("nodes", make_node("worker-2"))
-    imagined.imagine(NODE_SLICES, codec.decode_document(NODE_RESOURCE_SLICE, BIG_CARD, strictness="Strict").object)
+    imagined.put("nodes", make_node("worker-2"))
+    imagined.put(NODE_SLICES, codec.decode_document(NODE_RESOURCE_SLICE, BIG_CARD, strictness="Strict").object)
     placed = decide(imagined, asking)
     assert isinstance(placed, Placement)
     assert placed.node == "worker-2"

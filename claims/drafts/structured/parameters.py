@@ -65,15 +65,12 @@ def default_parameters(driver: str, *, in_1_30: bool) -> ResourceClaimParameters
     return ResourceClaimParameters(shareable=True, requests=(draft,))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Known(Generic[ParametersT]):
     """Parameters by their names, and by what they were made of."""
 
     by_key: dict[Key, ParametersT] = field(default_factory=dict)
     made_of: dict[Origin, dict[Key, None]] = field(default_factory=dict)
-
-    def copied(self) -> _Known[ParametersT]:
-        return _Known(dict(self.by_key), {origin: dict(keys) for origin, keys in self.made_of.items()})
 
     def put(self, parameters: ParametersT) -> None:
         self.remove(parameters)
@@ -101,25 +98,17 @@ def _origin(parameters: ResourceClaimParameters | ResourceClassParameters) -> Or
     return parameters.metadata.namespace, made_of.api_group, made_of.kind, made_of.name
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class KnownParameters:
-    """Classes and parameters as they come and go. What it gives is never changed, only replaced."""
+    """Classes and parameters as they come and go. Its values are never changed, only replaced."""
 
-    def __init__(self) -> None:
-        self.classes: dict[str, ResourceClass] = {}
-        self._of_claims: _Known[ResourceClaimParameters] = _Known()
-        self._of_classes: _Known[ResourceClassParameters] = _Known()
-        #: name of a ResourceSlice in the form of Kubernetes 1.30 -> its driver
-        self._slices_of_1_30: dict[str, str] = {}
-        #: and how many of these each driver has
-        self._drivers_of_1_30 = Counter[str]()
-
-    def copied(self) -> KnownParameters:
-        made = KnownParameters()
-        made.classes = dict(self.classes)
-        made._of_claims, made._of_classes = self._of_claims.copied(), self._of_classes.copied()
-        made._slices_of_1_30 = dict(self._slices_of_1_30)
-        made._drivers_of_1_30 = self._drivers_of_1_30.copy()
-        return made
+    classes: dict[str, ResourceClass] = field(default_factory=dict)
+    _of_claims: _Known[ResourceClaimParameters] = field(default_factory=_Known)
+    _of_classes: _Known[ResourceClassParameters] = field(default_factory=_Known)
+    #: name of a ResourceSlice in the form of Kubernetes 1.30 -> its driver
+    _slices_of_1_30: dict[str, str] = field(default_factory=dict)
+    #: and how many of these each driver has
+    _drivers_of_1_30: Counter[str] = field(default_factory=Counter)
 
     def put(self, obj: ResourceClass | ResourceClaimParameters | ResourceClassParameters) -> None:
         if isinstance(obj, ResourceClass):

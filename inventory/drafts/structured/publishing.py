@@ -9,6 +9,7 @@ too, those count, and nothing is there twice. A ResourceSlice of 1.30 is a pool 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -31,18 +32,12 @@ Place = tuple[str, str]
 GENERATION = -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class NodeResources:
     """The draft's slices as they come and go, and the ResourceSlice of each driver and node."""
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, NodeResourceSlice] = {}
-        self._at: dict[Place, dict[str, NodeResourceSlice]] = {}
-
-    def copied(self) -> NodeResources:
-        made = NodeResources()
-        made._by_name = dict(self._by_name)
-        made._at = {place: dict(slices) for place, slices in self._at.items()}
-        return made
+    _by_name: dict[str, NodeResourceSlice] = field(default_factory=dict)
+    _at: dict[Place, dict[str, NodeResourceSlice]] = field(default_factory=dict)
 
     def put(self, published: NodeResourceSlice) -> tuple[ResourceSlice, ...]:
         """Returns what the pools are now that it concerns."""

@@ -148,22 +148,18 @@ class DemandMix:
 NO_DEMANDS = DemandMix()
 
 
+@dataclass(slots=True, eq=False)
 class UsualDemands:
     """What the pods that there are ask for. Nothing of it is stored: every process that follows the log knows the same,
     and a worker that starts knows it at once.
     """
 
-    def __init__(self) -> None:
-        self._mix = NO_DEMANDS
-        #: how many pods said so, at most, and the last time that they were asked
-        self._pods = self._asked = 0.0
-        #: pods that have come since then
-        self._come = 0
-
-    def copied(self) -> UsualDemands:
-        made = UsualDemands()
-        made._mix, made._pods, made._asked, made._come = self._mix, self._pods, self._asked, self._come
-        return made
+    _mix: DemandMix = NO_DEMANDS
+    #: the largest number of pods that a mix was made of, and the last one's
+    _pods: float = 0.0
+    _asked: float = 0.0
+    #: pods that have come since then
+    _come: int = 0
 
     def note(self) -> None:
         """A pod has come."""

@@ -24,7 +24,7 @@ from inventory.kinds.nodes import Node
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import ObjectMeta
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, SLICES, kind
+from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, kind
 from scheduling.allocator import Deadline
 from scheduling.rehearsal.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject
@@ -74,7 +74,7 @@ def expand(
     """The expansions to be made, one after the other; the attempt of the last tells who is left."""
     templates = list(templates)
     while left and templates:
-        found = [_expansion(state.copied(), left, template, deadline, give_way) for template in templates]
+        found = [_expansion(state.copy(), left, template, deadline, give_way) for template in templates]
         best = max(found, key=lambda one: one.worth)
         if not best.attempt.placed:
             break
@@ -89,30 +89,18 @@ def _expansion(
     every = Attempt()
     nodes = 0
     while left and nodes < template.most and every.complete:
-        new = template.make(nodes + 1)
-        _add(state, new)
+        new, mark = template.make(nodes + 1), state.overlay.mark()
+        new.imagine(state.overlay)
         with state.nodes.only(new.name):
             found = place_all(state, left, deadline, give_way)
         every.refused, every.complete = found.refused, found.complete
         if not found.placed:
-            _take_back(state, new)
+            state.overlay.undo(mark)
             break
         every.placed += found.placed
         left = found.left
         nodes += 1
     return Expansion(template=template, state=state, nodes=nodes, attempt=every)
-
-
-def _add(state: ClusterState, new: NewNode) -> None:
-    state.imagine(NODES, new.node)
-    for published in new.slices:
-        state.imagine(SLICES, published)
-
-
-def _take_back(state: ClusterState, new: NewNode) -> None:
-    for published in new.slices:
-        state.imagine(SLICES, published, gone=True)
-    state.imagine(NODES, new.node, gone=True)
 
 
 # Nodes that go --------------------------------------------------------------------------------------------------------
@@ -151,7 +139,7 @@ def removals(state: ClusterState, needed: Iterable[str], deadline: Deadline, giv
         found = _of(tenants, view.name)
         if found.stays or view.name in kept or evictions.kept(found.pods):
             continue
-        trial = state.copied()
+        trial = state.copy()
         moved = _without(trial, view.name, found, deadline, give_way)
         if moved is not None:
             state = trial
@@ -169,13 +157,13 @@ def _without(
 ) -> list[SubjectPlacement] | None:
     """Where the pods of a node that has gone would be; None where one of them fits nowhere."""
     for pod in (*tenants.pods, *tenants.gone):
-        state.imagine(PODS, pod, gone=True)
+        state.remove(PODS, pod)
     for claim in tenants.claims:
-        state.imagine(CLAIMS, structs.replace(claim, status=ResourceClaimStatus()))
-    state.imagine(NODES, Node(metadata=ObjectMeta(name=node)), gone=True)
+        state.put(CLAIMS, structs.replace(claim, status=ResourceClaimStatus()))
+    state.remove(NODES, Node(metadata=ObjectMeta(name=node)))
     subjects = [SimulatedSubject(name=pod.metadata.name, pod=_unbound(pod)) for pod in tenants.pods]
     for subject in subjects:
-        state.imagine(PODS, subject.pod)
+        state.put(PODS, subject.pod)
     found = place_all(state, subjects, deadline, give_way)
     return None if found.refused else found.placed
 

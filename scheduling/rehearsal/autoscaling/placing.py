@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manciple.wire.resources import CLAIMS, Key
 from scheduling.allocator import Deadline
-from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.cycle.decisions import Placement
 from scheduling.cycle.gangs import GangNeed, need_of
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject, group_of
@@ -122,22 +122,17 @@ def torn_by(
 
 def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes, Hold]) -> Placement | Hold:
     """refusals: what groups of pods were refused."""
+    mark = state.overlay.mark()
     for claim in subject.claims:
-        state.imagine(CLAIMS, claim)
+        state.overlay.imagine(CLAIMS, claim)
     claims = state.pre_filter(subject.pod)
-    if isinstance(claims, Hold):
-        return _withdrawn(state, subject, claims)
-    subject.group = subject.group or group_of(subject.pod, claims)
-    if subject.group in refusals:
-        return _withdrawn(state, subject, refusals[subject.group])
-    decision = rehearse(state, subject.pod)
-    if isinstance(decision, PodRefusal):
-        refusals[subject.group] = decision.hold
-        return _withdrawn(state, subject, decision.hold)
-    return decision
-
-
-def _withdrawn(state: ClusterState, subject: SimulatedSubject, hold: Hold) -> Hold:
-    for claim in subject.claims:
-        state.imagine(CLAIMS, claim, gone=True)
-    return hold
+    if not isinstance(claims, Hold):
+        subject.group = subject.group or group_of(subject.pod, claims)
+        if subject.group not in refusals:
+            decision = rehearse(state, subject.pod)
+            if isinstance(decision, Placement):
+                return decision
+            refusals[subject.group] = decision.hold
+        claims = refusals[subject.group]
+    state.overlay.undo(mark)
+    return claims

@@ -137,7 +137,7 @@ def apart_within(seconds: float) -> Iterator[Apart | None]:
 def _copied() -> Iterator[Apart]:
     with cluster() as state:
         preemption.settle(state, utc_now())
-        copy = state.copied()
+        copy = state.copy()
     with _asking:
         yield Apart(copy, _asking.give_way)
 
@@ -217,7 +217,7 @@ def _in_time(explain: Callable[[str, str], Explanation], namespace: str, name: s
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
     preemption.settle(state, utc_now())
     try:
-        with state.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS)):
+        with state.overlay.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS)):
             return _explained(state, pod)
     except TimeLimitExceeded:
         return _costly(state, pod)

@@ -86,7 +86,7 @@ def make_inventory(
     *slices: ResourceSlice, classes: Sequence[DeviceClass] = (), features: Features | None = None
 ) -> Inventory:
     """With a class "gpu" that takes every device, unless classes are given."""
-    inventory = Inventory(features)
+    inventory = Inventory(features or Features())
     for one in slices:
         inventory.apply_slice(one)
     for device_class in classes or (make_class(),):

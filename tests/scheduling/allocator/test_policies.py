@@ -12,6 +12,7 @@ from msgspec import to_builtins
 
 from claims.kinds.resource_claims import CapacityRequirements, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
+from manciple.copying import copy_of
 from manciple.wire.codec import decode_value
 from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import (
@@ -185,7 +186,7 @@ class _Life:
         needs = NodeNeeds(self._draw.choice((500, 4000)), 2048)
         policy = Fragmentation(mix=mix, room=self._room, needs=needs)
         found = place(self._inventory.snapshot(), wanted, self.nodes, score=policy)
-        afresh = place(self._inventory.copied().snapshot(), wanted, self.nodes, score=policy)
+        afresh = place(copy_of(self._inventory).snapshot(), wanted, self.nodes, score=policy)
         assert told(found) == told(afresh)
         if found.node is not None and isinstance(found.outcome, Allocated):
             self._born += 1
@@ -237,7 +238,7 @@ def test_nodes_are_put_back_for_rare_devices_as_long_as_these_are_rare() -> None
     assert chosen(inventory) == "node-1"
     for number in range(1, 4):
         inventory.apply_slice(decode_value(ResourceSlice, published(number, DRIVERS[0])))
-    assert chosen(inventory) == chosen(inventory.copied()) == "node-0"
+    assert chosen(inventory) == chosen(copy_of(inventory)) == "node-0"
 
 
 @pytest.mark.parametrize("asked_for", [True, False])
@@ -250,16 +251,16 @@ def test_no_more_states_of_nodes_are_known_again_than_the_bound(
     devices = make_devices(16, attributes={"board": "one"})
     state, pod = ClusterState(), make_pod("web", claims={"gpu": "web"}, meta={"uid": "web"})
     for obj in (make_class(), make_node("n"), make_slice(node="n", devices=devices)):
-        state.imagine(kind_of(obj).resource, obj)
-    state.imagine(CLAIMS, make_claim("web", requests=[make_request(count=2)], constraints=[make_constraint(attribute)]))
+        state.put(kind_of(obj).resource, obj)
+    state.put(CLAIMS, make_claim("web", requests=[make_request(count=2)], constraints=[make_constraint(attribute)]))
     if asked_for:
-        state.imagine(PODS, pod)
+        state.put(PODS, pod)
     draw = random.Random(5)
     for _ in range(100):
         held = (make_result(f"gpu-{at}", pool="n") for at in draw.sample(range(16), 8))
-        state.imagine(CLAIMS, make_claim("held", uid="held", allocation=make_allocation(*held)))
+        state.put(CLAIMS, make_claim("held", uid="held", allocation=make_allocation(*held)))
         assert isinstance(scheduler.decide(state, pod), Placement)
-        state.drop_assumptions()
+        state.overlay.undo()
     outlooks = state.snapshot().catalogue.lineage.memo[NodeIndex].outlooks
     assert isinstance(outlooks, NodeOutlooks)
     assert bool(outlooks.looks[0].units) is asked_for

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.copying import copy_of
 from scheduling.allocator import (
     Allocated,
     Demand,
@@ -109,7 +110,7 @@ def test_every_node_is_scored_as_if_it_had_always_been_as_it_is(seed: int) -> No
             room.take(name, NodeNeeds(2000, 2048), sign=-1)
         claim = draw.choice(claims)
         found = place(inventory.snapshot(), [claim], nodes, score=policy)
-        assert scores(inventory, claim, nodes, policy) == scores(inventory.copied(), claim, nodes, policy)
+        assert scores(inventory, claim, nodes, policy) == scores(copy_of(inventory), claim, nodes, policy)
         if found.node is not None and isinstance(found.outcome, Allocated):
             inventory.assume([(f"uid-{number}", found.outcome.results[0])])
             room.take(found.node.name, NodeNeeds(2000, 2048))

@@ -115,10 +115,10 @@ def test_a_copy_and_its_state_go_their_own_ways(cluster: Cluster) -> None:
     cluster.settle()
     with current.apart() as copy:
         before = current_views(copy.state)
-        copy.state.imagine("nodes", make_node("imagined"))
-        copy.state.imagine("resourceslices.resource.k8s.io", make_slice(node="imagined"))
-        copy.state.imagine("resourceclaims.resource.k8s.io", cluster.claim("held"), gone=True)
-        copy.state.imagine("pods", cluster.pod("held"), gone=True)
+        copy.state.put("nodes", make_node("imagined"))
+        copy.state.put("resourceslices.resource.k8s.io", make_slice(node="imagined"))
+        copy.state.remove("resourceclaims.resource.k8s.io", cluster.claim("held"))
+        copy.state.remove("pods", cluster.pod("held"))
         assert current_views(copy.state) != before
     with current.cluster() as state:
         assert current_views(state) == before
