@@ -10,9 +10,9 @@ from insight import usage
 from manciple.controllers import coordination
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
-from scheduling.allocator import FreeCapacity
 from scheduling.cycle import scheduler
 from scheduling.models import UsageSample
+from scheduling.placement.demands import FreeCapacity
 from scheduling.placement.policies import free_by_class
 
 #: Seconds for which a process that has just started takes no samples: it lists the cluster for the scheduler, and pods

@@ -88,6 +88,25 @@ def one_of(*choices: str) -> Check:
     return check
 
 
+#: The placement policies that have a short name -> where each is declared (`scheduling.placement.policies`).
+PLACEMENT_POLICIES: Final[Mapping[str, str]] = {
+    "first-fit": "scheduling.placement.policies.FIRST_FIT",
+    "pack": "scheduling.placement.policies.PACK",
+    "spread": "scheduling.placement.policies.SPREAD",
+    "best-fit": "scheduling.placement.policies.BEST_FIT",
+    "fragmentation": "scheduling.placement.fragmentation.policy.POLICY",
+}
+
+
+def placement_policy(value: str) -> str:
+    if not value:
+        return _EMPTY
+    is_dotted_path = "." in value and all(part.isidentifier() for part in value.split("."))
+    if value in PLACEMENT_POLICIES or is_dotted_path:
+        return ""
+    return f"must be one of {', '.join(PLACEMENT_POLICIES)}, or the dotted path of another policy, not {value!r}"
+
+
 def url_of(*schemes: str) -> Check:
     def check(value: str) -> str:
         known = not value or value.startswith(tuple(f"{scheme}://" for scheme in schemes))
@@ -162,8 +181,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield several("RUNTIME_CONFIG", pairs=True)
     for name in ("FILTER_TIMEOUT", "SEARCH_SLICE", "BINDING_TIMEOUT"):
         yield one(name, number, f"SCHEDULER_{name}")
-    policies = one_of("first-fit", "pack", "spread", "best-fit", "fragmentation")
-    yield one("PLACEMENT", policies, "SCHEDULER_PLACEMENT")
+    yield one("PLACEMENT", placement_policy, "SCHEDULER_PLACEMENT")
     yield one("DEMANDS", attribute="SCHEDULER_DEMANDS")
     yield one("FAIRNESS_SECONDS", number, "SCHEDULER_FAIRNESS")
     yield one("FAIR_SHARE", switch, "SCHEDULER_FAIR_SHARE")

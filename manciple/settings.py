@@ -256,13 +256,8 @@ SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10")
 SCHEDULER_SEARCH_SLICE = float(os.environ.get("MANCIPLE_SEARCH_SLICE", "0.25"))
 #: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
 SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
-#: Which of the nodes that have the devices gets a pod, where neither claim nor class says so (`scheduling.allocator`).
+#: The placement policy, unless a claim or class names another one (`scheduling.placement.policies`).
 SCHEDULER_PLACEMENT = os.environ.get("MANCIPLE_PLACEMENT", "fragmentation")
-PLACEMENT_POLICIES = ("first-fit", "pack", "spread", "best-fit", "fragmentation")
-if SCHEDULER_PLACEMENT not in PLACEMENT_POLICIES:
-    raise ImproperlyConfigured(
-        f'MANCIPLE_PLACEMENT is "{SCHEDULER_PLACEMENT}": it has to be one of {", ".join(PLACEMENT_POLICIES)}'
-    )
 #: A file that declares what pods usually ask for; "" to learn it from the pods that there are.
 SCHEDULER_DEMANDS = os.environ.get("MANCIPLE_DEMANDS", "")
 #: Whether pods of one priority take turns by what their namespaces hold for their weights

@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from cases.demand_history import DemandHistory
 from cases.demands import DRIVER, Json, exactly, where
 from cases.trace import ASKED, POLICIES
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
-from scheduling.allocator import Allocated, DemandHistory, Fragmentation, Inventory, NodeNeeds, NodeView, place
+from scheduling.allocator import Allocated, Inventory, NodeView, place
+from scheduling.placement.demands import NodeNeeds
+from scheduling.placement.fragmentation.ranking import Fragmentation
 
 #: MIG profiles of an A100: compute slices, memory slices, where the memory may begin.
 PROFILES: dict[str, tuple[int, int, tuple[int, ...]]] = {

@@ -22,26 +22,24 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
+from cases.demand_history import DemandHistory
 from cases.demands import DRIVER, Json
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import (
     Allocated,
-    DemandHistory,
-    Fragmentation,
     Inventory,
-    NodeNeeds,
     NodeView,
-    RoomTable,
     Score,
     best_fitting,
     first_named,
-    least_stranding,
     most_packed,
     most_spread,
     place,
 )
+from scheduling.placement.demands import NodeNeeds, RoomTable
+from scheduling.placement.fragmentation.ranking import Fragmentation
 
 #: The part of all capacity that is asked for in the end, and before.
 ASKED, MARKS = 1.3, (1.0, 1.15)
@@ -179,7 +177,7 @@ class TraceCluster:
 
     def _quietest(self, fitting: Sequence[NodeView], score: Score) -> NodeView | None:
         if isinstance(score, Fragmentation) and fitting:
-            fitting = least_stranding(self._inventory.snapshot(), fitting, score)
+            fitting = score.least_stranding(self._inventory.snapshot(), fitting)
         return min(fitting, key=lambda node: self._pods[node.name], default=None)
 
     def _filter(self, needs: NodeNeeds) -> tuple[NodeView, ...]:

@@ -15,7 +15,6 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 
 from manciple.wire.limits import Deadline
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
-from scheduling.allocator.index import Fit, Score, best_fitting, first_named, most_packed, most_spread
 from scheduling.allocator.outcome import (
     Allocated,
     AllocationFailed,
@@ -25,58 +24,52 @@ from scheduling.allocator.outcome import (
     Undecided,
     overall,
 )
-from scheduling.allocator.placement import NodeChoice, NodePlacement, capacity_by_class, least_stranding, place
+from scheduling.allocator.placement import (
+    Candidate,
+    Fit,
+    NodeChoice,
+    NodePlacement,
+    NodeQuery,
+    NodeScore,
+    Score,
+    best_fitting,
+    first_named,
+    most_packed,
+    most_spread,
+    place,
+)
 from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.snapshot import Inventory, Snapshot
 from scheduling.allocator.stages import Stage
-from scheduling.placement.fragmentation.demands import (
-    Demand,
-    DemandHistory,
-    DemandMix,
-    NodeNeeds,
-    NodeRoom,
-    RoomTable,
-    UsualDemands,
-)
-from scheduling.placement.fragmentation.nodes import FreeCapacity
-from scheduling.placement.fragmentation.policy import Fragmentation
 
 __all__ = [
     "Allocated",
     "AllocationFailed",
+    "Candidate",
     "Deadline",
-    "Demand",
-    "DemandHistory",
-    "DemandMix",
     "Features",
     "Fit",
-    "Fragmentation",
-    "FreeCapacity",
     "Inventory",
     "NodeChoice",
-    "NodeNeeds",
     "NodePlacement",
-    "NodeRoom",
+    "NodeQuery",
+    "NodeScore",
     "NodeView",
     "Outcome",
     "RequestPlan",
     "RequestReason",
-    "RoomTable",
     "Score",
     "Snapshot",
     "Stage",
     "Unallocatable",
     "Undecided",
-    "UsualDemands",
     "allocate",
     "best_fitting",
-    "capacity_by_class",
     "first_named",
     "free_on",
     "is_allocatable",
-    "least_stranding",
     "most_packed",
     "most_spread",
     "overall",

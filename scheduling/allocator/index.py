@@ -1,89 +1,73 @@
 """Which of many nodes could meet a request, known without looking at each: bitsets over nodes, kept up with the usage.
 
-Bit i stands for the i-th node by name. A `NodeIndex` follows the catalogues of an inventory: nodes that see something
-else are looked at again. It follows the usage log: each entry changes what is taken on the nodes that see the pool.
-For every request signature that was asked for it keeps how many free devices each node has, and for each count asked
-for the set of nodes that have as many. Allocations do not touch these sets: they stay a superset, and whoever finds
-that a chosen node has less says so (`correct`). What may make a node fit again is a release; the index lists them, and
-each reader remembers how far it has read.
-A node that sees other devices than before is only marked in these counts; its devices are judged again when the next
-claim of that signature is placed (`catch_up`), so that nobody pays for other users' selectors.
-Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
+Bit i stands for the i-th node by name. A `NodeIndex` follows the catalogues of an inventory: it reads a node again if
+it sees other devices than before. It also follows the usage log: each entry changes what is taken on the nodes that see
+the pool. For each request signature it keeps how many free devices each node has (`SignatureCounts`), and for each
+requested count the set of nodes that have as many. Allocations do not touch these sets: they stay a superset, and a
+reader that finds that a node has less corrects it (`correct`). Only a release can make a node fit again; the index
+lists releases, and each reader remembers how far it has read. If a node sees other devices than before, its counts are
+only marked as outdated; its devices are judged again when the next claim of that signature is placed (`catch_up`), so
+that no claim pays for other users' selectors. Nodes are also kept in buckets by their free devices, so that the most
+packed node is found first.
+
+A `ClaimShape` is what claims ask for, read once for all claims that ask for the same. It holds a `Variant` for each way
+to meet the claims: one, or as many as their only list of alternatives has. A variant knows the nodes that were proven
+unable to meet it: allocations make a node only less feasible, so the proof holds until a device is released there that
+one of the variant's requests could take.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+from claims.kinds.resource_claims import (
+    DeviceAllocationConfiguration,
+    ResourceClaim,
+)
 from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.pools import PoolKey
-from manciple.wire.limits import check_time
+from manciple.wire.limits import Deadline, check_time, time_limit
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.allocation import only_on
+from scheduling.allocator.allocation import (
+    class_configuration,
+    only_on,
+    read_claims,
+)
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import PoolOnNode, bits, union
-from scheduling.allocator.problem import TakenDevices, in_use, selected, sharing
-from scheduling.allocator.published import NodeView, PublishedDevice, make_room
-from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
-from scheduling.allocator.snapshot import PoolUsage, Snapshot, UsageTable
+from scheduling.allocator.problem import (
+    MAX_RESULTS,
+    TakenDevices,
+    in_use,
+    selected,
+    sharing,
+)
+from scheduling.allocator.published import NodeView, make_room
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, asked_key, plan_class
+from scheduling.allocator.snapshot import LessenedUsage, PoolUsage, Snapshot, UsageTable
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """A node on which the claims can be met, for a score to judge."""
-
-    node: NodeView
-    #: devices that the node sees and nobody holds, before this allocation
-    free: int
-    #: 0 where its devices are the least missed by others (`NodeIndex.levels`)
-    level: int = 0
-
-
-Score = Callable[[Fit], float]
-
-
-def most_packed(fit: Fit) -> float:
-    """Prefers the node with the fewest free devices, so that others stay whole for larger claims."""
-    return -fit.free
-
-
-def most_spread(fit: Fit) -> float:
-    """Prefers the node with the most free devices, so that pods share as little as can be."""
-    return fit.free
-
-
-def first_named(_fit: Fit) -> float:
-    """All nodes are the same to it: the first by name is taken, as the reference's order has it."""
-    return 0.0
-
-
-def best_fitting(fit: Fit) -> float:
-    """Prefers, among the nodes whose devices have the least capacity that will do, the most packed one."""
-    return -fit.free
-
-
-#: Classes beyond which it is not asked who belongs to which.
+#: With more classes than this, rarity is left out: which device belongs to which class would take too long to keep.
 MOST_CLASSES = 64
 
 
 class ClassMembers(NamedTuple):
-    """The devices of one class: `masks` by node, and `size`, the number of binary digits of how many they are."""
+    """The devices of one class: `masks` by node; `size` is the bit length of their number."""
 
     masks: Sequence[int]
     size: int
 
 
-#: Releases listed before all that was derived from them is forgotten, and the list starts anew.
+#: Length at which the list of releases, with everything derived from it, is reset.
 MAX_RELEASES = 200_000
 
-#: Tuples of nodes that are known again.
+#: Tuples of nodes whose sets are cached.
 MAX_ASKED = 64
-#: Refusals that are kept, each with its funnels: 2 KiB or so.
+#: Cached refusals; each takes about 2 KiB with its funnels.
 MAX_REFUSALS = 10_000
 
 #: (the node's stamp, the claims that were refused, the answer)
@@ -91,17 +75,17 @@ Refusal = tuple[int, Sequence[ClaimPlan], Outcome]
 
 
 class SignatureCounts:
-    """Free devices per node for one request signature: at most so many, see the module's docstring."""
+    """Upper bounds of the free devices per node, for one request signature (see the module's docstring)."""
 
     def __init__(self, plan: RequestPlan, index: NodeIndex) -> None:
         self._index = index
         self.admin = plan.admin
-        #: per node, the devices that serve the request if nobody holds them
+        #: per node, the devices that serve the request, free or not
         self.candidates: list[int] = []
         #: node -> devices on which a selector errs
         self.errors: dict[int, int] = {}
         self._plan = plan
-        #: nodes that see other devices than when they were judged
+        #: nodes that see other devices than when their candidates were selected
         self._outdated: set[int] = set()
         for number in range(len(index.nodes)):
             self.candidates.append(0)
@@ -119,12 +103,12 @@ class SignatureCounts:
         else:
             self.errors.pop(number, None)
 
-    def look_again(self, number: int) -> None:
+    def invalidate(self, number: int) -> None:
         """The node sees other devices than before."""
         self._outdated.add(number)
 
     def catch_up(self) -> None:
-        """Judge the devices of the nodes that see others than before. Raises: TimeLimitExceeded."""
+        """Select the candidates of outdated nodes again. Raises: TimeLimitExceeded."""
         for number in sorted(self._outdated):
             self._select(number)
             self.correct(number, self.free_on(number).bit_count())
@@ -143,21 +127,21 @@ class SignatureCounts:
         )
 
     def at_least(self, count: int) -> int:
-        """The nodes that may have `count` free devices that serve the request; no other node has."""
+        """The nodes that may have `count` free devices for the request; all other nodes have fewer."""
         releases = self._index.releases
         if self._read != len(releases):
             for number, freed in releases[self._read :]:
                 if freed & self.candidates[number]:
                     self.correct(number, self.free_on(number).bit_count())
             self._read = len(releases)
-        known = self._at_least.get(count)
-        if known is None:
+        nodes = self._at_least.get(count)
+        if nodes is None:
             make_room(self._at_least)
-            known = self._at_least[count] = sum(1 << number for number, has in enumerate(self._counts) if has >= count)
-        return known
+            nodes = self._at_least[count] = sum(1 << number for number, has in enumerate(self._counts) if has >= count)
+        return nodes
 
     def correct(self, number: int, now: int) -> None:
-        """The node was looked at: it has exactly `now`."""
+        """The node has exactly `now` free devices for the request."""
         if self._counts[number] == now:
             return
         self._counts[number] = now
@@ -167,7 +151,7 @@ class SignatureCounts:
 
 
 class _Spot(NamedTuple):
-    """A pool on a node."""
+    """One pool on one node."""
 
     number: int
     view: PoolOnNode
@@ -185,42 +169,41 @@ class NodeIndex:
         self.catalogue = snapshot.catalogue
         self.devices = [snapshot.on_node(node) for node in self.nodes]
         used = [in_use(one, snapshot.usage, self.features) for one in self.devices]
-        #: per node, as in `masks.InUse`
+        #: per node, the fields of `TakenDevices`
         self.taken = [one.taken for one in used]
         self.shared_out = [one.shared_out for one in used]
         self._drained = [one.drained for one in used]
-        #: per node, the devices of which more than "free" has to be known: shared ones, and those that draw on counters
+        #: per node, the devices for which "free" does not say enough: shared ones, and those that draw on counters
         self.special = [sharing(one, self.features) | one.consuming for one in self.devices]
         #: whether some node has devices that several requests may use
         self.sharing = any(sharing(one, self.features) for one in self.devices)
         #: (node, devices that came free), in order
         self.releases: list[tuple[int, int]] = []
-        #: the numbers of nodes where something else is published or in use than before, in order; a new list where any
-        #: may be one
+        #: the nodes where what is published or in use has changed, in order; replaced by a new list if that may be any
         self.touched: list[int] = []
         #: how often a node has come to see other devices
         self.published = 0
-        #: what `shapes` keeps here, by what was asked
-        self.shapes: dict[bytes, Any] = {}
-        #: per node, how often what is in use there changed
+        #: `asked_key` -> the shape of such claims
+        self.shapes: dict[bytes, ClaimShape] = {}
+        #: per node, the version of what is in use there
         self.stamps = [0] * len(self.nodes)
-        self._refusals: dict[Hashable, dict[int, Refusal]] = {}
-        #: all nodes: the only level where nothing tells them apart
+        self._refusals: dict[ClaimShape, dict[int, Refusal]] = {}
+        #: the levels if nothing tells nodes apart: one, with all of them
         self.one_level = ((1 << len(self.nodes)) - 1,)
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: by the identities of the views, which the index holds
         self._numbers_by_id = {id(node): number for number, node in enumerate(self.nodes)}
         self._known_ids = frozenset(self._numbers_by_id)
-        #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
+        #: id of a tuple of nodes -> (the tuple, its set); holding the tuple keeps the id from being reused
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
-        #: what the placement policy `fragmentation` keeps here: its `NodeOutlooks`, or when to try again to make them
-        self.outlooks: Any = None
-        #: what was known of the classes, and of which catalogue
+        #: what placement policies derive from the index, each under a key of its own
+        self.memo: dict[Hashable, Any] = {}
+        #: the members of the classes, and the catalogue that they were read from
         self._members: tuple[ClassMembers, ...] | None = None
         self._members_of = self.catalogue
         self._log, self._seen = snapshot.usage.log, snapshot.usage.version
         self._signatures: dict[Hashable, SignatureCounts] = {}
-        #: those and others that shapes still use
+        #: these, and evicted ones that shapes still use
         self._counts: WeakSet[SignatureCounts] = WeakSet()
         self._selectors: list[NodeSelector | None] = [None] * len(self.nodes)
         self._free = [-1] * len(self.nodes)
@@ -244,11 +227,11 @@ class NodeIndex:
             yield _Spot(number, view, shift, span, shareable)
 
     def selector(self, number: int) -> NodeSelector:
-        """What selects the node alone, made once."""
-        known = self._selectors[number]
-        if known is None:
-            known = self._selectors[number] = only_on(self.nodes[number])
-        return known
+        """A selector for this node alone, cached."""
+        selector = self._selectors[number]
+        if selector is None:
+            selector = self._selectors[number] = only_on(self.nodes[number])
+        return selector
 
     def number_of(self, node: NodeView) -> int:
         return self._numbers[node.name]
@@ -259,10 +242,10 @@ class NodeIndex:
     def used_on(self, number: int) -> TakenDevices:
         return TakenDevices(self.taken[number], self.shared_out[number], self._drained[number])
 
-    # Which nodes are asked for ---------------------------------------------------------------------------------------
+    # Sets of nodes ---------------------------------------------------------------------------------------------------
 
     def mask_of(self, nodes: Sequence[NodeView]) -> int | None:
-        """The set of these nodes. None where the index does not have all of them with the labels that they have now."""
+        """The set of these nodes. None if the index lacks one of them, or has one with other labels."""
         asked = self._asked.get(id(nodes))
         if asked is not None and asked[0] is nodes:
             return asked[1]
@@ -276,7 +259,7 @@ class NodeIndex:
         return mask
 
     def _mask_of_known(self, nodes: Sequence[NodeView]) -> int | None:
-        """The views are nearly always those that the index holds: then nothing of them is looked at."""
+        """The views are nearly always those that the index holds, and then are compared by identity alone."""
         numbers = self._numbers_by_id
         absent = self._known_ids.difference(map(id, nodes))
         if len(absent) + len(nodes) == len(self.nodes):
@@ -291,6 +274,28 @@ class NodeIndex:
             mask |= 1 << number
         return mask
 
+    @classmethod
+    def of(cls, snapshot: Snapshot, nodes: Sequence[NodeView]) -> tuple[NodeIndex, int] | None:
+        """The inventory's index, caught up with `snapshot`, and the set of these nodes in it.
+
+        None for a snapshot that is older than the index, and for one in which some usage is left out: such a snapshot
+        has no index.
+        """
+        if isinstance(snapshot.usage, LessenedUsage):
+            return None
+        memo = snapshot.catalogue.lineage.memo
+        index = memo.get(NodeIndex)
+        others: Sequence[NodeView] = ()
+        if isinstance(index, NodeIndex):
+            if snapshot.usage.age < index.age or snapshot.catalogue.number < index.catalogue.number:
+                return None
+            among = index.mask_of(nodes)
+            if among is not None and index.follow(snapshot):
+                return index, among
+            others = index.nodes
+        index = memo[NodeIndex] = NodeIndex(snapshot, {node.name: node for node in (*others, *nodes)}.values())
+        return index, index.mask_of(nodes) or 0
+
     @property
     def age(self) -> int:
         """`UsageTable.age` of what the index has seen."""
@@ -299,7 +304,7 @@ class NodeIndex:
     # Keeping up ------------------------------------------------------------------------------------------------------
 
     def follow(self, snapshot: Snapshot) -> bool:
-        """Catch up with `snapshot`. False where nothing tells the way from what was seen to there."""
+        """Catch up with `snapshot`. False if the logs do not lead from what was seen to there."""
         return self._follow_usage(snapshot.usage) and self._follow_catalogue(snapshot)
 
     def _follow_catalogue(self, snapshot: Snapshot) -> bool:
@@ -318,10 +323,10 @@ class NodeIndex:
         if now.classes is not before.classes:
             self.shapes.clear()
         for name in names & self._numbers.keys():
-            self._look_again(self._numbers[name], snapshot)
+            self._reread(self._numbers[name], snapshot)
         return True
 
-    def _look_again(self, number: int, snapshot: Snapshot) -> None:
+    def _reread(self, number: int, snapshot: Snapshot) -> None:
         """The node sees other devices than before."""
         for spot in self._spots_of(number):
             for pool in (spot.view.generation, *spot.view.elsewhere):
@@ -339,7 +344,7 @@ class NodeIndex:
         self.touched.append(number)
         self.published += 1
         for counts in self._counts:
-            counts.look_again(number)
+            counts.invalidate(number)
         self.releases.append((number, -1))
 
     def _follow_usage(self, usage: UsageTable) -> bool:
@@ -372,7 +377,7 @@ class NodeIndex:
             now = usage.get(key)
             for spot in self._spots.get(key, ()):
                 if spot.view.elsewhere and spot.view.key != key:
-                    # Another part of a pool that is spread over nodes: only the counters are shared.
+                    # Another part of a pool that is spread over nodes: they share only the counters.
                     own = usage.get(spot.view.key)
                     self._recount(spot, own, own, usage)
                 else:
@@ -391,7 +396,7 @@ class NodeIndex:
             self.shared_out[number] = self.shared_out[number] & ~span | shares << shift
             freed = span
         elif (freed or view.elsewhere or before.draws is not now.draws) and generation.consuming:
-            # Counters came back, perhaps those of a device that is not published any more, which other devices draw on.
+            # Counters were released, perhaps by a device that is no longer published; other devices draw on them.
             freed = span
         if generation.consuming:
             self._drained[number] = self._drained[number] & ~span | now.drained(view, usage) << shift
@@ -401,7 +406,7 @@ class NodeIndex:
             self._file(number)
 
     def _file(self, number: int) -> None:
-        """Put the node into the bucket of its free devices."""
+        """Move the node to the bucket of its number of free devices."""
         free = (self.devices[number].visible & ~self.taken[number]).bit_count()
         before, bit = self._free[number], 1 << number
         if free == before:
@@ -418,80 +423,65 @@ class NodeIndex:
             insort(self._levels, free)
         self._free[number] = free
 
-    # Asking ----------------------------------------------------------------------------------------------------------
+    # Lookups ---------------------------------------------------------------------------------------------------------
 
     def counts(self, plan: RequestPlan) -> SignatureCounts:
-        """The counts of the request's signature."""
-        known = self._signatures.get(plan.signature)
-        if known is None:
+        """The counts for the request's signature, cached."""
+        counts = self._signatures.get(plan.signature)
+        if counts is None:
             make_room(self._signatures)
-            known = self._signatures[plan.signature] = SignatureCounts(plan, self)
-            self._counts.add(known)
-        return known
+            counts = self._signatures[plan.signature] = SignatureCounts(plan, self)
+            self._counts.add(counts)
+        return counts
 
-    def refusals_of(self, asked: Hashable) -> dict[int, Refusal]:
-        """node -> what it was refused for last, to be read and filled; `asked`: the shape."""
-        known = self._refusals.get(asked)
-        if known is None:
+    def refusals_of(self, shape: ClaimShape) -> dict[int, Refusal]:
+        """node -> its last refusal of the shape: a cache that the caller reads and fills."""
+        refusals = self._refusals.get(shape)
+        if refusals is None:
             if len(self._refusals) * len(self.nodes) >= MAX_REFUSALS:
                 self._refusals.clear()
-            known = self._refusals[asked] = {}
-        return known
+            refusals = self._refusals[shape] = {}
+        return refusals
 
     def free_on(self, number: int) -> int:
-        """How many devices the node sees that nobody holds."""
+        """How many free devices the node sees."""
         return self._free[number]
 
-    def best_first(self, among: int, score: Score, levels: Sequence[int]) -> Iterator[int]:
-        """The numbers of the nodes in `among`: highest score first, then by name.
+    def by_free(self, among: int, levels: Sequence[int], *, most_first: bool) -> Iterator[int]:
+        """The numbers of the nodes in `among` by their free devices, then by name.
 
-        levels: sets of nodes; with one of the scores of this module those of an earlier one come first, but with
-        `first_named`.
+        levels: sets of nodes; those of an earlier one come first.
         """
-        if score is first_named:
-            yield from bits(among)
-            return
-        if score is most_packed or score is best_fitting or score is most_spread:
-            order = self._levels[::-1] if score is most_spread else self._levels
-            for level in levels:
-                for free in order:
-                    yield from bits(self._buckets[free] & among & level)
-            return
-        level_of = {number: at for at, level in enumerate(levels) for number in bits(level & among)}
-        scored = {
-            number: score(Fit(node=self.nodes[number], free=self._free[number], level=level_of[number]))
-            for number in bits(among)
-        }
-        yield from sorted(scored, key=lambda number: -scored[number])
+        order = self._levels[::-1] if most_first else self._levels
+        for level in levels:
+            for free in order:
+                yield from bits(self._buckets[free] & among & level)
 
-    # Whose devices are missed ----------------------------------------------------------------------------------------
+    # Rarity ----------------------------------------------------------------------------------------------------------
 
     def levels(self, candidates: Sequence[Sequence[int]], *, by_size: bool) -> tuple[int, ...]:
-        """All nodes in sets: first those whose devices others can do without. candidates: of each request, by node.
+        """All nodes in sets: first those with the least rare devices. candidates: of each request, by node.
 
         A device is as rare as the smallest class that it belongs to, and a node as the rarest of its candidates;
-        numbers are told apart by their powers of two. Where a candidate can be reached from several nodes, the order
-        of nodes decides how many claims fit in all, and rarity is left out. by_size: among these, those with the
+        numbers count as equal within a power of two. If a candidate can be reached from several nodes, the order of
+        nodes decides how many claims fit in all, and rarity is left out. by_size: within these sets, nodes with the
         smallest candidates first.
         """
         members = self.members()
         sets: dict[tuple[int, float], int] = {}
         for number in range(len(self.nodes)):
-            wanted = union(masks[number] for masks in candidates)
-            if not by_size and wanted & self._reached_by_others(number):
+            devices = union(masks[number] for masks in candidates)
+            seen_by_others = union(one.span for one in self._spots_of(number) if len(self._spots[one.view.key]) > 1)
+            if not by_size and devices & seen_by_others:
                 return self.one_level
-            rarity = min((one.size for one in members if one.masks[number] & wanted), default=0)
-            size = self._size(number, wanted) if by_size else 0.0
+            rarity = min((one.size for one in members if one.masks[number] & devices), default=0)
+            size = self._size(number, devices) if by_size else 0.0
             sets[-rarity, size] = sets.get((-rarity, size), 0) | 1 << number
         return tuple(sets[key] for key in sorted(sets))
 
-    def _reached_by_others(self, number: int) -> int:
-        """The devices of the node that other nodes see as well."""
-        return union(spot.span for spot in self._spots_of(number) if len(self._spots[spot.view.key]) > 1)
-
     def members(self) -> tuple[ClassMembers, ...]:
-        """Of every class, where there are several. Looked at again once an eighth of the nodes may have changed:
-        nothing but an order hangs on it.
+        """The members of every class, if there are several classes. Only an order depends on them, so they are read
+        again when an eighth of the nodes may have changed.
         """
         age = self.catalogue.number - self._members_of.number
         same_classes = self.catalogue.classes is self._members_of.classes
@@ -507,12 +497,162 @@ class NodeIndex:
                 masks = [selected(devices, plan, self.features)[0] for devices in self.devices]
                 yield ClassMembers(masks, sum(mask.bit_count() for mask in masks).bit_length())
 
-    def _size(self, number: int, wanted: int) -> float:
-        """The capacity of the largest of these devices: the logarithms of all of its amounts, added up."""
-        devices = self.devices[number]
-        return max((_capacity_of(devices.device(position)) for position in bits(wanted)), default=0.0)
+    def _size(self, number: int, mask: int) -> float:
+        """The capacity of the largest of these devices: the sum of the logarithms of its amounts."""
+        largest = 0.0
+        for position in bits(mask):
+            capacity = self.devices[number].device(position).published.capacity.values()
+            amounts = (Quantity.parse(one.value).nanos for one in capacity)
+            largest = max(largest, round(sum(log2(nanos) for nanos in amounts if nanos > 0), 3))
+        return largest
 
 
-def _capacity_of(device: PublishedDevice) -> float:
-    amounts = (Quantity.parse(one.value).nanos for one in device.published.capacity.values())
-    return round(sum(log2(nanos) for nanos in amounts if nanos > 0), 3)
+@dataclass(slots=True, kw_only=True, eq=False)
+class Want:
+    """One request of a variant."""
+
+    claim: int
+    plan: RequestPlan
+    counts: SignatureCounts
+    rules: tuple[int, ...]  # indices into Variant.rules: the constraints that cover it
+
+
+class Variant:
+    """One choice of alternatives."""
+
+    def __init__(
+        self, plans: Sequence[ClaimPlan], chosen: Sequence[Sequence[RequestPlan]], *, rank: int, index: NodeIndex
+    ) -> None:
+        """chosen: of each claim, its requests, one alternative of each. rank: how many alternatives come before it."""
+        self.index = index
+        self.plans = plans
+        self.rank = rank
+        self.rules: list[ConstraintPlan] = []
+        wants: list[Want] = []
+        for number, (claim, requests) in enumerate(zip(plans, chosen, strict=True)):
+            scope = range(len(self.rules), len(self.rules) + len(claim.constraints))
+            self.rules.extend(claim.constraints)
+            for plan in requests:
+                covering = tuple(rule for rule in scope if self.rules[rule].covers(plan))
+                wants.append(Want(claim=number, plan=plan, counts=index.counts(plan), rules=covering))
+        self.wants = tuple(wants)
+        self.chosen = tuple(tuple(requests) for requests in chosen)
+        #: per rule, the numbers of the wants that it covers
+        self.covered = [[at for at, want in enumerate(wants) if rule in want.rules] for rule in range(len(self.rules))]
+        #: what a node must have at least, each by itself (a necessary condition)
+        self.thresholds = self._thresholds()
+        #: whether `placement.first_devices` can meet it; otherwise it takes a search
+        self.is_direct = not any(one.plan.admin for one in wants) and not any(one.distinct for one in self.rules)
+        #: per claim
+        self.class_configuration: list[tuple[DeviceAllocationConfiguration, ...]] = [
+            class_configuration(requests) for requests in chosen
+        ]
+        self._levels: dict[bool, tuple[tuple[ClassMembers, ...], tuple[int, ...]]] = {}
+        #: the nodes that are proven unable to meet it
+        self._hopeless = 0
+        #: whether every claim stays within the number of devices that a claim may have
+        self.is_possible = all(sum(one.count for one in requests) <= MAX_RESULTS for requests in chosen)
+        self._read = len(index.releases)
+
+    def _thresholds(self) -> tuple[tuple[SignatureCounts, int], ...]:
+        needed: dict[SignatureCounts, int] = {}
+        for want in self.wants:
+            if want.plan.admin or self.index.sharing:
+                needed[want.counts] = max(needed.get(want.counts, 0), want.plan.count)
+            else:
+                # Requests for the same devices cannot share one.
+                needed[want.counts] = needed.get(want.counts, 0) + want.plan.count
+        return tuple(needed.items())
+
+    def levels(self, *, by_size: bool) -> tuple[int, ...]:
+        """`NodeIndex.levels` for its requests, cached while the members of the classes are the same."""
+        index = self.index
+        if not by_size and len(index.catalogue.classes) <= 1:
+            return index.one_level
+        members = index.members()
+        cached = self._levels.get(by_size)
+        if cached is None or cached[0] is not members:
+            candidates = [want.counts.candidates for want in self.wants if not want.plan.admin]
+            cached = self._levels[by_size] = (members, index.levels(candidates, by_size=by_size))
+        return cached[1]
+
+    def feasible(self, among: int) -> int:
+        """The nodes of `among` that may be able to meet it."""
+        if not self.is_possible:
+            return 0
+        releases = self.index.releases
+        if self._read != len(releases):
+            for number, freed in releases[self._read :] if self._hopeless else ():
+                if any(freed & want.counts.candidates[number] for want in self.wants):
+                    self._hopeless &= ~(1 << number)
+            self._read = len(releases)
+        among &= ~self._hopeless
+        for counts, needed in self.thresholds:
+            among &= counts.at_least(needed)
+        return among
+
+    def give_up(self, number: int) -> None:
+        """The node is proven unable to meet it in its present state."""
+        self._hopeless |= 1 << number
+
+
+class ClaimShape:
+    """Claims that ask for the same. It has no variants if the index cannot help: errors, All, several lists."""
+
+    def __init__(self, plans: Sequence[ClaimPlan], index: NodeIndex) -> None:
+        self._plans = plans
+        self.variants = tuple(
+            Variant(plans, chosen, rank=rank, index=index) for rank, chosen in enumerate(_choices(plans))
+        )
+        self._counts = {one for variant in self.variants for one, _ in variant.thresholds}
+        #: the `NodeIndex.published` at which its candidates were selected
+        self.published = -1
+
+    def errs_on(self, among: int) -> bool:
+        """Whether a selector errs on one of these nodes, so that only the full search gives the right answer."""
+        for one in self._counts:  # noqa: SIM110 - runs for every claim, and a generator costs more than the loop
+            if one.errors and one.errs_on(among):
+                return True
+        return False
+
+    def catch_up(self, index: NodeIndex) -> None:
+        """Select candidates among what was published since the last claims of this shape. Raises: TimeLimitExceeded."""
+        for counts in self._counts:
+            counts.catch_up()
+        self.published = index.published
+
+    def plans(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
+        """Plans of these claims for a search. Their requests' messages name the claims that the shape was read from."""
+        return tuple(plan.of(claim) for plan, claim in zip(self._plans, claims, strict=True))
+
+
+def shape_of(
+    claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex, *, deadline: Deadline
+) -> ClaimShape:
+    """The shape of the claims, read from them if it is new. Raises: TimeLimitExceeded."""
+    key = asked_key(claims)
+    shape: ClaimShape | None = index.shapes.get(key)
+    if shape is None or shape.published != index.published:
+        with time_limit(deadline):
+            if shape is None:
+                make_room(index.shapes)
+                shape = index.shapes[key] = ClaimShape(read_claims(snapshot, claims), index)
+            shape.catch_up(index)
+    return shape
+
+
+def _choices(plans: Sequence[ClaimPlan]) -> list[list[list[RequestPlan]]]:
+    """Of each variant and claim, the requests. Empty if the index cannot help."""
+    lists = [options for claim in plans for options in claim.requests if len(options) != 1]
+    if len(lists) > 1 or any(claim.constraint_error for claim in plans):
+        return []
+    for claim in plans:
+        if any(one.error or one.everything for options in claim.requests for one in options):
+            return []
+        if sum(min(one.count for one in options) for options in claim.requests) > MAX_RESULTS:
+            return []
+    longest = len(lists[0]) if lists else 1
+    return [
+        [[options[rank] if len(options) != 1 else options[0] for options in claim.requests] for claim in plans]
+        for rank in range(longest)
+    ]

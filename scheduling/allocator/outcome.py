@@ -1,9 +1,9 @@
-"""What the allocator answers: a value for every case, an exception for none.
+"""The allocator's answers: a value for every case, an exception for none.
 
-`Allocated` is a plan to commit. `Unallocatable` is "no", with the reasons in the order in which a reader should see
-them; the pod waits for an event that could change one of them. `AllocationFailed` says that a claim, a class or a
-selector is wrong: no other node is tried. `Undecided` says that the search was stopped: retry, never
-cache. `overall` is the one reason that a person should read first, out of those that several nodes give.
+`Allocated` is a plan to commit. `Unallocatable` is "no", with the most helpful reason first; the pod waits for an event
+that could change one of the reasons. `AllocationFailed` means that a claim, a class or a selector is wrong: no other
+node is tried. `Undecided` means that the search was stopped: retry, and never cache it. `overall` is the cause that a
+person should read first, out of the reasons that several nodes give.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from claims.causes.causes import (
 )
 from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.shortages import told
-from scheduling.allocator.stages import ASKED, Funnel, Shortage, merged, most_left
+from scheduling.allocator.stages import ASKED, Funnel, Shortage, cause_of_shortage, merged, most_left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +35,9 @@ class RequestReason:
 
     plan: RequestPlan = field(repr=False)
     node: str
-    wanted: int  # devices asked for; where "all" are, as many as there are, at least 1
+    wanted: int  # devices; for allocationMode All, as many as there are, at least 1
     funnel: Funnel
-    #: why requests that could be met one by one cannot be met together; None where this one is short by itself
+    #: why requests that could be met one by one cannot be met together; None if this one is short by itself
     conflict: NotTogether | None = None
 
     @property
@@ -62,20 +61,20 @@ class RequestReason:
 
     @property
     def cause(self) -> OfDevices:
-        """Worked out anew each time it is read."""
+        """Computed at each access."""
         return cause_of((self,))
 
 
 def cause_of(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> OfDevices:
     """The cause of one request's reasons on one or several nodes.
 
-    asked: how many of the devices that a selector refused are asked for what they have.
+    asked: how many of the devices that a selector refused are examined for the values that they have.
     """
-    return reasons[0].conflict or told(shortage(reasons, asked=asked))
+    return reasons[0].conflict or cause_of_shortage(shortage(reasons, asked=asked))
 
 
 def shortage(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> Shortage:
-    """One request's reasons on one or several nodes as one."""
+    """One request's reasons on one or several nodes, combined."""
     funnels = [reason.funnel for reason in reasons]
     return Shortage(
         plan=reasons[0].plan,
@@ -99,8 +98,8 @@ class Allocated:
 class Unallocatable:
     """No solution exists on this node. The dominant reason comes first.
 
-    pool_fault: a pool that could have devices for the claims is incomplete or invalid, in upstream's words; None where
-    that plays no part.
+    pool_fault: a pool that could have devices for the claims is incomplete or invalid, in upstream's words; None if no
+    such pool is.
     """
 
     reasons: tuple[RequestReason, ...] = ()
@@ -127,9 +126,9 @@ class AllocationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """The search gave up after `trials` devices without an answer: at its limit of them, or when time was up.
+    """The search stopped after `trials` devices without an answer: at its limit, or at its deadline.
 
-    claims: whose selectors it was evaluating when it was stopped after `seconds`.
+    claims: those whose selectors it was evaluating when it was stopped after `seconds`.
     """
 
     trials: int
@@ -146,10 +145,11 @@ Outcome = Allocated | Unallocatable | AllocationFailed | Undecided
 
 
 def dominant(refusals: Iterable[Unallocatable]) -> tuple[RequestReason, ...]:
-    """The reasons of one request, of all nodes where it is short: those of the nodes that came closest decide which.
+    """The reasons of one request, on all nodes where it is short: the request is the one that fails on the nodes that
+    came closest.
 
-    Nodes that have nothing of the kind are many, and what they lack is no news. Of requests that came equally close,
-    the one that holds most nodes; then the first by name.
+    Most nodes have no such devices at all, which is not worth reporting. Of requests that came equally close, the one
+    that fails on most nodes is chosen, then the first by name.
     """
     leading = [one.reasons[0] for one in refusals if one.reasons]
     closest = max((reason.progress for reason in leading), default=0)
@@ -166,11 +166,11 @@ def dominant(refusals: Iterable[Unallocatable]) -> tuple[RequestReason, ...]:
 
 
 def overall(refusals: Sequence[Unallocatable], *, asked: int = ASKED) -> OfDevices | None:
-    """The dominant reason's cause; None where nobody gave any. asked: as for `cause_of`."""
+    """The cause of the dominant reason; None if there are no reasons. asked: as for `cause_of`."""
     reasons = dominant(refusals)
     if not reasons:
         return None
-    found = cause_of(reasons, asked=asked)
-    if len(reasons) == len(refusals) or not isinstance(found, TooFew):
-        return found
-    return structs.replace(found, nodes=(len(reasons), len(refusals)))
+    cause = cause_of(reasons, asked=asked)
+    if len(reasons) == len(refusals) or not isinstance(cause, TooFew):
+        return cause
+    return structs.replace(cause, nodes=(len(reasons), len(refusals)))

@@ -1,4 +1,4 @@
-"""Published pools, and what one node sees of each.
+"""Published pools, and the view that one node has of each.
 
 The slices of a pool are grouped by generation; a `Generation` orders them by name and gives each device one bit, in
 that order. Every set of devices in this package is an int over those bits. For one node, the slices that target it
@@ -6,9 +6,9 @@ choose the generation, tell whether the pool is complete and valid, and give two
 that target the node: what selectors are tried on) and `visible` (those that the node may use). Rules and order:
 GatherPools in upstream's structured/internal/experimental/pools_experimental.go (v1.37).
 
-A `Catalogue` holds all pools and classes in one state of what is published. A change makes the next catalogue out of
-the last one: what it does not touch is taken over. Catalogues of one inventory share a `Lineage`, which tells what
-nodes see otherwise from one to the next, so that an index can follow them.
+A `Catalogue` holds all pools and classes that are published at one moment. A change derives the next catalogue from the
+last one and copies what it does not touch. Catalogues of one inventory share a `Lineage`, which lists the nodes whose
+view changed from one to the next, so that an index can follow them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def union(masks: Iterable[int]) -> int:
 
 
 def _starts(lengths: Iterable[int]) -> tuple[int, ...]:
-    """Where each of some things begins that are laid end to end."""
+    """The offset of each part when all are laid end to end."""
     return tuple(accumulate(lengths, initial=0))[:-1]
 
 
@@ -74,12 +74,12 @@ _bits_by_name = Alike[Mapping[str, int]](64)
 
 
 class Generation:
-    """All slices of one generation of one pool. Bits run over the slices in name order, then over their devices."""
+    """All slices of one generation of a pool. Bits run over the slices by name, then over their devices."""
 
     def __init__(self, key: PoolKey, number: int, slices: Sequence[SliceContent]) -> None:
         self.key = key
         self.number = number
-        #: in the order in which they were published; the first one's slice count is the pool's
+        #: in the order of their publication; the first one's slice count is the pool's
         self.arrivals = tuple(slices)
         self.slices = tuple(sorted(slices, key=lambda one: one.name))
         self.offsets = _starts(len(one.devices) for one in self.slices)
@@ -92,10 +92,10 @@ class Generation:
 
     @cached_property
     def bits_by_name(self) -> Mapping[str, int]:
-        """device name -> mask; a name may stand in several slices, for different nodes."""
+        """device name -> mask; several slices may have the same name, for different nodes."""
         names = tuple([device.published.name for device in self.devices])
-        if (known := _bits_by_name.get(names)) is not None:
-            return known
+        if (cached := _bits_by_name.get(names)) is not None:
+            return cached
         masks: dict[str, int] = {}
         for position, name in enumerate(names):
             masks[name] = masks.get(name, 0) | (1 << position)
@@ -118,17 +118,17 @@ class Generation:
 
     @cached_property
     def draws(self) -> tuple[Mapping[CounterKey, int], ...]:
-        """Of each device, what it draws from the counters of this pool, in nanos."""
-        known: dict[int, Mapping[CounterKey, int]] = {}
+        """What each device draws from the counters of this pool, in nanos."""
+        by_consumption: dict[int, Mapping[CounterKey, int]] = {}
         for device in self.devices:
             consumes = device.published.consumes_counters
-            if id(consumes) not in known:
-                known[id(consumes)] = needs(device, self.key)
-        return tuple(known[id(device.published.consumes_counters)] for device in self.devices)
+            if id(consumes) not in by_consumption:
+                by_consumption[id(consumes)] = needs(device, self.key)
+        return tuple(by_consumption[id(device.published.consumes_counters)] for device in self.devices)
 
     @cached_property
     def drawing_alike(self) -> tuple[int, ...]:
-        """Of each device, those that draw the same from the same counters."""
+        """Of each device, the devices that draw the same from the same counters."""
         drawn = [frozenset(one.items()) for one in self.draws]
         masks: dict[Hashable, int] = {}
         for position, one in enumerate(drawn):
@@ -137,7 +137,7 @@ class Generation:
 
     @cached_property
     def by_capacity(self) -> tuple[tuple[Capacities, int], ...]:
-        """The devices by what capacities they have."""
+        """The devices by their capacities."""
         masks: dict[Capacities, int] = {}
         for position, device in enumerate(self.devices):
             masks[device.capacities] = masks.get(device.capacities, 0) | (1 << position)
@@ -145,7 +145,7 @@ class Generation:
 
     @cached_property
     def tainted(self) -> int:
-        """Devices with a taint that keeps requests away unless they tolerate it."""
+        """Devices with a taint that requests must tolerate."""
         return self._where(lambda device: any(taint.effect in HARD_EFFECTS for taint in device.condition.taints))
 
     def _where(self, test: Callable[[PublishedDevice], bool]) -> int:
@@ -158,7 +158,7 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoolOnNode:
-    """One pool as one node sees it. A pool with a `trouble` gives no device."""
+    """One node's view of one pool. A pool with a `trouble` gives no devices."""
 
     generation: Generation
     trouble: str = ""  # "", "incomplete" or "invalid"
@@ -167,7 +167,7 @@ class PoolOnNode:
     visible: int = 0
     counter_sets: Mapping[str, CounterSet]
     binding: bool = False  # some device on this node has binding conditions: the pool is searched last
-    #: the same pool on other nodes, if it is spread over several: these devices draw on the same counters
+    #: the other parts of a pool that is spread over nodes: their devices draw on the same counters
     elsewhere: tuple[Generation, ...] = ()
 
     @property
@@ -181,7 +181,7 @@ class PoolOnNode:
 
     @cached_property
     def counters(self) -> Mapping[CounterKey, int]:
-        """What the pool has of each counter, in nanos."""
+        """The value of each counter of the pool, in nanos."""
         return {
             (self.key, counter_set.name, name): Quantity.parse(counter.value).nanos
             for counter_set in self.counter_sets.values()
@@ -210,14 +210,16 @@ class PoolSlices:
 
     @property
     def adds_up(self) -> bool:
-        """If not, it may be part of a pool that is spread over nodes: it needs its namesakes, the pools of the same
-        driver and name that do not add up either (`inventory.kinds.pools`).
+        """Whether its slices are all that they announce. If not, it may be part of a pool that is spread over nodes: it
+        needs its namesakes, the pools of the same driver and name that do not add up either (`inventory.kinds.pools`).
         """
         return all(one.slice_count == len(self.newest.slices) for one in self.newest.slices)
 
     @cached_property
     def reach(self) -> tuple[frozenset[str], bool, bool]:
-        """(nodes named, whether other nodes need a look each, whether some slice holds counter sets for all nodes)."""
+        """(nodes that slices name, whether other nodes must be checked one by one, whether a slice has counter sets for
+        all nodes)
+        """
         named: set[str] = set()
         floating = counters = False
         for generation in self.generations:
@@ -229,9 +231,9 @@ class PoolSlices:
         return frozenset(named), floating, counters
 
     def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
-        """None where the pool has nothing for the node, or only slices that a newer generation replaces.
+        """The node's view of the pool. None if the pool has nothing for the node, or only slices of an old generation.
 
-        A pool with a trouble is no matter for a node that none of its slices is for, but for counters that concern all.
+        The trouble of a pool does not concern a node that none of its slices is for, except through its counters.
         """
         view = self._view_from(node, features)
         if view is None or not view.trouble or any(one.reaches(node) for one in view.generation.slices):
@@ -246,7 +248,7 @@ class PoolSlices:
         return None
 
     def troubled_elsewhere(self, features: Features) -> bool:
-        """Whether a node that no slice names could find the pool incomplete or invalid."""
+        """Whether the pool is incomplete or invalid for a node that no slice names."""
         view = self._view_from(NodeView(name=""), features)
         return view is not None and view.trouble != ""
 
@@ -276,13 +278,13 @@ class PoolSlices:
 
 
 def _expected(generation: Generation, relevant: tuple[int, ...]) -> int:
-    """The slice count that the first relevant slice announces."""
+    """The slice count that the first published of the relevant slices announces."""
     names = {generation.slices[i].name for i in relevant}
     return next(one.slice_count for one in generation.arrivals if one.name in names)
 
 
 def _hidden(generation: Generation, relevant: tuple[int, ...], node: NodeView) -> int:
-    """Devices in relevant slices that choose their nodes themselves and leave this one out."""
+    """Devices in relevant slices that select their nodes themselves, and not this one."""
     hidden = 0
     for index in relevant:
         content = generation.slices[index]
@@ -308,7 +310,7 @@ def _build(
 ) -> PoolOnNode:
     chosen = [generation.slices[i] for i in relevant]
     others = [content for one in elsewhere for content in one.slices]
-    # Slices for other nodes are looked at only where the node's own are not yet the whole pool.
+    # Slices for other nodes matter only if the node's own are not the whole pool.
     whole = len(relevant) == _expected(generation, relevant)
     consumers = chosen if whole else [*generation.slices, *others]
     counter_sets: dict[str, CounterSet] = {}
@@ -344,7 +346,7 @@ def _duplicate_device(slices: Sequence[SliceContent]) -> str:
 def _counter_trouble(
     relevant: Sequence[SliceContent], consumers: Sequence[SliceContent], counter_sets: dict[str, CounterSet]
 ) -> str:
-    """Fills `counter_sets` from the relevant slices; returns what is wrong with them or with their consumers."""
+    """Fills `counter_sets` from the relevant slices. Returns what is wrong with these or with their consumers."""
     for one in relevant:
         for counter_set in one.counter_sets:
             if counter_set.name in counter_sets:
@@ -352,12 +354,12 @@ def _counter_trouble(
             counter_sets[counter_set.name] = counter_set
     for device in (device for one in consumers for device in one.devices):
         for consumption in device.published.consumes_counters:
-            known = counter_sets.get(consumption.counter_set)
-            if known is None:
+            counters = counter_sets.get(consumption.counter_set)
+            if counters is None:
                 return f"counter set {consumption.counter_set} not found"
             for name in consumption.counters:
-                if name not in known.counters:
-                    return f"counter {name} not found in counter set {known.name}"
+                if name not in counters.counters:
+                    return f"counter {name} not found in counter set {counters.name}"
     return ""
 
 
@@ -370,7 +372,7 @@ class NodeDevices:
     def __init__(self, pools: Iterable[PoolOnNode]) -> None:
         self.pools = tuple(sorted(pools, key=lambda one: (one.binding, one.key)))
         self.shifts = _starts(len(one.generation.devices) for one in self.pools)
-        #: what every node sees alike of its own devices; `problem` keeps the masks of requests and constraints here
+        #: what is derived from these devices, such as the masks of requests and constraints (`problem`)
         self.memo: dict[Hashable, Any] = {}
         self.shared = self.consuming = self.visible = 0
         for view, shift in zip(self.pools, self.shifts, strict=True):
@@ -387,20 +389,20 @@ class NodeDevices:
         return bisect_right(self.shifts, position) - 1
 
 
-#: the labels that a node had, and what it saw
+#: a node's labels, and what it sees with these
 NodeSight = tuple[Mapping[str, str], NodeDevices]
 
-#: Changes that a lineage tells of; the next catalogue then begins a new one.
+#: Length of a lineage; after that, the next catalogue begins a new one.
 MAX_CHANGES = 1_000
 
 
 class Lineage:
-    """What successive catalogues have in common."""
+    """The history that successive catalogues share."""
 
     def __init__(self) -> None:
-        #: for each catalogue after the first: the nodes that see something else than before; None: any may
+        #: of each catalogue after the first, the nodes whose view has changed; None: any may have
         self.changes: list[frozenset[str] | None] = []
-        #: what other modules derive and want to live on; `placement` keeps its index here
+        #: what other modules derive and carry from catalogue to catalogue, such as the `NodeIndex`
         self.memo: dict[Hashable, Any] = {}
 
 
@@ -423,28 +425,28 @@ class Catalogue:
     def changed(
         self, *, gone: Sequence[PoolSlices], new: Sequence[PoolSlices], classes: Mapping[str, DeviceClass]
     ) -> Catalogue:
-        """The next catalogue: pools that changed are both gone and new."""
-        made = Catalogue(self.features)
-        made.classes = classes
-        made.device_count = self.device_count + _count(new) - _count(gone)
+        """The next catalogue. Pools that changed are in both `gone` and `new`."""
+        following = Catalogue(self.features)
+        following.classes = classes
+        following.device_count = self.device_count + _count(new) - _count(gone)
         affected = _affected((*gone, *new))
         if affected is not None:
-            made._views = {**self._views}
+            following._views = {**self._views}
             for name in affected:
-                made._views.pop(name, None)
-        made._succeed(self, affected)
-        made._by_node = {**self._by_node}
-        made._floating = tuple(pool for pool in self._floating if pool not in gone)
-        made._counting = tuple(pool for pool in self._counting if pool not in gone)
+                following._views.pop(name, None)
+        following._succeed(self, affected)
+        following._by_node = {**self._by_node}
+        following._floating = tuple(pool for pool in self._floating if pool not in gone)
+        following._counting = tuple(pool for pool in self._counting if pool not in gone)
         for pool in gone:
             for name in pool.reach[0]:
-                if left := tuple(one for one in made._by_node.get(name, ()) if one is not pool):
-                    made._by_node[name] = left
+                if left := tuple(one for one in following._by_node.get(name, ()) if one is not pool):
+                    following._by_node[name] = left
                 else:
-                    made._by_node.pop(name, None)  # nodes come and go, under new names
+                    following._by_node.pop(name, None)  # nodes come and go, under new names
         for pool in new:
-            made._enter(pool)
-        return made
+            following._enter(pool)
+        return following
 
     def _succeed(self, last: Catalogue, affected: frozenset[str] | None) -> None:
         if len(last.lineage.changes) == last.number < MAX_CHANGES:
@@ -463,7 +465,7 @@ class Catalogue:
             self._counting = (*self._counting, pool)
 
     def on_node(self, node: NodeView) -> NodeDevices:
-        """What the node sees, from the cache while its labels are the same."""
+        """What the node sees, cached while its labels are the same."""
         cached = self._views.get(node.name)
         if cached is not None and (cached[0] is node.labels or cached[0] == node.labels):
             return cached[1]
@@ -471,7 +473,8 @@ class Catalogue:
         for pool in self._candidates(node):
             if (view := pool.seen_from(node, self.features)) is not None:
                 other = views.setdefault(pool.key[:2], view)
-                # A pool of the node and one of several nodes have the same name: results could not tell them apart.
+                # Of a pool of the node and one of several nodes with the same name, only one can be used: results
+                # could not distinguish them.
                 if (view.generation.number, view.key) > (other.generation.number, other.key):
                     views[pool.key[:2]] = view
         devices = NodeDevices(views.values())
@@ -482,7 +485,7 @@ class Catalogue:
         yield from self._by_node.get(node.name, ())
         yield from self._floating
         for pool in self._counting:
-            # Such a pool gives other nodes nothing but its trouble.
+            # Such a pool can give other nodes nothing but its trouble.
             if node.name not in pool.reach[0] and pool.troubled_elsewhere(self.features):
                 yield pool
 
@@ -492,7 +495,7 @@ def _count(pools: Sequence[PoolSlices]) -> int:
 
 
 def _affected(pools: Iterable[PoolSlices]) -> frozenset[str] | None:
-    """The nodes that may see one of the pools; None where that takes a look at each node."""
+    """The nodes that may see one of the pools; None if each node must be checked."""
     names: set[str] = set()
     for pool in pools:
         named, floating, counters = pool.reach

@@ -2,14 +2,14 @@
 
 `pose` walks claims and requests in upstream's order, so that of several errors the same one is reported, and turns each
 request into masks over `NodeDevices`. What is fixed during a search (selectors, visibility, taints, what is allocated,
-what a device can serve at all) is in the masks; what moves (devices taken, shares, counters, constraint values) is the
-search's business. Masks that depend on published content alone are kept with the node's devices (`NodeDevices.memo`),
-by the request's signature; what depends on the usage is ANDed in for each attempt.
+what a device can serve at all) is in the masks; what changes (devices taken, shares, counters, constraint values) is
+the search's state. Masks that depend on published content alone are cached with the node's devices
+(`NodeDevices.memo`), by the request's signature; what depends on the usage is ANDed in for each attempt.
 
 A constraint compares attribute values as sets of (type, value). Its name is looked up in full first, then without its
-domain where the domain is the driver's. Types must be equal; versions compare as text. With list-typed attributes a
-device carries each element of its list as a value, and devices match where one value is common to all. Without them a
-list, and an attribute without any value, is a value that no other device has. Source: lookupAttribute and the
+domain if the domain is the driver's. Types must be equal; versions compare as text. With list-typed attributes a device
+carries each element of its list as a value, and devices match if they have a value in common. Without them a list, and
+an attribute without any value, is a value that no other device has. Source: lookupAttribute and the
 constraints of upstream's allocator_experimental.go (v1.37).
 """
 
@@ -27,10 +27,10 @@ from scheduling.allocator.published import Features, NodeView, PublishedDevice, 
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on, refuses_driver
 from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
 
-#: ("int", 3), ("string", "x"), ...; (ODD, object()) for what equals nothing else
+#: ("int", 3), ("string", "x"), ...; (ODD, object()) for a value that equals no other
 AttributeValue = tuple[str, Any]
 
-#: The type of a value that equals nothing else.
+#: The type of a value that equals no other.
 ODD = "odd"
 
 _SCALARS = ("int_value", "bool_value", "string_value", "version_value")
@@ -46,10 +46,10 @@ class Groups:
 
 
 def groups_of(generation: Generation, attribute: str, *, lists: bool) -> Groups:
-    """Grouped once per generation."""
-    known = generation.groups.get((attribute, lists))
-    if isinstance(known, Groups):
-        return known
+    """The groups of an attribute, cached with the generation."""
+    cached = generation.groups.get((attribute, lists))
+    if isinstance(cached, Groups):
+        return cached
     carriers: dict[AttributeValue, int] = {}
     present = 0
     for position, device in enumerate(generation.devices):
@@ -62,31 +62,31 @@ def groups_of(generation: Generation, attribute: str, *, lists: bool) -> Groups:
 
 
 def look_up(device: PublishedDevice, attribute: str) -> DeviceAttribute | None:
-    """By the name as it stands, then by the part after the domain if that is the driver's."""
+    """By the full name, then by the part after the domain if the domain is the driver's."""
     attributes = device.published.attributes
-    found = attributes.get(attribute)
-    if found is not None:
-        return found
+    value = attributes.get(attribute)
+    if value is not None:
+        return value
     domain, slash, identifier = attribute.partition("/")
     return attributes.get(identifier) if slash and domain == device.key.driver else None
 
 
 def _values(device: PublishedDevice, attribute: str, *, lists: bool) -> Iterable[AttributeValue]:
-    found = look_up(device, attribute)
-    if found is None:
+    published = look_up(device, attribute)
+    if published is None:
         return ()
-    scalar = next(((name, getattr(found, name)) for name in _SCALARS if getattr(found, name) is not None), None)
+    scalars = ((name, getattr(published, name)) for name in _SCALARS)
+    scalar = next(((name, value) for name, value in scalars if value is not None), None)
     if scalar is not None:
         return (scalar,)
     if not lists:
         return ((ODD, object()),)
-    return {(name, one) for name in _SCALARS for one in getattr(found, f"{name}s")}
+    return {(name, one) for name in _SCALARS for one in getattr(published, f"{name}s")}
 
 
 class TakenDevices(NamedTuple):
-    """`taken`: nobody else may have them. `shared_out`: devices with shares out, whether shared still or not.
-
-    `drained`: devices that would draw more of a counter than is left.
+    """`taken`: not available to other requests. `shared_out`: devices with allocated shares, even if they are not
+    published as shared any more. `drained`: devices that would draw more of a counter than is left.
     """
 
     taken: int
@@ -99,26 +99,26 @@ class ValueGroups(NamedTuple):
 
     carriers: tuple[int, ...]  # value number -> devices
     of_device: Mapping[int, int]  # position -> value bits
-    odd: int  # the values that nothing else equals
+    odd: int  # the values that equal no other
     present: int  # the devices that carry a value
     several: int  # those that carry more than one
 
 
 def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> TakenDevices:
-    """A share keeps a device that is (or has become) exclusive as a whole."""
+    """A share takes all of a device that is exclusive, or has become so."""
     taken = shared_out = drained = 0
     for view, shift in zip(devices.pools, devices.shifts, strict=True):
-        known = usage.get(view.key)
-        if known is not NO_USAGE or view.elsewhere:
-            exclusive, shares = known.masks(view.generation)
+        pool_usage = usage.get(view.key)
+        if pool_usage is not NO_USAGE or view.elsewhere:
+            exclusive, shares = pool_usage.masks(view.generation)
             taken |= exclusive << shift
             shared_out |= shares << shift
-            drained |= known.drained(view, usage) << shift
+            drained |= pool_usage.drained(view, usage) << shift
     return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out, drained)
 
 
 def free_on(snapshot: Snapshot, node: NodeView) -> int | None:
-    """Devices that nobody holds; None where some are shared or draw on counters, so that their number tells little."""
+    """The number of free devices; None if some are shared or draw on counters, so that a number says little."""
     devices = snapshot.on_node(node)
     if devices.consuming or sharing(devices, snapshot.features):
         return None
@@ -131,14 +131,13 @@ def sharing(devices: NodeDevices, features: Features) -> int:
 
 
 def selected(devices: NodeDevices, plan: RequestPlan, features: Features) -> tuple[int, int]:
-    """(devices that serve the request if nobody uses them, devices whose selectors err)."""
-    known = devices.memo.get(plan.signature)
-    if known is None:
-        known = _select(devices, plan, features)
+    """(devices that serve the request, free or not, devices on which a selector errs), cached."""
+    masks: tuple[int, int] | None = devices.memo.get(plan.signature)
+    if masks is None:
+        masks = _select(devices, plan, features)
         make_room(devices.memo)
-        devices.memo[plan.signature] = known
-    found: tuple[int, int] = known
-    return found
+        devices.memo[plan.signature] = masks
+    return masks
 
 
 def _select(devices: NodeDevices, plan: RequestPlan, features: Features) -> tuple[int, int]:
@@ -151,33 +150,30 @@ def _select(devices: NodeDevices, plan: RequestPlan, features: Features) -> tupl
 
 
 def _matching(devices: NodeDevices, plan: RequestPlan, features: Features) -> tuple[int, int]:
-    """As `selected`, whatever amount of a device is asked for. Kept for those who ask for an amount: others may ask for
-    another.
-    """
-    key = ("matching", plan.signature[:-1]) if plan.capacity else None
-    known = devices.memo.get(key)
-    if known is None:
+    """As `selected`, without the amount. Cached if the request has one: others may ask for another."""
+    key = ("acceptance", plan.acceptance) if plan.capacity else None
+    masks: tuple[int, int] | None = devices.memo.get(key)
+    if masks is None:
         candidates = errors = 0
         for view, shift in zip(devices.pools, devices.shifts, strict=True):
             if not view.trouble:
                 matching, erring = chosen(view.generation, plan.selectors, scanned(view, features))
                 errors |= erring << shift
                 candidates |= usable(view, plan, matching & view.visible, features) << shift
-        known = (candidates, errors)
+        masks = (candidates, errors)
         if key is not None:
             make_room(devices.memo)
-            devices.memo[key] = known
-    found: tuple[int, int] = known
-    return found
+            devices.memo[key] = masks
+    return masks
 
 
 def scanned(view: PoolOnNode, features: Features) -> int:
-    """What selectors are tried on. Devices with binding conditions are left out while that feature is off."""
+    """The devices that selectors are evaluated on: without those with binding conditions while that feature is off."""
     return view.scan if features.binding_conditions else view.scan & ~view.generation.binding
 
 
 def usable(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
-    """Drop what the request does not tolerate and what the features do not allow."""
+    """Drop devices that the request does not tolerate or the features do not allow."""
     if not features.partitionable_devices:
         mask &= ~view.generation.consuming
     return untainted(view, plan, mask, features)
@@ -193,8 +189,8 @@ def untainted(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features
 
 
 def serving(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
-    """Devices whose capacity serves the request as long as nobody consumes it; for admin access, which takes nothing,
-    those that have as much as it names.
+    """Devices whose capacity serves the request while none of it is consumed; for admin access, which takes nothing,
+    those that have as much capacity as it names.
     """
     if not features.consumable_capacity or (plan.admin and not plan.capacity):
         return mask
@@ -217,13 +213,12 @@ def with_room(devices: NodeDevices, plan: RequestPlan, mask: int, *, shared_out:
 
 
 def value_groups(devices: NodeDevices, attribute: str, features: Features) -> ValueGroups:
-    """The node's devices by the values of an attribute."""
+    """The node's devices by the values of an attribute, cached."""
     key = ("values", attribute)
-    known = devices.memo.get(key)
-    if known is None:
+    groups: ValueGroups | None = devices.memo.get(key)
+    if groups is None:
         make_room(devices.memo)
-        known = devices.memo[key] = _value_groups(devices, attribute, features)
-    groups: ValueGroups = known
+        groups = devices.memo[key] = _value_groups(devices, attribute, features)
     return groups
 
 
@@ -255,11 +250,11 @@ class RequestOnNode:
 
     plan: RequestPlan
     count: int  # devices to take; for allocationMode All, as many as there are
-    candidates: int = 0  # devices that it may take as far as nothing else is taken
-    errors: int = 0  # devices whose selectors err when the search comes to them
+    candidates: int = 0  # devices that it may take, before the search takes any
+    errors: int = 0  # devices on which a selector errs when the search reaches them
     everything: tuple[int, ...] = ()  # allocationMode All: the positions, in order
     constraints: tuple[int, ...] = ()  # indices into Problem.constraints
-    blocked_by: PoolOnNode | None = None  # allocationMode All: an incomplete or invalid pool that may have some
+    blocked_by: PoolOnNode | None = None  # allocationMode All: an incomplete or invalid pool that may have devices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,11 +287,11 @@ class AllocationProblem:
     shared: int  # devices that several requests may use
     consuming: int  # devices that draw on counters
     drained: int  # those for which too little is left of a counter, unless they are shared and somebody has a share
-    free: int  # devices that the node may use and nobody holds
+    free: int  # free devices that the node may use
 
     @property
     def exact_order(self) -> bool:
-        """Whether an error could be reached, so that the search must visit devices exactly as upstream does."""
+        """Whether the search could reach an error, so that it must visit devices exactly as upstream does."""
         return any(
             one.errors or (one.plan.everything and one.constraints) for _, options in self.steps for one in options
         )
@@ -317,7 +312,7 @@ class AllocationProblem:
 
     @property
     def pool_fault(self) -> Misconfigured | None:
-        """What is wrong with a pool that keeps devices from the requests, in upstream's words."""
+        """The fault of a pool that withholds devices from the requests, in upstream's words."""
         requests = [one for _, options in self.steps for one in options]
         for one in requests:
             if one.blocked_by is not None:
@@ -338,9 +333,9 @@ def pose(
     used: TakenDevices | None = None,
     within: Sequence[int] = (),
 ) -> AllocationProblem | AllocationFailed:
-    """The problem, or the first error that upstream's validation would meet. `used`: where the caller knows it.
+    """The problem, or the first error that upstream's validation would meet. `used`: if the caller knows it.
 
-    within: of each request, of all claims laid end to end, the devices that may be taken; all, where it is empty.
+    within: of each request of all claims, the only devices that it may get; empty: any.
     """
     devices = snapshot.on_node(node)
     reader = _Reader(snapshot, devices, used or in_use(devices, snapshot.usage, snapshot.features))
@@ -363,7 +358,10 @@ def pose(
             return AllocationFailed(cause=claim.constraint_error)
         steps.extend((index, alternatives) for alternatives in options)
     if within:
-        steps = [(claim, _within(options, mask)) for (claim, options), mask in zip(steps, within, strict=True)]
+        steps = [
+            (claim, tuple(replace(one, candidates=one.candidates & mask) for one in options))
+            for (claim, options), mask in zip(steps, within, strict=True)
+        ]
     return AllocationProblem(
         node=node,
         snapshot=snapshot,
@@ -378,14 +376,10 @@ def pose(
     )
 
 
-def _within(options: Iterable[RequestOnNode], mask: int) -> tuple[RequestOnNode, ...]:
-    return tuple(replace(one, candidates=one.candidates & mask) for one in options)
-
-
 def may_serve(view: PoolOnNode, plan: RequestPlan) -> bool:
-    """Whether a pool with a trouble may have devices for the request.
+    """Whether an incomplete or invalid pool may have devices for the request.
 
-    Of devices in slices that are still missing only the driver is known.
+    Of devices in missing slices, only the driver is known.
     """
     matching, erring = chosen(view.generation, plan.selectors, view.scan)
     if matching or erring:
@@ -444,7 +438,7 @@ class _Reader:
         return with_room(self._devices, plan, mask, shared_out=shared_out, usage=self._snapshot.usage)
 
     def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | Misconfigured:
-        """A count of 0, which cannot be met, where a pool with a trouble may hold some of "all"."""
+        """The count is 0, which cannot be met, if an incomplete or invalid pool may have some of "all" devices."""
         candidates = matched = 0
         blocked_by: PoolOnNode | None = None
         for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):

@@ -1,14 +1,14 @@
-"""One published ResourceSlice, read once: whom it targets, its devices, and the selector verdicts on them.
+"""One published ResourceSlice, read once: the nodes that it targets, its devices, and the selector verdicts on them.
 
-A `SliceContent` never changes; a new version of the ResourceSlice makes a new one. It carries the cache of selector
-verdicts, so that a verdict lives exactly as long as the devices that it was reached on.
+A `SliceContent` is immutable; a new version of the ResourceSlice makes a new one. It carries the cache of selector
+verdicts, so that a verdict lives exactly as long as the devices that it is about.
 
-Equal content is kept once (`inventory.kinds.shared_values`), and what is derived from it (what a request consumes of a
-capacity, what a selector says of some attributes) is derived once (`Interner`).
+Equal content is stored once (`inventory.kinds.shared_values`), and what is derived from it (what a request consumes of
+a capacity, a selector's verdict on some attributes) is derived once (`Interner`).
 
-Consumable capacity (`Capacities`): every capacity of a device is consumed by the amount asked for, rounded as the
-capacity's policy says, else by the policy's default, else in full. Names match literally. A range's step counts in
-whole units. Source: upstream's structured/internal/experimental/consumable_capacity.go (v1.37).
+Consumable capacity (`Capacities`): a request consumes, of every capacity of a device, the amount that it asks for,
+rounded as the capacity's policy says; otherwise the policy's default; otherwise all of it. Names match literally. A
+range's step counts in whole units. Source: upstream's structured/internal/experimental/consumable_capacity.go (v1.37).
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class Features:
     device_taints: bool = True
     binding_conditions: bool = True
     list_attributes: bool = True
-    #: of no concern to the search itself: who asks it makes the claims of extended resources
+    #: does not affect the search: its callers make the claims of extended resources
     extended_resources: bool = True
 
     @classmethod
     def from_gates(cls, gates: Mapping[str, bool]) -> Features:
-        """From Kubernetes' gate names; a gate that is not named stays on. Other components' gates are ignored."""
+        """From Kubernetes' gate names; gates that are not named are on. Gates of other components are ignored."""
         return cls(**{f.name: gates.get(_NAMES[f.name][0], True) for f in fields(cls)})
 
     @classmethod
     def from_upstream(cls, flags: Mapping[str, bool]) -> Features:
-        """From upstream's `structured.Features` names, as scenarios carry them; one that is not named is off."""
+        """From upstream's `structured.Features` names, which scenarios use; features that are not named are off."""
         return cls(**{f.name: bool(flags.get(_NAMES[f.name][1], False)) for f in fields(cls)})
 
 
@@ -91,21 +91,21 @@ Consumption = Mapping[str, Quantity]
 #: capacity name, quantity text; sorted
 Asked = tuple[tuple[str, str], ...]
 
-#: Different amounts asked for that are kept.
+#: Cached amounts.
 MAX_ASKED = 512
 
 
 class Capacities:
-    """The capacities of a device, one object for all devices with equal ones, and what was derived from them."""
+    """The capacities of a device, one object for all devices with equal capacities, and what is derived from them."""
 
     __slots__ = ("_consumed", "_needed", "published", "readable", "totals")
 
     def __init__(self, published: Mapping[str, DeviceCapacity]) -> None:
         #: by name, as in `Device.capacity`
         self.published = dict(published)
-        #: asked (name -> quantity text, sorted) -> what is consumed, and whether all of the device has so much
+        #: asked -> what is consumed, and whether an untouched device has that much
         self._consumed: dict[Asked, tuple[Consumption | None, bool]] = {}
-        #: asked -> (capacity name, nanos of it that may be consumed already); None as above
+        #: asked -> (capacity name, nanos of it that may be consumed already); None as for `consumption`
         self._needed: dict[Asked, tuple[tuple[str, int], ...] | None] = {}
         #: capacity name -> nanos
         self.totals: dict[str, int] = {}
@@ -118,15 +118,15 @@ class Capacities:
                 self.readable = False
 
     def consumption(self, asked: Asked) -> Consumption | None:
-        """What a request for `asked` takes; None where a device with these capacities cannot serve it."""
+        """What a request for `asked` takes; None if a device with these capacities cannot serve it."""
         return self._known(asked)[0]
 
     def serves(self, asked: Asked) -> bool:
-        """Whether a device of which nothing is consumed serves the request."""
+        """Whether an untouched device serves the request."""
         return self._known(asked)[1]
 
     def have(self, asked: Asked) -> bool:
-        """Whether there is as much of each of these at all."""
+        """Whether the device has that much of each capacity in all."""
         return all(name in self.totals and Quantity.parse(text).nanos <= self.totals[name] for name, text in asked)
 
     def has_room(self, asked: Asked, consumed: Mapping[str, int]) -> bool:
@@ -137,18 +137,18 @@ class Capacities:
             needed = self._needed_for(asked)
         if needed is None:
             return False
-        known, new = 0, False
+        matched, new = 0, False
         for name, most in needed:
             used = consumed.get(name)
             if used is None:
                 used, new = 0, True
             else:
-                known += 1
+                matched += 1
             if used > most:
                 return False
-        # Shares consume something of every capacity: where one of these is gone and another has come, that may be the
-        # same under a new name.
-        return known == len(consumed) or not new
+        # Shares consume something of every capacity: if one of these has gone and another has come, it may have been
+        # renamed.
+        return matched == len(consumed) or not new
 
     def _needed_for(self, asked: Asked) -> tuple[tuple[str, int], ...] | None:
         taken = self.consumption(asked)
@@ -159,13 +159,13 @@ class Capacities:
         return left
 
     def _known(self, asked: Asked) -> tuple[Consumption | None, bool]:
-        known = self._consumed.get(asked)
-        if known is None:
+        cached = self._consumed.get(asked)
+        if cached is None:
             if len(self._consumed) >= MAX_ASKED:
                 self._consumed.clear()
             taken = _consumption(self.published, dict(asked))
-            known = self._consumed[asked] = (taken, taken is not None and self.fits(taken))
-        return known
+            cached = self._consumed[asked] = (taken, taken is not None and self.fits(taken))
+        return cached
 
     def fits(self, taken: Consumption, *consumed: Mapping[str, int]) -> bool:
         """Whether `taken` fits beside what is `consumed` already (capacity name -> nanos)."""
@@ -189,7 +189,7 @@ def _consumption(published: Mapping[str, DeviceCapacity], wanted: Mapping[str, s
 
 
 def _consumed(asked: str | None, capacity: DeviceCapacity) -> Quantity | None:
-    """None where the policy does not allow the amount."""
+    """None if the policy does not allow the amount."""
     text, policy = _amount(asked, capacity)
     if policy is None:
         return text if isinstance(text, Quantity) else Quantity.parse(text)
@@ -201,7 +201,7 @@ def _consumed(asked: str | None, capacity: DeviceCapacity) -> Quantity | None:
 
 
 def _amount(asked: str | None, capacity: DeviceCapacity) -> tuple[str | Quantity, CapacityRequestPolicy | None]:
-    """The amount, as text where it is taken over as written."""
+    """The amount, as text if it is used as written."""
     policy = capacity.request_policy
     if asked is None:
         return (policy.default if policy is not None and policy.default is not None else capacity.value), policy
@@ -245,11 +245,11 @@ def _violates(amount: Quantity, policy: CapacityRequestPolicy) -> bool:
 
 @immutable
 class Interner:
-    """What is derived of devices once for all that are alike. One for all slices of an inventory."""
+    """A cache of what is derived from devices, once for all equal ones. One for all slices of an inventory."""
 
     def __init__(self) -> None:
         self._capacities: dict[tuple[tuple[str, DeviceCapacity], ...], Capacities] = {}
-        #: CEL expression -> what it looks at of a device -> its verdict; `requests` fills it
+        #: CEL expression -> the values that it looks at -> its verdict; `requests` fills it
         self.verdicts: dict[str, dict[Hashable, bool | str]] = {}
 
     def derived(self, device: Device) -> tuple[Capacities, bool]:
@@ -259,25 +259,25 @@ class Interner:
 
     def _capacity(self, published: Mapping[str, DeviceCapacity]) -> Capacities:
         key = tuple(published.items())
-        known = self._capacities.get(key)
-        if known is None:
+        capacities = self._capacities.get(key)
+        if capacities is None:
             if len(self._capacities) >= MAX_SHARED:
                 self._capacities.clear()
-            known = self._capacities[key] = Capacities(dict(published))
-        return known
+            capacities = self._capacities[key] = Capacities(dict(published))
+        return capacities
 
 
-#: Different capacities that are kept; past that many the interner starts anew, and sharing with it.
+#: Cached capacities; at that size the cache is reset, and sharing starts over.
 MAX_SHARED = 4096
 
 
-#: Derived answers that one device, slice, pool, node or index keeps; past that many it starts anew. Selectors and
-#: amounts are what users write, so there is no end to them.
+#: Size at which a cache of one device, slice, pool, node or index is reset. Its keys are selectors and amounts that
+#: users write, so their number is unbounded.
 MAX_KEPT = 512
 
 
 def make_room(kept: MutableMapping[Any, Any]) -> None:
-    """Call before adding to what is kept."""
+    """Call before adding to a cache."""
     if len(kept) >= MAX_KEPT:
         kept.clear()
 
@@ -304,14 +304,14 @@ class Targeting:
 
 
 class SliceHead:
-    """What the devices of a slice have in common."""
+    """What all devices of a slice have in common."""
 
     __slots__ = ("key", "per_device", "pinned", "skip_node_operations", "targeting")
 
     def __init__(self, spec: ResourceSliceSpec) -> None:
         self.targeting = _targeting(spec)
         self.key = PoolKey(spec.driver, spec.pool.name, self.targeting.node_name)
-        #: each device says by itself which nodes it is for
+        #: each device selects its nodes itself
         self.per_device = bool(spec.per_device_node_selection)
         #: all devices are on one node
         self.pinned = bool(self.targeting.node_name) and not self.per_device
@@ -319,7 +319,7 @@ class SliceHead:
 
 
 class DeviceCondition(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What keeps claims or selectors away from a device: nothing, of nearly all, which have one object."""
+    """The taints of a device and whether selectors can read it. Nearly all devices share one object (SOUND)."""
 
     #: the driver's own, then those of taint rules
     taints: tuple[DeviceTaint, ...] = ()
@@ -342,12 +342,12 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
 
     @property
     def key(self) -> PoolKey:
-        """Its pool's. Not a field: there are a hundred thousand devices."""
+        """That of its pool. Not a field, since there may be a hundred thousand devices."""
         return self.slice.key
 
     @property
     def view(self) -> DeviceView:
-        """What an expression sees. Made anew each time: verdicts are kept, views are not."""
+        """What an expression sees. Not cached: verdicts are, views are not."""
         return DeviceView.of(self.key.driver, self.published)
 
     @property
@@ -356,7 +356,7 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
 
     @property
     def targeting(self) -> Targeting:
-        """Of the device itself where the slice selects nodes per device, else of the slice."""
+        """The device's own if the slice selects nodes per device, otherwise the slice's."""
         return _targeting(self.published) if self.slice.per_device else self.slice.targeting
 
     def __str__(self) -> str:
@@ -365,7 +365,7 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
 
 @dataclass(slots=True)
 class VerdictMasks:
-    """What one expression says of devices, a bit per device. Filled on demand."""
+    """An expression's verdicts on devices, a bit per device. Filled on demand."""
 
     known: int = 0
     match: int = 0
@@ -406,7 +406,7 @@ class SliceContent:
         self.slice_count = spec.pool.resource_slice_count
         self.targeting = head.targeting
         self.per_device = head.per_device
-        #: the field is there, even if false: such a slice needs the partitionable devices feature
+        #: whether the field is set, even to false: such a slice needs the partitionable devices feature
         self.per_device_named = spec.per_device_node_selection is not None
         self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters
         self.devices = tuple(
@@ -434,13 +434,13 @@ class SliceContent:
         return self.reaches(node)
 
     def reaches(self, node: NodeView) -> bool:
-        """Whether the node is among those that the slice, or one of its devices, is for."""
+        """Whether the slice, or one of its devices, is for the node."""
         if self.targeting.is_set:
             return self.targeting.matches(node)
         return self.per_device and any(device.targeting.matches(node) for device in self.devices)
 
     def named_nodes(self) -> set[str] | None:
-        """The only nodes that the slice can be relevant for, or None where that takes a look at each node."""
+        """The only nodes that the slice can be relevant for; None if each node must be checked."""
         if self.counter_sets and not self.targeting.node_name:
             return set()
         if self.targeting.is_set or not self.per_device:

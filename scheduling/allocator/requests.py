@@ -1,23 +1,26 @@
 """What the claims ask for, read once per attempt: requests with their classes, constraints, and what selectors choose.
 
-Whatever is wrong with a claim no matter the node is kept as `error` at the place where it stands: which error is
-reported first depends on the node (`allocationMode: All` reads pools), so `problem` walks claims in order. The
-messages are those of upstream's validateDeviceRequest (structured/internal/experimental/allocator_experimental.go,
-v1.37).
+Whatever is wrong with a claim on every node is kept as `error` where it stands: which error is reported first depends
+on the node (`allocationMode: All` reads pools), so `problem` walks claims in order. The messages are those of
+upstream's validateDeviceRequest (structured/internal/experimental/allocator_experimental.go, v1.37).
 
-A verdict of one CEL expression is reached once for all devices that are alike in what the expression looks at
-(`Interner.verdicts`). The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match,
-error. A request's selectors are ANDed lazily, class first: a later one errs only on devices that the earlier ones
-chose.
+A CEL expression is evaluated once for all devices that have the same values of what it looks at (`Interner.verdicts`).
+The verdicts on the devices of a slice, and of a pool's generation, are three ints: known, match, error. A request's
+selectors are ANDed lazily, class first: a later one errs only on devices that the earlier ones chose.
+
+What is derived for a request is cached under its `signature`, which is made of all fields of the `RequestPlan` but
+those that NOT_IN_SIGNATURE names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
+from msgspec import structs
 
 from claims.causes.causes import Fault, Misconfigured
 from claims.kinds.resource_claims import (
@@ -37,12 +40,12 @@ from scheduling.allocator.published import Features, PublishedDevice, SliceConte
 from scheduling.cel import CompileError, DeviceReference, DeviceView, EvaluationError, Selector, compile_selector
 from scheduling.cel.clauses import operands
 
-#: device -> what is looked at; None where that cannot be told apart so simply
+#: device -> the values that an expression looks at, as a key; None if they do not make a simple key
 Projection = Callable[[Device], Hashable | None]
 
 
 def projection_of(references: Iterable[DeviceReference] | None, driver: str) -> Projection | None:
-    """None where the expression looks at whole maps, or in a way that cannot be told. driver: the devices' own."""
+    """None if the expression looks at whole maps, or if what it looks at is unknown. driver: that of the devices."""
     if references is None:
         return None
     names: list[tuple[bool, str, str]] = []
@@ -65,7 +68,7 @@ def projection_of(references: Iterable[DeviceReference] | None, driver: str) -> 
             value = values.get(full)
             if short and short in values:
                 if value is not None:
-                    return None  # under both names: which of them counts depends on their order
+                    return None  # published under both names: their order decides which one counts
                 value = values[short]
             seen.append(value)
         return tuple(seen)
@@ -73,7 +76,7 @@ def projection_of(references: Iterable[DeviceReference] | None, driver: str) -> 
     return project
 
 
-#: Kinds of devices of which an expression's verdict is kept.
+#: Cached verdicts of an expression.
 MAX_ALIKE = 10_000
 
 
@@ -90,7 +93,7 @@ class SelectorRef:
 
 
 def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int) -> tuple[int, int]:
-    """(devices of `wanted` that every selector chooses, devices on which one of them errs)."""
+    """(devices of `wanted` that every selector chooses, devices on which a selector errs)."""
     errors = 0
     for selector in selectors:
         if not wanted:
@@ -102,7 +105,7 @@ def chosen(generation: Generation, selectors: Sequence[SelectorRef], wanted: int
 
 
 def error_on(selectors: Sequence[SelectorRef], device: PublishedDevice) -> Misconfigured:
-    """What is wrong on a device on which `chosen` reported an error."""
+    """The error on a device for which `chosen` reported one."""
     for selector in selectors:
         compiled = _compiled(selector.expression)
         if isinstance(compiled, CompileError):
@@ -130,9 +133,9 @@ def _judge(generation: Generation, expression: str, missing: int, verdicts: Verd
     for index, (content, offset) in enumerate(zip(generation.slices, generation.offsets, strict=True)):
         part = missing & generation.span(index)
         if part:
-            found = _judged_in(content, expression, part >> offset)
-            verdicts.match |= (found.match << offset) & part
-            verdicts.error |= (found.error << offset) & part
+            part_of_slice = _judged_in(content, expression, part >> offset)
+            verdicts.match |= (part_of_slice.match << offset) & part
+            verdicts.error |= (part_of_slice.error << offset) & part
     verdicts.known |= missing
 
 
@@ -153,15 +156,15 @@ def _judged_in(content: SliceContent, expression: str, wanted: int) -> VerdictMa
 
 
 def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: VerdictMasks) -> None:
-    """Once for all devices of the inventory that are alike in what the expression looks at.
+    """Evaluate the expression once for all devices of the inventory with the same values of what it looks at.
 
-    Raises: TimeLimitExceeded; the verdicts so far are kept, so that the next attempt goes on from there.
+    Raises: TimeLimitExceeded; the verdicts so far are kept, so that the next attempt continues from there.
     """
     shared = content.interner.verdicts
-    known = shared.get(compiled.expression)
-    if known is None:
+    by_values = shared.get(compiled.expression)
+    if by_values is None:
         make_room(shared)
-        known = shared[compiled.expression] = {}
+        by_values = shared[compiled.expression] = {}
     project = _projection(compiled.expression, content.key.driver)
     looked_at, seen = None, None
     for position in bits(missing):
@@ -171,15 +174,15 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
             looked_at, seen = None, None
         elif looked_at is None or not _look_the_same(published, looked_at):
             looked_at, seen = published, project(published)
-        verdict = None if seen is None else known.get(seen)
+        verdict = None if seen is None else by_values.get(seen)
         if verdict is None:
             try:
                 verdict = _verdict(compiled, device)
             except TimeLimitExceeded:
                 verdicts.known |= missing & ((1 << position) - 1)
                 raise
-            if seen is not None and len(known) < MAX_ALIKE:
-                known[seen] = verdict
+            if seen is not None and len(by_values) < MAX_ALIKE:
+                by_values[seen] = verdict
         if verdict is True:
             verdicts.match |= 1 << position
         elif verdict is not False:
@@ -193,7 +196,7 @@ def _projection(expression: str, driver: str) -> Projection | None:
 
 
 def _look_the_same(one: Device, other: Device) -> bool:
-    """Equal values are one object, but for some (`inventory.kinds.shared_values`)."""
+    """Equal values are nearly always one object (`inventory.kinds.shared_values`), so identity will do."""
     return (
         one.attributes is other.attributes
         and one.capacity is other.capacity
@@ -217,8 +220,8 @@ def _verdict(selector: Selector, device: PublishedDevice) -> bool | str:
 
 @lru_cache(maxsize=1024)
 def refuses_driver(expression: str, driver: str) -> bool:
-    """Whether the selector chooses no device of the driver, whatever attributes and capacity it has: an operand of its
-    `&&` that looks at nothing but the driver is false.
+    """Whether the selector refuses all devices of the driver, whatever their attributes and capacity: an operand of its
+    `&&` that looks only at the driver is false.
     """
     if isinstance(_compiled(expression), CompileError):
         return False
@@ -237,6 +240,22 @@ def refuses_driver(expression: str, driver: str) -> bool:
     return False
 
 
+#: The fields of a `RequestPlan` that are left out of its signature, and why. All others are in it: a new field is, too.
+NOT_IN_SIGNATURE: Mapping[str, str] = {
+    "name": "only names the request, in results and messages",
+    "claim": "only names the claim, in messages",
+    "parent": "only names the request, in results and messages",
+    "class_name": "the class accepts devices by its selectors; its configuration is read from the plan at hand",
+    "device_class": "as class_name",
+    "selectors": "`expressions` is in it: where a selector stands matters to messages only",
+    "everything": "All and ExactCount accept the same devices",
+    "count": "what is kept by signature is the devices that serve the request, however many of them it takes",
+    "error": "a request with an error gets no devices, and nothing is looked up for it",
+    "acceptance": "derived from these fields",
+    "signature": "derived from these fields",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestPlan:
     """A request, or one alternative of a prioritized list."""
@@ -253,12 +272,22 @@ class RequestPlan:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()  # capacity name -> quantity text, sorted
     error: Misconfigured | None = None
-    #: what decides which devices of a node serve the request, its amount last: equal if they differ in name only
-    signature: tuple[Hashable, ...] = ()
+    expressions: tuple[str, ...] = field(init=False)  # those of the selectors
+    #: Cache key: requests with equal ones accept the same devices, if these are large enough.
+    acceptance: Hashable = field(init=False)
+    #: Cache key: requests with equal ones are served by the same devices of a node.
+    signature: Hashable = field(init=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # the dataclass is frozen
+        put(self, "expressions", tuple([one.expression for one in self.selectors]))
+        acceptance: tuple[Hashable, ...] = _acceptance(self)
+        put(self, "acceptance", acceptance)
+        put(self, "signature", (*acceptance, self.capacity))
 
     @property
     def full_name(self) -> str:
-        """As results and configuration name it: "request" or "request/subrequest"."""
+        """The name in results and configuration: "request" or "request/subrequest"."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
     def wrong(self, fault: Fault, error: str) -> Misconfigured:
@@ -269,7 +298,7 @@ class RequestPlan:
         return any(tolerates(toleration, taint) for toleration in self.tolerations)
 
     def exclusive_result(self, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
-        """A device that the request has for itself. conditions: whether binding conditions are copied."""
+        """The result for an exclusive device. conditions: whether binding conditions are copied."""
         published, pool = device.published, device.slice.key
         return DeviceRequestAllocationResult(
             request=self.full_name,
@@ -283,6 +312,9 @@ class RequestPlan:
         )
 
 
+_acceptance = attrgetter(*(one.name for one in fields(RequestPlan) if one.name not in {*NOT_IN_SIGNATURE, "capacity"}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConstraintPlan:
     """matchAttribute, or distinctAttribute where `distinct`."""
@@ -291,8 +323,14 @@ class ConstraintPlan:
     distinct: bool = False
     requests: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(cls, constraint: DeviceConstraint) -> ConstraintPlan:
+        distinct = constraint.match_attribute is None
+        attribute = constraint.distinct_attribute if distinct else constraint.match_attribute
+        return cls(attribute=attribute or "", distinct=distinct, requests=frozenset(constraint.requests))
+
     def covers(self, request: RequestPlan) -> bool:
-        """By the request's own name, the name of its list, or "list/alternative"; no names mean all requests."""
+        """Names match the request's own name, that of its list, or "list/alternative"; no names mean all requests."""
         if not self.requests:
             return True
         return (request.parent or request.name) in self.requests or request.full_name in self.requests
@@ -309,29 +347,25 @@ class ClaimPlan:
     constraint_error: Misconfigured | None = None
 
     def of(self, claim: ResourceClaim) -> ClaimPlan:
-        """The same plan for another claim that asks for the same. Its requests keep the first claim's name."""
-        return ClaimPlan(
-            name=name_of(claim),
-            claim=claim,
-            requests=self.requests,
-            constraints=self.constraints,
-            constraint_error=self.constraint_error,
-        )
+        """The plan for another claim that asks for the same. Its requests keep the first claim's name."""
+        return replace(self, name=name_of(claim), claim=claim)
 
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
 def asked_key(claims: Sequence[ResourceClaim]) -> bytes:
-    """Equal for claims that ask for the same, whatever they are called."""
-    if len(claims) == 1:
+    """Cache key: equal for claims that ask for the same devices. Everything in the specs is part of it except `config`,
+    which goes into the result of each claim and plays no part in the choice of devices.
+    """
+    if len(claims) == 1:  # nearly always
         asked = claims[0].spec.devices
-        return _ENCODE((asked.requests, asked.constraints))
-    return _ENCODE([(one.spec.devices.requests, one.spec.devices.constraints) for one in claims])
+        return _ENCODE(structs.replace(asked, config=()) if asked.config else asked)
+    return _ENCODE([structs.replace(one.spec.devices, config=()) for one in claims])
 
 
 def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], features: Features) -> ClaimPlan:
-    """Read one claim. Never fails: errors are kept where they stand."""
+    """Read one claim. Never raises: errors are kept where they stand."""
     wanted, name = claim.spec.devices, name_of(claim)
     error: Misconfigured | None = None
     for index, constraint in enumerate(wanted.constraints):
@@ -342,7 +376,7 @@ def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], feature
         name=name,
         claim=claim,
         requests=tuple(_alternatives(one, claim=name, classes=classes, features=features) for one in wanted.requests),
-        constraints=() if error else tuple(_constraint(one) for one in wanted.constraints),
+        constraints=() if error else tuple(map(ConstraintPlan.of, wanted.constraints)),
         constraint_error=error,
     )
 
@@ -357,12 +391,6 @@ def name_of(claim: ResourceClaim) -> str:
     """ "namespace/name", or the name alone where there is no namespace."""
     meta = claim.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-
-
-def _constraint(constraint: DeviceConstraint) -> ConstraintPlan:
-    distinct = constraint.match_attribute is None
-    attribute = constraint.distinct_attribute if distinct else constraint.match_attribute
-    return ConstraintPlan(attribute=attribute or "", distinct=distinct, requests=frozenset(constraint.requests))
 
 
 def _alternatives(
@@ -408,7 +436,7 @@ def _plan(
 ) -> RequestPlan:
     admin = request.admin_access if isinstance(request, ExactDeviceRequest) else None
     device_class = classes.get(request.device_class_name)
-    problem = _request_error(request, admin=admin, known=device_class is not None, features=features)
+    problem = _request_error(request, admin=admin, class_exists=device_class is not None, features=features)
     selectors = _selectors(f"class {request.device_class_name}", device_class.spec.selectors if device_class else ())
     selectors += _selectors(f"claim {claim}", request.selectors)
     capacity = tuple(sorted(request.capacity.requests.items())) if request.capacity else ()
@@ -425,14 +453,13 @@ def _plan(
         tolerations=request.tolerations,
         capacity=capacity,
         error=_wrong(problem[0], claim, f"request {name}{problem[1]}") if problem else None,
-        signature=(tuple(one.expression for one in selectors), request.tolerations, bool(admin), capacity),
     )
 
 
 def _request_error(
-    request: ExactDeviceRequest | DeviceSubRequest, *, admin: bool | None, known: bool, features: Features
+    request: ExactDeviceRequest | DeviceSubRequest, *, admin: bool | None, class_exists: bool, features: Features
 ) -> tuple[Fault, str] | None:
-    """(fault, what follows "claim C, request R"); None where nothing is wrong."""
+    """(fault, what follows "claim C, request R"); None if nothing is wrong."""
     class_name = request.device_class_name
     for index, selector in enumerate(request.selectors):
         if selector.cel is None:
@@ -441,7 +468,7 @@ def _request_error(
         return Fault.FEATURE, ": admin access is requested, but the feature is disabled"
     if not class_name:
         return Fault.CLASS, ": missing device class name (unsupported request type?)"
-    if not known:
+    if not class_exists:
         missing = f'deviceclass.resource.k8s.io "{class_name}" not found'
         return Fault.CLASS, f": could not retrieve device class {class_name}: {missing}"
     if request.allocation_mode not in ("ExactCount", "All"):

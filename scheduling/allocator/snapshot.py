@@ -1,4 +1,4 @@
-"""What allocation reads: a frozen `Snapshot`, taken from an `Inventory` that a scheduling worker keeps warm.
+"""The allocator's input: a frozen `Snapshot`, taken from an `Inventory` that a scheduling worker keeps up to date.
 
 The worker applies each event to its `Inventory` (slices, classes, taint rules, claims with their allocations) and
 `assume`s the plans of its own batch until their commit comes back as events. `snapshot()` costs nothing: published
@@ -47,7 +47,7 @@ from scheduling.allocator.published import Features, Interner, NodeView, SliceCo
 
 @dataclass(frozen=True, slots=True)
 class DeviceShares:
-    """The shares given out of one device: how many, and what they consume together (capacity name -> nanos)."""
+    """The allocated shares of one device: their number, and what they consume in all (capacity name -> nanos)."""
 
     count: int = 0
     consumed: Mapping[str, int] = field(default_factory=dict)
@@ -92,12 +92,12 @@ class PoolUsage:
 
     def masks(self, generation: Generation) -> tuple[int, int]:
         """(devices allocated exclusively, devices with shares), as bits of `generation`."""
-        known = self._masks
-        if known is None or known[0] is not generation:
+        cached = self._masks
+        if cached is None or cached[0] is not generation:
             names = generation.bits_by_name
             taken, shares = (union(names.get(one, 0) for one in held) for held in (self.taken, self.shares))
-            known = self._masks = (generation, taken, shares)
-        return known[1], known[2]
+            cached = self._masks = (generation, taken, shares)
+        return cached[1], cached[2]
 
     def counters_left(self, view: PoolOnNode, usage: UsageTable) -> Mapping[CounterKey, int]:
         """What the allocated devices leave of each counter, in nanos. usage: of all pools."""
@@ -115,12 +115,12 @@ class PoolUsage:
         return left
 
     def _drawn(self, generation: Generation, view: PoolOnNode) -> Iterator[Mapping[CounterKey, int]]:
-        """What each allocated device draws: what is published of it, or what it drew when it was allocated if that is
-        more, or if it is not published any more. A shared device counts once, however many shares of it are out.
+        """What each allocated device draws: what its slice says, or what it drew when it was allocated if that is more
+        or if the device is no longer published. A shared device counts once, however many shares of it are allocated.
         """
         taken, shares = self.masks(generation)
         held = (taken | shares) & generation.consuming
-        # Parts of a pool that is spread over nodes draw on the counters of the part that asks.
+        # All parts of a pool that is spread over nodes draw on the counters of the part whose view this is.
         now = generation.draws if generation.key == view.key else [needs(one, view.key) for one in generation.devices]
         for name, draws in self.draws.items():
             mask = generation.bits_by_name.get(name, 0) & held
@@ -138,13 +138,13 @@ class PoolUsage:
             yield now[position]
 
     def drained(self, view: PoolOnNode, usage: UsageTable) -> int:
-        """Devices, as bits of the generation, that would draw more than is left; none of a pool with a trouble."""
+        """Devices, as bits of the generation, that would draw more than is left; none of an unusable pool."""
         generation = view.generation
         if view.trouble or not generation.consuming:
             return 0
-        known = self._drained
-        if known is not None and known[0] is generation and not view.elsewhere:
-            return known[1]
+        cached = self._drained
+        if cached is not None and cached[0] is generation and not view.elsewhere:
+            return cached[1]
         left, mask = self.counters_left(view, usage), 0
         for position in bits(generation.consuming):
             for key, nanos in generation.draws[position].items():
@@ -158,11 +158,9 @@ class PoolUsage:
     def with_result(
         self, result: DeviceRequestAllocationResult, drawn: DrawnCounters | None, *, sign: int
     ) -> PoolUsage:
-        """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1). drawn: from its
-        counters.
-        """
+        """The usage with `result` (without admin access) added (sign 1) or removed (sign -1). drawn: from counters."""
         device = result.device
-        self._left = None  # the new usage is asked from now on; the log keeps this one, and need not keep the sum
+        self._left = None  # the log keeps this usage, but only the new one still needs the sum
         draws = self.draws if drawn is None else self._draws_with(device, drawn, sign=sign)
         if result.share_id is not None:
             shares = dict(self.shares)
@@ -177,12 +175,12 @@ class PoolUsage:
             taken[device] = left
         else:
             taken.pop(device, None)
-        made = PoolUsage(taken, self.shares, draws)
-        known = self._masks
-        if known is not None and len(taken) != len(self.taken):
+        usage = PoolUsage(taken, self.shares, draws)
+        masks = self._masks
+        if masks is not None and len(taken) != len(self.taken):
             # One device came or went: its bit changes.
-            made._masks = (known[0], known[1] ^ known[0].bits_by_name.get(device, 0), known[2])
-        return made
+            usage._masks = (masks[0], masks[1] ^ masks[0].bits_by_name.get(device, 0), masks[2])
+        return usage
 
     def _draws_with(self, device: str, drawn: DrawnCounters, *, sign: int) -> Draws:
         draws, left = dict(self.draws), list(self.draws.get(device, ()))
@@ -207,11 +205,11 @@ def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], Draw
 
 @dataclass(slots=True, eq=False, repr=False)
 class PublishedPools:
-    """Which pools are published, and since when: the creation of the oldest of its slices.
+    """Which pools are published, and since when: since their oldest slice was created.
 
-    From this it follows in which pools an allocated device is in use: in the one that its allocation names
-    (`claims.kinds.resource_claims`). If a node does not have that pool any more, the device is also in use in the pools
-    that its driver has published there since the allocation: each may be that pool under another name.
+    This decides in which pools an allocated device is in use: in the one that its allocation names
+    (`claims.kinds.resource_claims`). If a node no longer has that pool, the device is also in use in the pools that its
+    driver has published there since the allocation: each may be that pool under another name.
     """
 
     #: (driver, pool name) -> node -> that pool, in a tuple of its own
@@ -220,7 +218,7 @@ class PublishedPools:
     _at: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
     def put(self, key: PoolKey, since: str | None) -> None:
-        """since: RFC 3339, "" where it is not known; None: the pool is not published."""
+        """since: RFC 3339, "" if unknown; None: the pool is not published."""
         by_node = self.by_name.setdefault(key[:2], {})
         at = self._at.setdefault((key.driver, key.node), {})
         if since is not None:
@@ -233,7 +231,7 @@ class PublishedPools:
             del self._at[key.driver, key.node]
 
     def since(self, key: PoolKey) -> str | None:
-        """None where nobody publishes the pool."""
+        """None if the pool is not published."""
         return self._at.get((key.driver, key.node), {}).get(key.name)
 
     def has_others(self, key: PoolKey) -> bool:
@@ -241,27 +239,27 @@ class PublishedPools:
         return not self._at.get((key.driver, key.node), {}).keys() <= {key.name}
 
     def in_use(self, driver: str, pool: str, allocation: AllocationResult, node: str) -> tuple[PoolKey, ...]:
-        """The pools in which a device is in use. node: that of the allocation."""
+        """The pools in which an allocated device is in use. node: that of the allocation."""
         published = self.by_name.get((driver, pool), {})
         only = published.get(node)
         if only is not None and (len(published) == 1 or (node and "" not in published)):
             return only
-        found = pools_in_use(driver, pool, node, published)
+        pools = pools_in_use(driver, pool, node, published)
         if node and allocation.allocation_timestamp and published.keys().isdisjoint((node, "")):
-            # As times, not as texts: another scheduler may write fractions of a second, or an offset. The creation of a
-            # slice is known to the second: in the same second it may have been before or after.
+            # Compare times, not texts: another scheduler may write fractions of a second, or an offset. Creation times
+            # have whole seconds: within the same second, the slice may have been created before or after.
             allocated = datetime.fromisoformat(allocation.allocation_timestamp).replace(microsecond=0)
-            found += tuple(
+            pools += tuple(
                 PoolKey(driver, name, node)
                 for name, since in self._at.get((driver, node), {}).items()
                 if since and datetime.fromisoformat(since) >= allocated
             )
-        return found
+        return pools
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class UsageLog:
-    """The usage of every pool, which changes, with the log by which what it was before can still be told.
+    """The current usage of every pool, and a log of changes from which earlier versions can be read.
 
     Entry i of `entries` is (pool, its usage before the change number i). The owner starts a new log (`continued`) once
     this one has grown `long`; whoever still reads at an earlier version keeps this one. A copy has no past.
@@ -286,13 +284,13 @@ class UsageLog:
         return len(self.entries) > self.LONG
 
     def continued(self) -> UsageLog:
-        """A log with the same usage. Of the past it knows this log alone."""
+        """A log with the same usage, which remembers only this log as its past."""
         self.previous = None
         places = {place: set(keys) for place, keys in self._places.items()}
         return UsageLog(self.published, dict(self.now), places, self, self.began + len(self.entries))
 
     def count(self, allocation: AllocationResult, node: str, *, sign: int) -> None:
-        """Count an allocation in (sign 1) or out (sign -1). node: its own."""
+        """Count an allocation in (sign 1) or out (sign -1). node: that of the allocation."""
         now, in_use = self.now, self.published.in_use
         drawn = draws_of(allocation) if allocation.drawn_counters else None
         for result in allocation.devices.results:
@@ -316,38 +314,36 @@ class UsageLog:
 
 
 class UsageTable:
-    """The usage as it was after the first `version` changes of `log`: a value, though the log goes on."""
+    """The usage after the first `version` changes of `log`: a value, although the log grows."""
 
     __slots__ = ("_undone", "log", "version")
 
     def __init__(self, log: UsageLog, version: int) -> None:
         self.log = log
         self.version = version
-        #: pools that changed since, as they were; up to which version that was read
+        #: (the version up to which the log was read, the earlier usage of pools that changed since `version`)
         self._undone: tuple[int, dict[PoolKey, PoolUsage]] = (version, {})
 
     @property
     def age(self) -> int:
-        """Changes before it: of two tables of one inventory, the later one has more."""
+        """The number of changes before it: of two tables of one inventory, the later one has more."""
         return self.log.began + self.version
 
     def get(self, key: PoolKey) -> PoolUsage:
-        """Of a pool that nobody has devices of, an empty one."""
+        """The usage of a pool; empty if none of its devices is allocated."""
         if len(self.log.entries) != self._undone[0]:
-            self._read_on()
+            read, undone = self._undone
+            for changed, earlier in self.log.entries[read:]:
+                undone.setdefault(
+                    changed, earlier
+                )  # a pool's first change since the version has its usage at the version
+            self._undone = (len(self.log.entries), undone)
         before = self._undone[1].get(key)
         return self.log.now.get(key, NO_USAGE) if before is None else before
 
-    def _read_on(self) -> None:
-        """The first change of a pool since the version tells what the pool was."""
-        read, undone = self._undone
-        for key, before in self.log.entries[read:]:
-            undone.setdefault(key, before)
-        self._undone = (len(self.log.entries), undone)
-
 
 class LessenedUsage(UsageTable):
-    """A usage without some of its allocations: what would be in use if they were given back. No index follows it."""
+    """A usage without some of its allocations: what would be in use if these were released. It has no index."""
 
     __slots__ = ("_lessened", "_whole")
 
@@ -364,12 +360,12 @@ class LessenedUsage(UsageTable):
                     self._lessened[key] = self.get(key).with_result(result, draw, sign=-1)
 
     def get(self, key: PoolKey) -> PoolUsage:
-        known = self._lessened.get(key)
-        return self._whole.get(key) if known is None else known
+        lessened = self._lessened.get(key)
+        return self._whole.get(key) if lessened is None else lessened
 
 
 class Snapshot:
-    """Everything that allocation depends on, but for the claims and the node. A value."""
+    """Everything that allocation depends on, except the claims and the node. A value."""
 
     __slots__ = ("catalogue", "usage")
 
@@ -392,7 +388,7 @@ class Snapshot:
         return self.usage.get(key)
 
     def without(self, gone: Iterable[AllocationResult]) -> Snapshot:
-        """The same if these allocations were given back."""
+        """The snapshot as if these allocations were released."""
         return Snapshot(self.catalogue, LessenedUsage(self.usage, gone))
 
 
@@ -442,7 +438,7 @@ class Inventory:
         self._put(content)
 
     def remove_slice(self, name: str) -> None:
-        """Forget a slice; unknown names are nothing new."""
+        """Remove a slice; does nothing for an unknown name."""
         gone = self._slices.pop(name, None)
         if gone is not None:
             del self._by_pool[gone.key][name]
@@ -458,7 +454,7 @@ class Inventory:
         self._touch(content.key)
 
     def _publish(self, key: PoolKey) -> None:
-        """Note since when the pool is published, if it is. Allocations may be in use in other pools now."""
+        """Note since when the pool is published, if it is. That may move allocations from pool to pool."""
         slices = self._by_pool.get(key, {}).values()
         since = min((one.published.metadata.creation_timestamp or "" for one in slices), default=None)
         if since == self._published.since(key):
@@ -471,7 +467,7 @@ class Inventory:
             self._count(allocation, sign=1)
 
     def _namesakes(self, key: PoolKey) -> Iterator[AllocationResult]:
-        """The allocations that name this pool or one of its name, where a result may be of several pools."""
+        """The allocations that name a pool of this name, if a result may belong to several of those."""
         name = key[:2]
         ambiguous = "" in self._published.by_name.get(name, {}) or not key.node or name in self._without_node
         if ambiguous and self._usage.names(name):
@@ -480,7 +476,7 @@ class Inventory:
                     yield allocation
 
     def _renamed(self, key: PoolKey) -> Sequence[AllocationResult]:
-        """The allocations of the driver's devices on the node, where a pool may be there under another name now."""
+        """The allocations of the driver's devices on the node, if a pool there may have been renamed."""
         if not key.node:
             return ()
         used = set(self._usage.in_use_at(key.driver, key.node))
@@ -502,14 +498,14 @@ class Inventory:
         self._is_current = False
 
     def apply_taint_rule(self, rule: DeviceTaintRule) -> tuple[TaintedPools, ...]:
-        """Add a rule, or replace the one of its name. Returns which pools are tainted in another way than before."""
+        """Add a rule, or replace the one of its name. Returns the pools whose taints have changed."""
         return self._reread_taints_of(self._rules.put(rule))
 
     def remove_taint_rule(self, name: str) -> tuple[TaintedPools, ...]:
         return self._reread_taints_of(self._rules.remove(name))
 
     def _reread_taints_of(self, touched: tuple[TaintedPools, ...]) -> tuple[TaintedPools, ...]:
-        """Read the slices of these pools again before anybody looks at them; many rules may change until then."""
+        """Read the slices of these pools again at the next snapshot; more rules may change until then."""
         for driver, pool in touched:
             if driver is not None and pool is not None:
                 keys: Iterable[PoolKey] = self.pools_named(driver, pool)
@@ -520,7 +516,7 @@ class Inventory:
         return touched
 
     def _read_taints(self) -> None:
-        """Selectors do not see taints: verdicts stay."""
+        """Apply changed taint rules to slices. Verdicts stay valid, since selectors do not see taints."""
         for key in self._changed_taints:
             for content in tuple(self._by_pool.get(key, {}).values()):
                 fresh = SliceContent(content.published, self._interner, self._rules)
@@ -535,19 +531,19 @@ class Inventory:
     # Allocations -----------------------------------------------------------------------------------------------------
 
     def apply_claim(self, claim: ResourceClaim) -> None:
-        """Take over what the claim holds now; it replaces what was known or assumed of the same uid."""
+        """Record what the claim holds now; it replaces what was recorded or assumed for its uid."""
         self._hold(claim.metadata.uid, claim.status.allocation)
 
     def remove_claim(self, uid: str) -> None:
         self._hold(uid, None)
 
     def assume(self, plan: Iterable[tuple[str, AllocationResult]]) -> None:
-        """Count the allocations of a plan, (claim uid, result) each, as if they were committed."""
+        """Count the allocations of a plan, each (claim uid, result), as if they were committed."""
         for uid, result in plan:
             self._hold(uid, result)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Take back what was assumed for these claims: their commit failed."""
+        """Remove what was assumed for these claims, whose commit failed."""
         for uid in uids:
             self._hold(uid, None)
 
@@ -574,8 +570,8 @@ class Inventory:
                 self._by_place.setdefault((driver, node_of(allocation)), {})[uid] = allocation
 
     def _is_counted_as(self, held: AllocationResult, allocation: AllocationResult) -> bool:
-        """Whether `held` is counted as `allocation` would be. What is assumed has no timestamp yet, which counts for
-        pools that are not published alone.
+        """Whether `allocation` would be counted like `held`. An assumed allocation has no timestamp yet, which matters
+        only for pools that are no longer published.
         """
         return (
             held.devices.results == allocation.devices.results
@@ -601,7 +597,7 @@ class Inventory:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The state now. Later changes to the inventory do not show in it."""
+        """The present state. Later changes to the inventory do not affect it."""
         return Snapshot(self._current(), UsageTable(self._usage, len(self._usage.entries)))
 
     def pools_in_use(self, result: DeviceRequestAllocationResult, allocation: AllocationResult) -> tuple[PoolKey, ...]:
@@ -609,11 +605,11 @@ class Inventory:
         return self._published.in_use(result.driver, result.pool, allocation, node_of(allocation))
 
     def pools_named(self, driver: str, name: str) -> Iterable[PoolKey]:
-        """The pools of all nodes with that name."""
+        """The pools with that name, of all nodes."""
         return (key for (key,) in self._published.by_name.get((driver, name), {}).values())
 
     def parts_of(self, pool: PoolKey) -> Collection[PoolKey]:
-        """The pool, with the others that it makes up one pool with."""
+        """The pool and the other parts of the pool that it belongs to, if that is spread over nodes."""
         self._current()
         parts = self._short.get(pool[:2], ())
         return parts if pool in parts else (pool,)
@@ -627,7 +623,7 @@ class Inventory:
         return self._catalogue
 
     def _rebuild_pools(self) -> tuple[list[PoolSlices], list[PoolSlices]]:
-        """Returns the pools that changed, as they were and as they are."""
+        """Rebuild the pools whose slices have changed. Returns them before and after."""
         gone = {key: self._pools.pop(key) for key in self._stale if key in self._pools}
         new = {key: PoolSlices(key, slices.values()) for key in self._stale if (slices := self._by_pool.get(key))}
         self._pools.update(new)
@@ -645,7 +641,7 @@ class Inventory:
         return list(gone.values()), list(new.values())
 
     def _spread(self, key: PoolKey) -> bool:
-        """Whether the pool is or was one of several that may make up a pool together. Notes whether it is."""
+        """Whether the pool is or was a part of a pool that may be spread over nodes. Notes whether it is."""
         name, pool = key[:2], self._pools.get(key)
         short = self._short.setdefault(name, set())
         was = key in short

@@ -52,7 +52,7 @@ from manciple.wire.resources import (
     TAINT_RULES,
     Key,
 )
-from scheduling.allocator import Features, Inventory, Snapshot, UsualDemands
+from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import readiness
 from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
 from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
@@ -62,6 +62,7 @@ from scheduling.earlier import structured_claims
 from scheduling.earlier.classic_negotiation import ContextNegotiator
 from scheduling.earlier.draft_claims import DraftNegotiator
 from scheduling.earlier.structured_claims import DRAFT_PARAMETERS, StructuredClaims
+from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate

@@ -26,8 +26,9 @@ from manciple.wire.quantity import Quantity
 from manciple.wire.resources import NODES
 from manciple.wire.selectors import node_selector_matches
 from manciple.wire.validation import is_device_resource_name
-from scheduling.allocator import NodeNeeds, NodeView
+from scheduling.allocator import NodeView
 from scheduling.claims.readiness import ServingClasses
+from scheduling.placement.demands import NodeNeeds
 from scheduling.state import node_fit
 from scheduling.state.neighbours import NeighbourRules, Neighbours
 from scheduling.state.node_fit import PodNeeds
@@ -41,11 +42,6 @@ NOT_HERE = NodeRefusal("DynamicResources")
 #: many nodes have equal specs and equal allocatable resources
 _specs = Alike[NodeSpec]()
 _statuses = Alike[NodeStatus]()
-
-
-def needs_of(requests: Mapping[str, int]) -> NodeNeeds:
-    """requests: of a pod, in nanos of each resource."""
-    return NodeNeeds(-(-requests.get("cpu", 0) // 10**6), -(-requests.get("memory", 0) // (10**9 << 20)))
 
 
 class _Load(Struct, frozen=True, gc=False):
@@ -378,18 +374,18 @@ class NodeTable(Part):
         return (0 if text is None else Quantity.parse(text).nanos) - given
 
     def left(self, name: str) -> NodeNeeds:
-        """What no pod there has asked for of the node's cpu and memory (`allocator.NodeRoom`)."""
+        """What no pod there has asked for of the node's cpu and memory (`demands.NodeRoom`)."""
         return NodeNeeds(self.left_of(name, "cpu") // 10**6, self.left_of(name, "memory") // (10**9 << 20))
 
     def changed_since(self, mark: int) -> tuple[Iterable[str] | None, int]:
-        """As `allocator.NodeRoom` tells it."""
+        """As `demands.NodeRoom` has it."""
         now = self._journal_began + len(self._journal)
         return (None if mark < self._journal_began else self._journal[mark - self._journal_began :]), now
 
     def taken_by(self, uid: str) -> NodeNeeds:
         """What a pod with a place takes of its node."""
         known = self._pods.get(uid)
-        return NodeNeeds() if known is None else needs_of(known[1])
+        return NodeNeeds() if known is None else NodeNeeds.of(known[1])
 
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods

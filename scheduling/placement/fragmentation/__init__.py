@@ -1,12 +1,11 @@
 """The placement policy `fragmentation`: pods go where they strand the least.
 
-    demands     what pods usually ask for: the mix by which everything else is judged
-    parts       a pod's claims, as what has to be found together
-    units       the devices of a node, as what can only be judged together: a share, a card, a group
-    outlooks    what is expected of a unit in each state: what of it stays unused, and what its use takes of the node
-    scarcity    what it costs to take what others depend on
-    nodes       the same for whole nodes, CPU and memory included, followed from placement to placement
-    ranking     the nodes for one kind of pod, the best first
+    mix        what pods usually ask for, read against the classes and devices that there are
+    units      the devices of a node as what can only be judged together (a share, a card, a group), and what is
+               expected of them in each state: what stays unused, and what their use takes of the node
+    nodes      the same for whole nodes, cpu and memory included, and what it costs to take what others depend on
+    ranking    the nodes for one kind of pod, the best first; `Fragmentation`, the score for the allocator
+    policy     the policy as the scheduler uses it
 
-docs/placement.md explains the measure, and has the figures.
+All but `policy` are pure. docs/placement.md explains the measure, and has the figures.
 """

@@ -1,105 +1,100 @@
-"""The policy as a score for `placement.place`: what the worker knows, and what one pod asks of its node."""
+"""The placement policy `fragmentation`, as the scheduler uses it: with the cluster's state and its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import inf
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import nlargest
 
-from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
-from scheduling.allocator.index import Fit, NodeIndex
-from scheduling.allocator.shapes import Variant
-from scheduling.allocator.snapshot import Snapshot
-from scheduling.placement.fragmentation.demands import NOTHING_ELSE, DemandMix, NodeNeeds, NodeRoom
-from scheduling.placement.fragmentation.nodes import NodeOutlooks
-from scheduling.placement.fragmentation.ranking import RankedNode, Ranking
+from django.conf import settings
 
-#: Kinds of pods whose rankings are kept.
-MOST_RANKINGS = 256
-#: Seconds for evaluating the selectors of the mix, once in so many seconds. Their estimated cost is limited
-#: (`reading.SelectorBudget`), so this cuts in only where they look at many thousands of different devices.
-MIX_SECONDS, MIX_EVERY = 0.1, 1.0
-#: Binary digits of an amount that are told apart: pods that ask for nearly the same have one ranking.
-DIGITS = 5
+from claims.kinds.pod_resources import node_requests_of
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from claims.pod_claims import claim_names
+from manciple.wire.resources import Key
+from scheduling.allocator import NodeChoice, NodeView
+from scheduling.placement.demands import Demand, DemandMix, FreeCapacity, NodeNeeds, declared_demands
+from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.policies import PlacementPolicy, among, free_devices
+from scheduling.state.cluster import ClusterState
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fragmentation:
-    """Prefers the node on which the least is stranded, by what pods usually ask for.
-
-    needs: of the pod. room: what nodes have left of their own; None where nobody knows. preference: of nodes by name,
-    what comes before all of this. Where every node has to be searched, or the mix is not evaluated yet, it prefers the
-    most packed one.
-    """
-
-    mix: DemandMix
-    room: NodeRoom | None = None
-    needs: NodeNeeds = NOTHING_ELSE
-    preference: Callable[[str], int] | None = None
-
-    def __call__(self, fit: Fit) -> float:
-        preferred = self.preference(fit.node.name) * 10**12 if self.preference is not None else 0
-        return preferred - fit.free
-
-    def ranking(self, index: NodeIndex, snapshot: Snapshot, variant: Variant | None) -> Ranking | None:
-        """The nodes for such pods, caught up with `snapshot`, which the index has followed. None: see `outlooks`."""
-        nodes = self.outlooks(index, snapshot)
-        if nodes is None:
-            return None
-        key = (variant, NodeNeeds(coarse(self.needs.cpu), coarse(self.needs.memory)))
-        known = nodes.rankings.pop(key, None)
-        if not isinstance(known, Ranking):
-            known = Ranking(nodes, variant, key[1])
-        nodes.rankings[key] = known  # the last is the one that was asked for last
-        if len(nodes.rankings) > MOST_RANKINGS:
-            del nodes.rankings[next(iter(nodes.rankings))]
-        return known
-
-    def outlooks(self, index: NodeIndex, snapshot: Snapshot) -> NodeOutlooks | None:
-        """What is expected of each node, caught up with `snapshot`, which the index has followed.
-
-        None while evaluating the selectors of the mix takes too long: the verdicts so far are kept, and it goes on
-        after a while.
-        """
-        nodes = index.outlooks
-        if isinstance(nodes, Deadline) and not nodes.has_passed:
-            return None
-        deadline, index.outlooks = Deadline.after(MIX_SECONDS), None  # half-made ones are not to be found
-        try:
-            with time_limit(deadline):
-                if not (
-                    isinstance(nodes, NodeOutlooks)
-                    and nodes.is_of(self.mix, self.room, snapshot)
-                    and nodes.follow(snapshot)
-                ):
-                    nodes = NodeOutlooks(index, snapshot, self.mix, self.room)
-        except TimeLimitExceeded as error:
-            if error.deadline is not deadline:
-                raise
-            index.outlooks = Deadline.after(MIX_EVERY)
-            return None
-        index.outlooks = nodes
-        return nodes
-
-    def best_first(self, ranking: Ranking, among: int) -> Iterator[RankedNode]:
-        """The nodes in `among`; those whose units do not seem to have what is asked for come last."""
-        if self.preference is None:
-            yield from ranking.best_first(among)
-            return
-        preference = self.preference
-        yield from sorted(ranking.best_first(among), key=lambda one: -preference(ranking.name_of(one.number)))
-
-    def next_best(self, ranking: Ranking, number: int, following: RankedNode | None) -> tuple[str, float] | None:
-        """What is told of the node that comes after the one that was chosen; None where that is less welcome."""
-        if following is None or following.stranded == inf:
-            return None
-        chosen, name = ranking.name_of(number), ranking.name_of(following.number)
-        if self.preference is not None and self.preference(name) != self.preference(chosen):
-            return None
-        return name, following.stranded
+#: Pods that the mix is learned from: so many with a place, and as many that wait. One namespace counts with fewer that
+#: wait, since only a quota limits how many pods a tenant creates that never start.
+MOST_PODS, MOST_PODS_OF_NAMESPACE = 2000, 500
+#: Amounts of stranded devices that count as equal.
+EQUAL = 0.005
 
 
-def coarse(amount: int) -> int:
-    """The next amount that is told apart."""
-    spare = max(0, amount.bit_length() - DIGITS)
-    return -(-amount >> spare) << spare
+class FragmentationPolicy(PlacementPolicy):
+    """Pods go where they strand the least of what pods usually ask for."""
+
+    def score(self, state: ClusterState, pod: Pod) -> Fragmentation:
+        nodes = state.nodes
+        needs = NodeNeeds.of(nodes.requests_of(pod))
+        return Fragmentation(mix=mix(state), room=nodes, needs=needs, preference=nodes.preference(pod))
+
+    def reason(self, choice: NodeChoice, results: Sequence[AllocationResult]) -> str:
+        if choice.cost is None:  # the mix was not evaluated yet
+            return f"the most packed {among(choice).removesuffix(',')}, {free_devices(choice)}"
+        given = [one.device for result in results for one in result.devices.results]
+        device = f", by {given[0]}" if len(given) == 1 and choice.free > 1 else ""
+        reason = f"{among(choice)} the pod strands the least here{device}: {_devices(choice.cost)}"
+        if choice.next_best is not None:
+            name, stranded = choice.next_best
+            if abs(stranded - choice.cost) < EQUAL:
+                reason += f" (as on {name}, which is less packed)"
+            else:
+                reason += f" (on {name}, the next best, {_devices(stranded)})"
+        return f"{reason}; {free_devices(choice)}"
+
+    def narrowed(self, state: ClusterState, pod: Pod, nodes: Sequence[NodeView]) -> Sequence[NodeView]:
+        if not any(NodeNeeds.of(state.nodes.requests_of(pod))):
+            return nodes
+        return self.score(state, pod).least_stranding(state.snapshot(), nodes)
+
+    def free_by_class(self, state: ClusterState) -> Mapping[str, FreeCapacity]:
+        """What is free of each class, and how much of that is expected to be stranded."""
+        return Fragmentation(mix=mix(state), room=state.nodes).capacity_by_class(state.snapshot(), state.nodes.views)
+
+
+POLICY = FragmentationPolicy()
+
+
+def _devices(amount: float) -> str:
+    """`0.31 devices more than before`"""
+    if abs(amount) < EQUAL:
+        return "no more than before"
+    return f"{abs(amount):.2f} devices {'more' if amount > 0 else 'less'} than before"
+
+
+def mix(state: ClusterState) -> DemandMix:
+    """What pods usually ask for, as the setting declares it or the cluster's pods show it."""
+    declared = settings.SCHEDULER_DEMANDS
+    return declared_demands(declared) if declared else state.usual.mix(partial(_demands, state))
+
+
+def _demands(state: ClusterState) -> Iterator[Demand]:
+    """The moderate demands of the latest pods with a place, and of the latest that wait."""
+
+    def claims(keys: Iterable[Key]) -> tuple[ResourceClaim, ...]:
+        return tuple(claim for key in keys if (claim := state.claim(*key)) is not None)
+
+    for placed in state.residents.latest(MOST_PODS):
+        demand = Demand(claims=claims(placed.claims), needs=state.nodes.taken_by(placed.uid))
+        if demand.is_moderate:
+            yield demand
+    waiting: Counter[str] = Counter()
+    newest = nlargest(
+        MOST_PODS, state.pending.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)
+    )
+    for pod in newest:
+        namespace = pod.metadata.namespace
+        waiting[namespace] += 1
+        if waiting[namespace] > MOST_PODS_OF_NAMESPACE:
+            continue
+        names = [(namespace, name) for name in claim_names(pod)]
+        demand = Demand(claims=claims(names), needs=NodeNeeds.of(node_requests_of(pod)))
+        if demand.is_moderate:
+            yield demand

@@ -13,22 +13,11 @@ from hypothesis import strategies as st
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
-from scheduling.allocator import (
-    Allocated,
-    Demand,
-    DemandMix,
-    Fragmentation,
-    Inventory,
-    NodeNeeds,
-    NodeView,
-    RoomTable,
-    Score,
-    first_named,
-    place,
-)
+from scheduling.allocator import Allocated, Inventory, NodeView, Score, first_named, place
+from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable
 from scheduling.placement.fragmentation import nodes
-from scheduling.placement.fragmentation.looks import MOST_DEVICES
-from scheduling.placement.fragmentation.outlooks import UnitOutlooks
+from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation.units import MOST_DEVICES, UnitOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
 

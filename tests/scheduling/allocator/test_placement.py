@@ -16,6 +16,7 @@ from scheduling.allocator import (
     Fit,
     Inventory,
     NodePlacement,
+    NodeScore,
     NodeView,
     Snapshot,
     Unallocatable,
@@ -62,7 +63,7 @@ def test_another_score_chooses_another_node() -> None:
     def most_free(fit: Fit) -> float:
         return fit.free
 
-    assert _where(place(inventory.snapshot(), [make_claim()], nodes, score=most_free)) == "node-0"
+    assert _where(place(inventory.snapshot(), [make_claim()], nodes, score=NodeScore(most_free))) == "node-0"
 
 
 def test_an_earlier_alternative_beats_a_better_score() -> None:

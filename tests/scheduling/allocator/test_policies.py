@@ -18,16 +18,10 @@ from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
-    Demand,
-    DemandMix,
-    Fragmentation,
     Inventory,
-    NodeNeeds,
     NodePlacement,
     NodeView,
-    RoomTable,
     Score,
-    UsualDemands,
     best_fitting,
     first_named,
     most_packed,
@@ -39,8 +33,10 @@ from scheduling.allocator.__main__ import read_inventory
 from scheduling.allocator.index import NodeIndex
 from scheduling.cycle import scheduler
 from scheduling.cycle.decisions import Placement
+from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable, UsualDemands
 from scheduling.placement.fragmentation import nodes
 from scheduling.placement.fragmentation.nodes import NodeOutlooks
+from scheduling.placement.fragmentation.ranking import Fragmentation
 from scheduling.placement.fragmentation.units import SharedUnit
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
@@ -261,7 +257,7 @@ def test_no_more_states_of_nodes_are_known_again_than_the_bound(
         state.put(CLAIMS, make_claim("held", uid="held", allocation=make_allocation(*held)))
         assert isinstance(scheduler.decide(state, pod), Placement)
         state.overlay.undo()
-    outlooks = state.snapshot().catalogue.lineage.memo[NodeIndex].outlooks
+    outlooks = state.snapshot().catalogue.lineage.memo[NodeIndex].memo[NodeOutlooks]
     assert isinstance(outlooks, NodeOutlooks)
     assert bool(outlooks.looks[0].units) is asked_for
     assert 1 <= len(outlooks._same) <= 32
@@ -280,7 +276,7 @@ def test_of_amounts_that_users_write_no_more_are_known_again_than_the_bound(monk
     policy = Fragmentation(mix=DemandMix.of([Demand(claims=(asked[0],))]))
     for claim in asked:
         assert place(inventory.snapshot(), [claim], [NodeView("n")], score=policy).node is not None
-    outlooks = inventory.snapshot().catalogue.lineage.memo[NodeIndex].outlooks
+    outlooks = inventory.snapshot().catalogue.lineage.memo[NodeIndex].memo[NodeOutlooks]
     (unit,) = outlooks.looks[0].units
     assert isinstance(unit.kind.unit, SharedUnit)
     assert 1 <= len(unit.kind.unit._taken) <= 16

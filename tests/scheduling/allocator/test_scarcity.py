@@ -11,19 +11,11 @@ from hypothesis import strategies as st
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.copying import copy_of
-from scheduling.allocator import (
-    Allocated,
-    Demand,
-    DemandMix,
-    Fragmentation,
-    Inventory,
-    NodeNeeds,
-    NodeView,
-    RoomTable,
-    place,
-)
-from scheduling.allocator.placement import index_of
+from scheduling.allocator import Allocated, Inventory, NodeView, place
+from scheduling.allocator.index import NodeIndex
+from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable
 from scheduling.placement.fragmentation.nodes import NodeOutlooks
+from scheduling.placement.fragmentation.ranking import Fragmentation
 from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, device, make_claim, make_inventory, make_slice, request
 
@@ -121,10 +113,10 @@ def scores(inventory: Inventory, claim: ResourceClaim, nodes: Sequence[NodeView]
     """Of every node, to the last bit, as they are kept; prices included."""
     snapshot = inventory.snapshot()
     place(snapshot, [claim], nodes, score=policy)
-    indexed = index_of(snapshot, nodes)
+    indexed = NodeIndex.of(snapshot, nodes)
     assert indexed is not None
     index, among = indexed
-    outlooks = index.outlooks
+    outlooks = index.memo[NodeOutlooks]
     assert isinstance(outlooks, NodeOutlooks)
     ranking = next(reversed(outlooks.rankings.values()))
     return [(ranking.name_of(one.number), one.stranded) for one in ranking.best_first(among)]

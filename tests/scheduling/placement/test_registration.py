@@ -1,0 +1,95 @@
+"""A placement policy is one file: it is named in one place, imported when it is used, and needs no other change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from manciple import configuration
+from manciple.configuration import PLACEMENT_POLICIES, ConfigurationRefused
+from scheduling.placement.policies import PlacementPolicy, named
+from tests.examples import MIGRATED
+
+ROOT = Path(__file__).resolve().parents[3]
+FRAGMENTATION = "scheduling.placement.fragmentation"
+
+ONE_FILE = """
+from scheduling.allocator import Fit, NodeScore
+from scheduling.placement.policies import ScoredPolicy
+
+
+def cheapness(fit: Fit) -> float:
+    return -float(fit.node.labels.get("price", 0))
+
+
+CHEAPEST = ScoredPolicy(NodeScore(cheapness), "the cheapest")
+"""
+
+
+def decided(policy: str, home: Path) -> dict[str, Any]:
+    """What a fresh interpreter decides under the cluster policy. home: also a folder of modules."""
+    elsewhere = {"MANCIPLE_DATABASE_URL", "MANCIPLE_REDIS_URL"}
+    environment = {name: value for name, value in os.environ.items() if name not in elsewhere} | {
+        "MANCIPLE_PLACEMENT": policy,
+        "MANCIPLE_HOME": str(home),
+        "DJANGO_SETTINGS_MODULE": "manciple.settings",
+        "PYTHONPATH": str(home),
+    }
+    if MIGRATED in os.environ:  # migrating takes a second
+        shutil.copy(os.environ[MIGRATED], home / "manciple.sqlite3")
+    command = [sys.executable, "-m", "tests.scheduling.placement.decide"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_with_another_policy_no_module_of_fragmentation_is_imported(tmp_path: Path) -> None:
+    answer = decided("pack", tmp_path)
+    assert answer["node"] == "node-small"
+    assert "scheduling.placement.policies" in answer["modules"]
+    assert [name for name in answer["modules"] if name.startswith(FRAGMENTATION)] == []
+
+
+def test_a_policy_in_one_file_is_usable_without_any_other_change(tmp_path: Path) -> None:
+    (tmp_path / "site_policies.py").write_text(ONE_FILE)
+    answer = decided("site_policies.CHEAPEST", tmp_path)
+    assert answer["node"] == "node-large"
+    assert answer["why"].startswith("site_policies.CHEAPEST: the cheapest of 2 nodes")
+    assert [name for name in answer["modules"] if name.startswith(FRAGMENTATION)] == []
+
+
+@pytest.mark.parametrize("name", PLACEMENT_POLICIES)
+def test_every_listed_policy_can_be_used(name: str) -> None:
+    assert isinstance(named(name), PlacementPolicy)
+    assert configuration.placement_policy(name) == ""
+
+
+def test_the_names_of_the_policies_are_listed_once() -> None:
+    """Three files listed them once, so that a new one was forgotten in two."""
+    listing = re.compile(r"[\"']first-fit[\"'].*?[\"']best-fit[\"']", re.DOTALL)
+    packages = ("manciple", "scheduling", "claims", "inventory", "insight", "dashboard")
+    files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    assert [path.name for path in files if listing.search(path.read_text())] == ["configuration.py"]
+
+
+@pytest.mark.parametrize("name", ["tight", "no such.path", ".", "a..b", "site policies.CHEAPEST"])
+def test_what_is_neither_a_name_nor_a_dotted_path_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationRefused, match="must be one of first-fit"):
+        configuration.apply({"MANCIPLE_PLACEMENT": name})
+
+
+@pytest.mark.parametrize("path", ["no_such_module.POLICY", "scheduling.placement.policies.NO_SUCH", "os.path.join"])
+def test_a_path_without_a_policy_is_refused_at_the_start(path: str) -> None:
+    assert configuration.placement_policy(path) == ""
+    with pytest.raises(ImproperlyConfigured, match=re.escape(path)):
+        named(path)
