@@ -146,7 +146,7 @@ class ShownCredentials(BaseAuthentication):
 
 
 def _shown_in(http: HttpRequest) -> Credentials:
-    """Of a request that came past `intake`: Django's own server, and tests."""
+    """Of a request that came past `lanes.Intake`: Django's own server, and tests."""
     return Credentials(
         headers=http.headers,
         certificate=http.META.get(CERTIFICATE),

@@ -61,7 +61,7 @@ class Event(models.Model):
 
 
 class WriteBudget(models.Model):
-    """The token bucket of one namespace, node or user (`write_budgets`); without a row it is full."""
+    """The token bucket of one namespace, node or user (`manciple.store.space`); without a row it is full."""
 
     key = models.TextField(primary_key=True)
     #: bytes that may be written at `refilled_at`; below 0 after a write that is larger than a full bucket

@@ -1,8 +1,8 @@
 """Documents of confidential kinds (`Kind.confidential`) are encrypted in the database, and nowhere else.
 
-The log holds them sealed, the newest states and the past ones alike; whoever takes one out of a row opens it: the rows
-of `sql`, `tail` and `history`. Everything above reads and writes plain documents, and what is not confidential costs
-one look at its first character. Labels and selectable fields stand beside the document, unencrypted, as in its key.
+The log holds them sealed, the newest states and the past ones alike; `sql`, `event_log` and `history` open them as they
+read rows. Everything above reads and writes plain documents, and a document that is not confidential costs one look at
+its first character. Labels and selectable fields stand beside the document, unencrypted, as in its key.
 
 A sealed document reads `sealed:KEY:DATA`: KEY tells which of the installation's keys it needs, DATA is base64 of a salt
 and what AES-256-GCM made of the text under a key derived from that salt, so that no key is ever used twice. Its
