@@ -44,9 +44,9 @@ from manciple.wire.base import timestamp  # noqa: E402
 from manciple.wire.codec import decode_value  # noqa: E402
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES  # noqa: E402
 from scheduling.allocator import Deadline  # noqa: E402
-from scheduling.cycle.decisions import PodRefusal  # noqa: E402
-from scheduling.cycle.remedies import Remedies  # noqa: E402
+from scheduling.cycle.post_filter import Remedies  # noqa: E402
 from scheduling.cycle.scheduler import decide  # noqa: E402
+from scheduling.queue.verdicts import Wait  # noqa: E402
 from scheduling.state.cluster import ClusterState  # noqa: E402
 
 BUDGET = 100
@@ -143,12 +143,12 @@ def run(state: ClusterState, name: str, searches: int) -> Json:
         remedies = Remedies(now=NOW, deadline=Deadline.after(10))
         began = time.process_time()
         with state.overlay.trying(pod):
-            decision = decide(state, pod, remedies)
+            verdict = decide(state, pod, remedies)
         spent.append((time.process_time() - began) * 1000)
         state.overlay.undo()
-        if not isinstance(decision, PodRefusal) or not isinstance(decision.hold.cause, NoNodeFits):
-            raise SystemExit(f"{name}: {decision}")
-        if isinstance(told := decision.hold.cause.preemption, Evicting):
+        if not isinstance(verdict, Wait) or not isinstance(verdict.hold.cause, NoNodeFits):
+            raise SystemExit(f"{name}: {verdict}")
+        if isinstance(told := verdict.hold.cause.preemption, Evicting):
             victims = len(told.victims) + told.more
     spent = spent[1:]
     figures = {"p50_ms": quantile(spent, 0.5), "worst_ms": max(spent)}

@@ -29,7 +29,7 @@ from manciple.store import space, sql
 from manciple.telemetry import metrics
 from scheduling.metrics import PROFILE
 from scheduling.models import QueuedPod, UsageSample
-from scheduling.queue import queue, sweep
+from scheduling.queue import queue
 from scheduling.queue.reasons import Reason
 
 # The queue ------------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def of_nodes() -> Iterator[Metric]:
 
 
 #: Rows beside the readers' own: the gates that are on, and what dispatchers of v0.2.0-rc.1 left.
-NO_READERS = (sweep.GATES, "dispatch")
+NO_READERS = (queue.GATES, "dispatch")
 
 
 @metrics.describe_cluster

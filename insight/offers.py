@@ -25,9 +25,9 @@ from manciple.per_process import PerProcess
 from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.cel import CompileError, compile_selector
-from scheduling.cycle.decisions import Placement
 from scheduling.cycle.gangs import need_of
 from scheduling.metrics import imagined
+from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.explanations.current import apart, cluster
 from scheduling.rehearsal.explanations.report import Report
 from scheduling.rehearsal.rehearsal import Rehearsal
@@ -93,10 +93,10 @@ def _rehearsed(workload: Workload, wanted: Iterable[Changes], deadline: Deadline
             rehearsal.share(known_claim)
             node, fits = "", 0
             while fits < COUNTED and (not fits or not deadline.has_passed):
-                decision = rehearsal.place_next()
-                if not isinstance(decision, Placement):
+                verdict = rehearsal.place_next()
+                if not isinstance(verdict, Placement):
                     break
-                node, fits = node or decision.node, fits + 1
+                node, fits = node or verdict.node, fits + 1
             rehearsal.overlay.undo()
             if fits:
                 found.append(Offer(changes=changes, node=node, fits=fits))

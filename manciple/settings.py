@@ -263,7 +263,7 @@ SCHEDULER_DEMANDS = os.environ.get("MANCIPLE_DEMANDS", "")
 #: Whether pods of one priority take turns by what their namespaces hold for their weights
 #: (`scheduling.state.fair_share`).
 SCHEDULER_FAIR_SHARE = switch("MANCIPLE_FAIR_SHARE", default=False)
-#: Whether pods are moved so that others can start, without anybody's asking (`scheduling.rehearsal.move_controller`).
+#: Whether pods are moved so that others can start, by the scheduler itself (`scheduling.rehearsal.moving`).
 SCHEDULER_DEFRAGMENTATION = switch("MANCIPLE_DEFRAGMENTATION", default=False)
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
 SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))

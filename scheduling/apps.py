@@ -14,7 +14,7 @@ from scheduling.cel import CelFeatures, CompileError, compile_new_selector
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     label = "scheduling"
-    controllers = ("scheduling.cycle.scheduler", "scheduling.rehearsal.move_controller", "scheduling.earlier")
+    controllers = ("scheduling.cycle.scheduler", "scheduling.rehearsal.moving", "scheduling.earlier")
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.

@@ -68,8 +68,8 @@ from manciple.wire.resources import CLAIMS, PODS
 from manciple.wire.selectors import node_selector_matches
 from scheduling.claims.extended_resources import owner_uid
 from scheduling.cluster_facts import ClusterFacts
-from scheduling.cycle.decisions import POD_SCHEDULED
 from scheduling.earlier import draft_claims
+from scheduling.queue.verdicts import POD_SCHEDULED
 
 #: (pool, device)
 DeviceKey = tuple[PoolKey, str]

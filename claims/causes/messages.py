@@ -159,7 +159,9 @@ def _refusal(refusal: NodeRefusal) -> str:
             f"pod level request for {refusal.key} is insufficient to cover the aggregated container and "
             "node-allocatable DRA requests"
         )
-    return refusal.value or "resourceclaim not available on the node"
+    if refusal.plugin == "DynamicResources":
+        return refusal.value or "resourceclaim not available on the node"
+    return f"node(s) didn't pass {refusal.plugin}"
 
 
 def _against(refusal: NodeRefusal) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from manciple.pages.links import pod_url
 from manciple.pages.people import Person
 from scheduling.rehearsal.departures import StartedPod
-from scheduling.rehearsal.move_plans import Move, MovePlan
+from scheduling.rehearsal.moves import Move, MovePlan
 
 #: Pods that one line names.
 NAMED = 6

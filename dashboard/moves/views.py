@@ -29,9 +29,8 @@ from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.wire.resources import NODES, PODS, SLICES, kind
 from scheduling.rehearsal.departures import StartedPod
-from scheduling.rehearsal.move_plans import MovePlan
 from scheduling.rehearsal.move_proposals import plan_for
-from scheduling.rehearsal.moves import MOST
+from scheduling.rehearsal.moves import MOST, MovePlan
 from scheduling.rehearsal.moving import MoveOutcome, carry_out
 
 _AS_IT_IS = "This is what would do it now."

@@ -28,7 +28,7 @@ from manciple.pages import links
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.wire.errors import NotFound
-from scheduling.cycle.remedies import told_of
+from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.explanations.documents import Explanation
 from scheduling.rehearsal.explanations.report import Report
 from scheduling.rehearsal.repairs import read_mendings
@@ -146,7 +146,7 @@ def _evictions(explained: Explanation, person: Person) -> Iterator[str]:
     """Told where the pod has a priority, and might evict somebody."""
     found, pod = explained.preemption, explained.about
     if isinstance(found, PlannedEviction):
-        yield f"{sentence(preemption_clause(told_of(found, sees=person.sees)))}."
+        yield f"{sentence(preemption_clause(eviction_cause(found, sees=person.sees)))}."
     elif found is not None and isinstance(pod, Pod) and (pod.spec.priority or 0) > 0:
         yield f"{sentence(preemption_clause(found))}."
 

@@ -18,7 +18,7 @@ from dashboard.pods.why import left_out_of
 from dashboard.whatif.query import Asked
 from manciple.pages.people import Person
 from manciple.wire.validation import natural
-from scheduling.cycle.remedies import told_of
+from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.departures import Departure
 from scheduling.rehearsal.rehearsal import is_imagined, spoken
 from scheduling.rehearsal.simulation import GangPreview, Missing, Placed, SimulationAnswer
@@ -108,7 +108,7 @@ def _evictions(answer: SimulationAnswer, asked: Asked, person: Person) -> str:
     """Whom the next one would evict; why nobody, where it has a priority."""
     found = answer.preemption
     if isinstance(found, PlannedEviction):
-        return f"{sentence(preemption_clause(told_of(found, sees=person.sees)))}."
+        return f"{sentence(preemption_clause(eviction_cause(found, sees=person.sees)))}."
     if found is None or asked.workload is None or (asked.workload.pod.spec.priority or 0) <= 0:
         return ""
     return f"{sentence(preemption_clause(found))}."

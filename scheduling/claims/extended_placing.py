@@ -23,7 +23,7 @@ from manciple.wire.base import ObjectMeta
 from scheduling import allocator
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Fit, NodeChoice, NodePlacement, NodeView, Score
 from scheduling.claims.extended_resources import Extended
-from scheduling.cycle.preemption import Asking
+from scheduling.cycle.requests import PodRequest
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import NOT_HERE, FilterResult
 
@@ -46,10 +46,12 @@ def filtered(state: ClusterState, extended: Extended, found: FilterResult) -> Fi
 
 
 def place(
-    state: ClusterState, asking: Asking, nodes: Sequence[NodeView], *, score: Score, deadline: Deadline
+    state: ClusterState, request: PodRequest, nodes: Sequence[NodeView], *, score: Score, deadline: Deadline
 ) -> NodePlacement:
     """As `allocator.place`, with the claim of each node. Where one group of nodes errs, another may serve the pod."""
-    found = [_on_group(state, asking, group, score=score, deadline=deadline) for group in _groups(state, asking, nodes)]
+    found = [
+        _on_group(state, request, group, score=score, deadline=deadline) for group in _groups(state, request, nodes)
+    ]
     if len(found) == 1:
         return found[0]
     placed = [one for one in found if isinstance(one.outcome, Allocated) and one.node is not None]
@@ -63,9 +65,9 @@ def place(
     return NodePlacement(node=None, outcome=largest.outcome, refusals=refusals)
 
 
-def _groups(state: ClusterState, asking: Asking, nodes: Sequence[NodeView]) -> Iterable[Sequence[NodeView]]:
+def _groups(state: ClusterState, request: PodRequest, nodes: Sequence[NodeView]) -> Iterable[Sequence[NodeView]]:
     """The nodes, by what devices have to serve there."""
-    extended = asking.extended
+    extended = request.extended
     if extended is None or not state.nodes.advertise(extended.classes):
         return (nodes,)
     groups: dict[frozenset[str], list[NodeView]] = {}
@@ -75,20 +77,20 @@ def _groups(state: ClusterState, asking: Asking, nodes: Sequence[NodeView]) -> I
 
 
 def _on_group(
-    state: ClusterState, asking: Asking, group: Sequence[NodeView], *, score: Score, deadline: Deadline
+    state: ClusterState, request: PodRequest, group: Sequence[NodeView], *, score: Score, deadline: Deadline
 ) -> NodePlacement:
-    wanting = asking.wanting_on(state.nodes.allocatable(group[0].name))
+    wanting = request.wanting_on(state.nodes.allocatable(group[0].name))
     if wanting:
         return allocator.place(state.snapshot(), wanting, group, score=score, deadline=deadline)
-    fits = [Fit(node=node, free=_left(state, asking, node)) for node in group]
+    fits = [Fit(node=node, free=_left(state, request, node)) for node in group]
     best = min(fits, key=lambda fit: (-score(fit), fit.node.name))
     choice = NodeChoice(best.free, len(fits))
     return NodePlacement(node=best.node, outcome=Allocated(results=(), trials=0), choice=choice)
 
 
-def _left(state: ClusterState, asking: Asking, node: NodeView) -> int:
+def _left(state: ClusterState, request: PodRequest, node: NodeView) -> int:
     """How many devices of its plugins the node has left for what the pod asks for."""
-    names = asking.extended.classes if asking.extended is not None else ()
+    names = request.extended.classes if request.extended is not None else ()
     return sum(state.nodes.left_of(node.name, name) for name in names) // 10**9
 
 

@@ -37,19 +37,18 @@ from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, NODES, PODS, kind
 from scheduling.claims.extended_placing import MOST_TOLD, ServedTwice, served_twice, still_served_twice
 from scheduling.claims.extended_resources import Extended, is_in_memory, to_create
-from scheduling.cycle.decisions import (
-    SCHEDULER_ERROR,
-    AnyDecision,
-    Decision,
-    GroupDecision,
-    Placement,
-    PodRefusal,
-    Postponed,
-    singles,
-    with_refused,
-)
 from scheduling.queue.hints import held_by_quota
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import (
+    SCHEDULER_ERROR,
+    AnyVerdict,
+    GroupVerdict,
+    Placement,
+    Retry,
+    Verdict,
+    Wait,
+    singles,
+)
 from scheduling.state.cluster import ClusterState
 
 #: Seconds for which others are asked about the claims of one batch: a webhook that is down holds up no others' pods.
@@ -62,65 +61,64 @@ class NotMade(ApiError):
     code, reason = 403, "Forbidden"
 
 
-def asked(decisions: Sequence[AnyDecision], state: ClusterState) -> list[AnyDecision]:
-    """`decisions`, with refusals in place of those whose claim somebody refuses. For whom there was no time left is
-    tried again in the next batch.
+def asked(verdicts: Sequence[AnyVerdict], state: ClusterState) -> list[AnyVerdict]:
+    """`verdicts`, with refusals in place of the placements whose claim a policy or a webhook refuses. A pod for whose
+    claim there was no time left is tried again in the next batch.
     """
     if not door.concerned(_creation()):
-        return list(decisions)
-    until, late, found = time.monotonic() + PATIENCE, False, list[AnyDecision]()
-    for decision in decisions:
-        if late and any(map(_makes_claim, singles([decision]))):
-            found += (Postponed(pod=one.pod) for one in singles([decision]))
-        elif isinstance(decision, GroupDecision):
-            found.append(_ask_together(decision, state.placed_of(decision.group)))
+        return list(verdicts)
+    until, late, checked = time.monotonic() + PATIENCE, False, list[AnyVerdict]()
+    for verdict in verdicts:
+        if late and any(map(_makes_claim, singles([verdict]))):
+            checked += (Retry(pod=one.pod, untried=True) for one in singles([verdict]))
+        elif isinstance(verdict, GroupVerdict):
+            checked.append(_ask_together(verdict, state.placed_of(verdict.group)))
         else:
-            found.append(_ask(decision))
+            checked.append(_ask(verdict))
         late = time.monotonic() > until
-    return found
+    return checked
 
 
-def _makes_claim(decision: Decision) -> bool:
-    return isinstance(decision, Placement) and decision.special is not None and is_in_memory(decision.special.claim)
+def _makes_claim(verdict: Verdict) -> bool:
+    return isinstance(verdict, Placement) and verdict.special is not None and is_in_memory(verdict.special.claim)
 
 
 def _creation() -> Write:
     return Write(operation="CREATE", kind=kind(CLAIMS), identity=SCHEDULER, verb="create")
 
 
-def _ask(decision: Decision) -> Decision:
-    if not isinstance(decision, Placement) or decision.special is None or not _makes_claim(decision):
-        return decision
+def _ask(verdict: Verdict) -> Verdict:
+    if not isinstance(verdict, Placement) or verdict.special is None or not _makes_claim(verdict):
+        return verdict
     try:
-        door.check(structs.replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
+        door.check(structs.replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(verdict.special.claim))))
     except ApiError as error:
         SCHEDULER_CREATES["failure"].inc()
-        return refusal_by(decision.pod, error)
-    return decision
+        return refusal_by(verdict.pod, error)
+    return verdict
 
 
-def _ask_together(together: GroupDecision, placed: set[str]) -> GroupDecision:
+def _ask_together(group: GroupVerdict, placed: set[str]) -> GroupVerdict:
     """placed: the uids of the pods of the group that have a place already."""
-    decisions = tuple(map(_ask, together.decisions))
     refused = {
-        one.pod.metadata.uid: one
-        for one, before in zip(decisions, together.decisions, strict=True)
-        if one is not before and isinstance(one, PodRefusal)
+        checked.uid: checked
+        for verdict in group.verdicts
+        if (checked := _ask(verdict)) is not verdict and isinstance(checked, Wait)
     }
-    return with_refused(together, refused, placed) if refused else together
+    return group.with_refused(refused, placed) if refused else group
 
 
-def refusal_by(pod: Pod, error: ApiError) -> PodRefusal:
-    """What `pod` is told if its claim cannot be created. It waits for a quota; otherwise it is retried later."""
+def refusal_by(pod: Pod, error: ApiError) -> Wait:
+    """For `pod`, whose claim cannot be created. It waits for a quota; otherwise it is retried later."""
     if isinstance(error, QuotaExceeded):
-        # Others have used it up since the decision, or it limits the claim that would have been made.
+        # Others have used it up since the placement, or it limits the claim itself.
         excess = error.excess
         used_up = QuotaUsedUp(
             quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
         )
-        return PodRefusal(pod=pod, hold=held_by_quota(excess.namespace, used_up))
+        return Wait(pod=pod, hold=held_by_quota(excess.namespace, used_up))
     cause = ClaimNotMade(f"{pod.metadata.namespace}/{pod.metadata.name}", error.message)
-    return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
+    return Wait(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
 
 
 def check(state: ClusterState, placement: Placement, extended: Extended | None) -> None:

@@ -1,22 +1,23 @@
-"""Writes what a cycle decided: PreBind and binding in one transaction for the whole batch.
+"""Writes the verdicts of a cycle: PreBind and Bind in one transaction for the whole batch.
 
-Inside the transaction the writer's lock keeps everybody else out. The state is first brought up to the last revision;
-what came since the decisions were made is its drift. Then every decision is checked against the objects as they
-are now and written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), the event that tells of
-it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
-After the commit, the state takes over what was written.
-A fault in one decision is undone alone, too: its pod rests, the others are bound. The database's own constraint on
-exclusive devices stands behind all this. Should it ever refuse a batch, the batch is committed pod by pod, so that this
-too costs only the pod that it concerns.
+Inside the transaction the writer's lock excludes all other writers. The state first reads the log up to the last
+revision; what came since the verdicts is its drift. Then every verdict is checked against the current objects and
+written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), its event, and the pod's row in the
+queue. A placement that does not hold any more is undone alone and its pod tried again. After the commit, the state
+takes over what was written.
+An error in one verdict is undone alone, too: its pod backs off, the others are bound. Behind all this is the database's
+own constraint on exclusive devices: should it ever refuse a batch, the batch is committed pod by pod, so that only the
+pod that caused it pays.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Literal, cast
 
 from django.conf import settings
 from django.db import Error, IntegrityError
@@ -28,106 +29,92 @@ from claims.causes.causes import AnyCause, Interrupted
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from claims.pod_claims import can_be_reserved, is_done, reserved
+from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
+from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, is_done, reserved
 from claims.quotas import QuotaExceeded
 from manciple.controllers.coordination import looked_after
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
+from manciple.telemetry import traces
 from manciple.telemetry.logs import about
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
+from scheduling import metrics
 from scheduling.claims import readiness, special_claims
 from scheduling.claims.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
-from scheduling.cycle.attempts import binding_ended, binding_timeout
-from scheduling.cycle.decisions import (
+from scheduling.cycle.gangs import write_together
+from scheduling.cycle.preemption import PreemptionEvictions, still_helps, withdraw_nomination
+from scheduling.cycle.requests import request_of
+from scheduling.metrics import PluginRun
+from scheduling.queue import queue
+from scheduling.queue.hints import FREED
+from scheduling.queue.queue import ReadyPod
+from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import (
     SCHEDULING_GATED,
-    AnyDecision,
-    Decision,
-    GroupDecision,
+    AnyVerdict,
+    Gone,
+    GroupVerdict,
     Placement,
-    PodRefusal,
-    Postponed,
-    StillBinding,
-    allocated,
+    Retry,
+    Verdict,
+    Wait,
     charged_as,
-    keeps_room,
     nominated,
     not_scheduled,
     scheduled,
     singles,
 )
-from scheduling.cycle.evictions import PreemptionEvictions, still_helps, withdraw_nomination
-from scheduling.cycle.gangs import write_together
-from scheduling.cycle.preemption import Asking
-from scheduling.metrics import PluginRun
-from scheduling.queue import queue
-from scheduling.queue.hints import FREED
-from scheduling.queue.queue import Done, NotTried, Outcome, Parked, Retry
-from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.cluster import ClusterState
 from scheduling.state.residents import PlannedEviction
 
 log = logging.getLogger(__name__)
 
-#: What a pod may be refused because of what was assumed for another one of its batch.
+#: A pod may wait for one of these because of what was assumed for another one of its batch.
 ASSUMED = FREED | Reason.QUOTA | Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE
-#: A nominated pod is looked at again after this long, whatever happened: who was to leave may not have.
+#: A nominated pod is tried again after this long, whatever happened: the pods that were to leave may not have.
 NOMINATED_FOR = timedelta(seconds=30)
 
 
 def commit(
     state: ClusterState,
-    decisions: Sequence[AnyDecision],
+    verdicts: Sequence[AnyVerdict],
     *,
-    undecided: Sequence[Outcome] = (),
+    gone: Sequence[Gone] = (),
     revision: int,
     now: datetime,
-) -> list[Outcome]:
-    """Write `decisions`, made on the state of `revision`. Returns the `undecided`, then how each ended, in their order.
-
-    undecided: how it ended for the pods of the batch about which there was nothing to decide.
-    """
-    if any(map(_is_special, singles(decisions))):
-        decisions = special_claims.asked(decisions, state)
+) -> list[Verdict | Gone]:
+    """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
+    if any(map(_makes_claim, singles(verdicts))):
+        verdicts = special_claims.asked(verdicts, state)
     try:
-        return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
+        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
     except (IntegrityError, Conflict):
-        log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(decisions))
-    outcomes = _commit_together(state, [], undecided=undecided, revision=revision, now=now)
-    for decision in decisions:
-        outcomes += _commit_alone(state, decision, revision=revision, now=now)
-    return outcomes
+        log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(verdicts))
+    settled = _commit_together(state, [], gone=gone, revision=revision, now=now)
+    for verdict in verdicts:
+        try:
+            settled += _commit_together(state, [verdict], gone=(), revision=revision, now=now)
+        except (IntegrityError, Conflict) as error:
+            retries = [Retry(pod=one.pod, cause=Interrupted(str(error))) for one in singles([verdict])]
+            with objects.writing(identity=SCHEDULER):
+                queue.settle(retries, revision=revision, now=now)
+            settled += retries
+    return settled
 
 
-def _is_special(decision: Decision) -> bool:
+def _makes_claim(verdict: Verdict) -> bool:
     """Whether it makes a claim for extended resources."""
-    return isinstance(decision, Placement) and decision.special is not None
-
-
-def _commit_alone(state: ClusterState, decision: AnyDecision, *, revision: int, now: datetime) -> list[Outcome]:
-    try:
-        return _commit_together(state, [decision], undecided=(), revision=revision, now=now)
-    except (IntegrityError, Conflict) as error:
-        cause = Interrupted(str(error))
-        outcomes: list[Outcome] = [Retry(uid=one.pod.metadata.uid, cause=cause) for one in singles([decision])]
-        with objects.writing(identity=SCHEDULER):
-            queue.settle(outcomes, revision=revision, now=now)
-        return outcomes
+    return isinstance(verdict, Placement) and verdict.special is not None
 
 
 def _commit_together(
-    state: ClusterState,
-    decisions: Sequence[AnyDecision],
-    *,
-    undecided: Sequence[Outcome],
-    revision: int,
-    now: datetime,
-) -> list[Outcome]:
-    reads = _reads([*singles(decisions)], [one.group.key for one in decisions if isinstance(one, GroupDecision)])
+    state: ClusterState, verdicts: Sequence[AnyVerdict], *, gone: Sequence[Gone], revision: int, now: datetime
+) -> list[Verdict | Gone]:
+    reads = _reads([*singles(verdicts)], [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after().noted(writer, frozenset({"schedule"})),
@@ -135,151 +122,151 @@ def _commit_together(
         if writer.revision != state.revision:
             state.advance()
         batch = _Batch(state, writer, now)
-        if special := [one.pod for one in singles(decisions) if _is_special(one)]:
+        if special := [verdict.pod for verdict in singles(verdicts) if _makes_claim(verdict)]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
-        written = list[Outcome]()
-        for decision in decisions:
-            written += batch.write_group(decision) if isinstance(decision, GroupDecision) else [batch.write(decision)]
-        outcomes = [*undecided, *_with_what_came_free(decisions, written)]
-        queue.settle(outcomes, revision=revision, now=now)
+        written = list[Verdict | Gone]()
+        for verdict in verdicts:
+            written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
+        settled = [*gone, *_retry_what_came_free(verdicts, written)]
+        queue.settle(settled, revision=revision, now=now)
     state.absorb(writer.written)
-    return outcomes
+    return settled
 
 
-def _with_what_came_free(decisions: Iterable[AnyDecision], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-    """How each ended; where a pod does not get what was assumed to be its own, those to whom that was refused later in
+def _retry_what_came_free(
+    verdicts: Iterable[AnyVerdict], written: Iterable[Verdict | Gone]
+) -> Iterator[Verdict | Gone]:
+    """`written`; but where a pod does not get what was assumed to be its own, those to which that was refused later in
     the batch are tried again at once: no event will tell of it. Not those of its own group, which it would bring along,
-    nor those that had a place and are refused it by the commit: either would go on for ever.
+    nor those that had a place and are refused it by the commit: either would never end.
     """
-    came_free, left = False, iter(outcomes)
-    for decision in decisions:
-        ended = [(one, next(left)) for one in singles([decision])]
-        for one, outcome in ended:
-            if came_free and isinstance(one, PodRefusal) and _waits_for_what_others_have(outcome):
-                yield NotTried(uid=outcome.uid)  # nor does it rest, as often as it was tried before
+    came_free, left = False, iter(written)
+    for verdict in verdicts:
+        pairs = [(before, next(left)) for before in singles([verdict])]
+        for before, after in pairs:
+            short = isinstance(after, Wait) and after.until is None and bool(after.hold.reasons & ASSUMED)
+            if came_free and isinstance(before, Wait) and short:
+                yield Retry(pod=before.pod, untried=True)  # without a backoff, however often it was tried before
             else:
-                yield outcome
-        came_free = came_free or any(_lets_go(one, outcome) for one, outcome in ended)
+                yield after
+        came_free = came_free or any(_lets_go(before, after) for before, after in pairs)
 
 
-def _waits_for_what_others_have(outcome: Outcome) -> bool:
-    return isinstance(outcome, Parked) and outcome.until is None and bool(outcome.hold.reasons & ASSUMED)
-
-
-def _lets_go(decision: Decision, outcome: Outcome) -> bool:
+def _lets_go(before: Verdict, after: Verdict | Gone) -> bool:
     """Whether the pod does not get what was assumed to be its own."""
-    if not isinstance(decision, Placement):
-        return keeps_room(decision) and not isinstance(outcome, Parked)
-    if isinstance(outcome, Parked):
-        return Reason.BINDING not in outcome.hold.reasons
-    return not (isinstance(outcome, Done) and outcome.placed)
+    if isinstance(before, Placement):
+        binds = isinstance(after, Placement) or (isinstance(after, Wait) and Reason.BINDING in after.hold.reasons)
+        return not binds
+    return isinstance(before, Wait) and before.keeps_room and not isinstance(after, Wait)
 
 
-def _reads(decisions: Sequence[Decision], groups: Sequence[Key]) -> Wanted:
-    """Everything that will be asked for, to be read at once; the namespaces are what the rules ask for."""
-    placements = [decision for decision in decisions if isinstance(decision, Placement)]
+def _reads(verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
+    """Every object that the batch needs, to be read at once; the namespaces are for the writer's rules."""
+    placements = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
+    waits = [verdict for verdict in verdicts if isinstance(verdict, Wait)]
+    pods = [verdict.pod.key for verdict in verdicts] + [pod.key for wait in waits for pod in wait.withdrawn]
+    victims = (one for wait in waits if wait.eviction is not None for one in wait.eviction.victims)
     return to_read(
-        (kind(PODS), [*(one.pod.key for one in decisions), *_others(decisions)]),
-        (kind(CLAIMS), [claim.key for placement in placements for claim in _claims_of(placement)]),
-        (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
+        (kind(PODS), [*pods, *((victim.namespace, victim.name) for victim in victims)]),
+        (kind(CLAIMS), [claim.key for placement in placements for claim in _stored_claims(placement)]),
+        (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, verdicts) if note is not None]),
         (kind(POD_GROUPS), groups),
-        (kind(NAMESPACES), [("", decision.pod.metadata.namespace) for decision in decisions]),
+        (kind(NAMESPACES), [("", verdict.pod.metadata.namespace) for verdict in verdicts]),
     )
 
 
-def _claims_of(placement: Placement) -> Iterator[ResourceClaim]:
-    """Those that are written already."""
+def _stored_claims(placement: Placement) -> Iterator[ResourceClaim]:
     special, outdated = placement.special, placement.outdated
-    yield from (one for one in placement.claims if special is None or one.metadata.name != IN_MEMORY)
+    yield from (claim for claim in placement.claims if special is None or claim.metadata.name != IN_MEMORY)
     if outdated is not None:
         yield outdated
 
 
-def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
-    """Pods that make room, or lose what was kept for them."""
-    for decision in decisions:
-        if isinstance(decision, PodRefusal):
-            yield from (pod.key for pod in decision.withdrawn)
-            for victim in decision.eviction.victims if decision.eviction is not None else ():
-                yield victim.namespace, victim.name
-
-
 def allocation_time(now: datetime) -> str | None:
-    """What allocations say of when they were made."""
+    """The allocationTimestamp of new allocations."""
     return timestamp(now) if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True) else None
 
 
+def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None) -> ResourceClaim:
+    """`claim`, as it is now, with its allocation and its finalizer. Raises: Conflict where it has an allocation."""
+    if claim.status.allocation is not None:
+        raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
+    finalizers, driver = {DELETE_PROTECTION: None}, ""
+    if allocation.resource_handles:  # by structured parameters
+        finalizers[STRUCTURED_FINALIZER], driver = None, allocation.resource_handles[0].driver_name
+    if at is not None:
+        allocation = structs.replace(allocation, allocation_timestamp=at)
+    protected = tuple(dict.fromkeys((*claim.metadata.finalizers, *finalizers)))
+    return structs.replace(
+        claim,
+        metadata=structs.replace(claim.metadata, finalizers=protected),
+        status=structs.replace(claim.status, allocation=allocation, driver_name=driver),
+    )
+
+
 class _Batch:
-    """One transaction's worth of decisions. The state is the one that the transaction sees."""
+    """The verdicts of one transaction. The state is the one that the transaction sees."""
 
     def __init__(self, state: ClusterState, writer: Writer, now: datetime) -> None:
         self._state = state
         self._writer = writer
         self._now = now
 
-    def write(self, decision: Decision) -> Outcome:
-        with about(decision.pod):
-            return self._write(decision)
+    def write_group(self, group: GroupVerdict) -> list[Verdict | Gone]:
+        return write_together(group, self.write, self._part, state=self._state, writer=self._writer, now=self._now)
 
-    def write_group(self, together: GroupDecision) -> list[Outcome]:
-        return write_together(together, self.write, self._part, state=self._state, writer=self._writer, now=self._now)
+    def write(self, verdict: Verdict) -> Verdict | Gone:
+        """One verdict alone: where it fails, it is undone alone."""
+        if isinstance(verdict, Retry):
+            return verdict
+        with about(verdict.pod):
+            if (pod := self._waiting(verdict.pod)) is None:
+                return Gone(uid=verdict.uid)
+            try:
+                with self._writer.savepoint():
+                    return self._carry_out(pod, verdict)
+            except (special_claims.NotMade, QuotaExceeded) as error:
+                return self._refuse(pod, special_claims.refusal_by(pod, error))
+            except ApiError as error:
+                return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
+            except Error:
+                raise  # the transaction is broken, for all of the batch
+            except Exception as error:
+                log.exception("pod %s cannot be committed; it will be retried after a backoff", "/".join(pod.key))
+                return Retry(pod=pod, cause=Interrupted(f"internal error: {error}"), broken=True)
 
-    def _part(self, decision: Decision) -> Outcome:
-        """One decision of several that are written together. Raises: ApiError."""
-        pod = self._read(PODS, Pod, decision.pod)
-        if pod is None or pod.spec.node_name or is_done(pod):
-            return Done(uid=decision.pod.metadata.uid)
-        with about(pod):
-            return self._carry_out(pod, decision)
+    def _part(self, verdict: Verdict) -> Verdict | Gone:
+        """One verdict of several that are written together. Raises: ApiError."""
+        if isinstance(verdict, Retry):
+            return verdict
+        with about(verdict.pod):
+            pod = self._waiting(verdict.pod)
+            return Gone(uid=verdict.uid) if pod is None else self._carry_out(pod, verdict)
 
-    def _write(self, decision: Decision) -> Outcome:
-        uid = decision.pod.metadata.uid
-        pod = self._read(PODS, Pod, decision.pod)
-        if pod is None or pod.spec.node_name or is_done(pod):
-            return Done(uid=uid)
-        try:
-            with self._writer.savepoint():
-                return self._carry_out(pod, decision)
-        except (special_claims.NotMade, QuotaExceeded) as why:
-            return self._refuse(pod, special_claims.refusal_by(pod, why))
-        except ApiError as error:
-            return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
-        except Error:
-            raise  # the transaction is broken, for everybody
-        except Exception as error:
-            log.exception("pod %s cannot be committed; it will be retried after a backoff", "/".join(pod.key))
-            return Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True)
+    def _waiting(self, decided: Pod) -> Pod | None:
+        """The current version of the pod; None where it needs no node any more."""
+        pod = self._read(PODS, Pod, decided)
+        return None if pod is None or pod.spec.node_name or is_done(pod) else pod
 
-    def _carry_out(self, pod: Pod, decision: Decision) -> Outcome:
-        """pod: as it is now."""
-        uid = pod.metadata.uid
-        match decision:
-            case Placement():
-                return self._bind(pod, decision)
-            case StillBinding(hold=hold, until=until):
-                return Parked(uid=uid, generation=pod.metadata.generation, hold=hold, until=until)
-            case Postponed():
-                return NotTried(uid=uid)
-            case PodRefusal():
-                return self._refuse(pod, decision)
+    def _carry_out(self, pod: Pod, verdict: Placement | Wait) -> Verdict:
+        return self._bind(pod, verdict) if isinstance(verdict, Placement) else self._refuse(pod, verdict)
 
-    def _read(self, resource: str, type_: type[ObjectT], known: ObjectT) -> ObjectT | None:
-        """What `known` is now; None when it is gone, or another object has its name."""
-        found = self._writer.get(kind(resource), *known.key)
-        if not isinstance(found, type_) or found.metadata.uid != known.metadata.uid:
+    def _read(self, resource: str, type_: type[ObjectT], decided: ObjectT) -> ObjectT | None:
+        """The current version of `decided`; None when it is gone, or another object has its name."""
+        current = self._writer.get(kind(resource), *decided.key)
+        if not isinstance(current, type_) or current.metadata.uid != decided.metadata.uid:
             return None
-        return found
+        return current
 
-    def _bind(self, pod: Pod, placement: Placement) -> Outcome:
-        """PreBind, then Bind, if no device is still to be attached.
+    def _bind(self, pod: Pod, placement: Placement) -> Placement | Wait:
+        """PreBind; then Bind, if no device is still to be attached.
 
         Raises: Conflict when the placement does not hold any more.
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
-            _say(self._writer, (one for one in placement.writes if one.wanted is not None))
-            given = placement.allocations
-            claims = [self._bind_claim(claim, placement, given.get(claim.metadata.uid)) for claim in placement.claims]
+            _write_negotiations(self._writer, (one for one in placement.writes if one.wanted is not None))
+            claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
                 special_claims.give_back(self._writer, placement.outdated)
             if placement.special is not None or placement.outdated is not None:
@@ -288,25 +275,24 @@ class _Batch:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
-        _say(self._writer, (one for one in placement.writes if one.wanted is None))
-        self._tell(bound, placement)
+        _write_negotiations(self._writer, (one for one in placement.writes if one.wanted is None))
+        self._record_event(bound, placement)
         binding_ended(claims, "success", self._now)
-        return Done(uid=pod.metadata.uid, placed=True)
+        return placement
 
-    def _nominate(self, pod: Pod, placement: Placement, awaited: Sequence[ResourceClaim]) -> Outcome:
+    def _nominate(self, pod: Pod, placement: Placement, awaited: Sequence[ResourceClaim]) -> Wait:
         """The pod has its devices and is bound once they are attached."""
-        told = charged_as(placement.pod, nominated(pod, placement.node))
-        self._writer.update(kind(PODS), told, subresource="status")
+        pod = charged_as(placement.pod, nominated(pod, placement.node))
+        self._writer.update(kind(PODS), pod, subresource="status")
         hold = readiness.awaiting_binding(pod, placement.node, awaited)
         note = EventNote(
-            regarding=told,
+            regarding=pod,
             reason="BindingConditionsPending",
             message=messages.message(cast("AnyCause", hold.cause)),
             component=messages.SCHEDULER_NAME,
         )
         event_recorder.record(self._writer, note, now=self._now)
-        until = readiness.earliest_deadline(awaited, binding_timeout())
-        return Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold, until=until)
+        return Wait(pod=pod, hold=hold, until=readiness.earliest_deadline(awaited, binding_timeout()))
 
     def _check(self, pod: Pod, placement: Placement) -> None:
         state, name = self._state, pod.metadata.name
@@ -323,19 +309,21 @@ class _Batch:
             if placement.special is not None or extended is not None:
                 special_claims.check(state, placement, extended)
 
-    def _bind_claim(
-        self, known: ResourceClaim, placement: Placement, allocation: AllocationResult | None
-    ) -> ResourceClaim:
-        """Give `known`, as it is now, its allocation and its reservation; returns it as it is then."""
-        name = known.metadata.name
-        if name == IN_MEMORY:
-            return self._make_claim(known, placement, allocation)
-        claim = self._read(CLAIMS, ResourceClaim, known)
+    def _bind_claim(self, decided: ResourceClaim, placement: Placement) -> ResourceClaim:
+        """Write the allocation and the reservation of a claim of the placement; returns it as written."""
+        name, allocation = decided.metadata.name, placement.allocations.get(decided.metadata.uid)
+        at = allocation_time(self._now)
+        if name == IN_MEMORY:  # for the pod's extended resources
+            if allocation is None:
+                raise Conflict.of(CLAIMS, decided.metadata.generate_name, "nothing was allocated for it")
+            given = reserved(allocated(decided, allocation, at), placement.pod, placement.group)
+            return special_claims.make(self._writer, decided, given)
+        claim = self._read(CLAIMS, ResourceClaim, decided)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
         if allocation is not None:
-            claim = self._allocated(claim, allocation)
-        elif not _keeps_allocation(claim, known):
+            claim = allocated(claim, allocation, at)
+        elif not _keeps_allocation(claim, decided):
             raise Conflict.of(CLAIMS, name, "the claim was deallocated in the meantime")
         following = reserved(claim, placement.pod, placement.group)
         if following is not claim and not can_be_reserved(claim):
@@ -343,51 +331,35 @@ class _Batch:
         self._writer.update(kind(CLAIMS), following)
         return following
 
-    def _make_claim(
-        self, claim: ResourceClaim, placement: Placement, allocation: AllocationResult | None
-    ) -> ResourceClaim:
-        """Write the claim for the pod's extended resources, which existed in memory until now."""
-        if allocation is None:
-            raise Conflict.of(CLAIMS, claim.metadata.generate_name, "nothing was allocated for it")
-        return special_claims.make(
-            self._writer, claim, reserved(self._allocated(claim, allocation), placement.pod, placement.group)
-        )
-
-    def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-        return allocated(claim, allocation, allocation_time(self._now))
-
-    def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
-        uid, generation = pod.metadata.uid, pod.metadata.generation
-        if refusal.told_before:
-            return Parked(uid=uid, generation=generation, hold=refusal.hold)
-        _say(self._writer, refusal.writes)
+    def _refuse(self, pod: Pod, refusal: Wait) -> Wait | Retry:
+        """pod: as it is now."""
+        if refusal.writes_nothing:
+            return replace(refusal, pod=pod)
+        _write_negotiations(self._writer, refusal.writes)
         if refusal.eviction is not None:
             self._make_room(pod, refusal.pod, refusal.eviction)
         for other in refusal.withdrawn:
             withdraw_nomination(self._writer, other)
-        told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
+        written = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         if any(map(owner_uid, (*refusal.deallocate, *refusal.given_up))):
-            told = special_claims.without_claim(told)
-        self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
-        self._tell(pod, refusal)
-        given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
-        given_back += [self._give_up(claim, pod) for claim in refusal.given_up]
-        if any(given_back) or refusal.again:
-            return Retry(uid=uid, cause=refusal.hold.cause)
-        until = self._now + NOMINATED_FOR if refusal.nominate else None
-        return Parked(uid=uid, generation=generation, hold=refusal.hold, until=until)
+            written = special_claims.without_claim(written)
+        self._writer.update(kind(PODS), nominated(written, refusal.nominate), subresource="status")
+        self._record_event(pod, refusal)
+        freed = [self._deallocate(claim, pod) for claim in refusal.deallocate]
+        freed += [self._give_up(claim, pod) for claim in refusal.given_up]
+        if any(freed) or refusal.again:
+            return Retry(pod=pod, cause=refusal.hold.cause)
+        return replace(refusal, pod=pod, until=self._now + NOMINATED_FOR if refusal.nominate else None)
 
-    def _make_room(self, pod: Pod, known: Pod, eviction: PlannedEviction) -> None:
-        """Evict who is in the way of `pod`. known: as it was decided about.
+    def _make_room(self, pod: Pod, decided: Pod, eviction: PlannedEviction) -> None:
+        """Evict the pods in the way of `pod`. decided: the pod as the verdict has it.
 
         Raises: Conflict when that would not help, or is not needed, any more.
         """
         state = self._state
-        with state.overlay.trying(known):
-            claims = state.pre_filter(known)
-            helps = not isinstance(claims, Hold) and still_helps(
-                state, Asking.of(known, claims, state.extended(known)), eviction, self._now
-            )
+        with state.overlay.trying(decided):
+            request = request_of(state, decided)
+            helps = not isinstance(request, Hold) and still_helps(state, request, eviction, self._now)
         if not helps or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, pod.metadata.name, "the pods in its way have changed")
         PreemptionEvictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
@@ -395,9 +367,9 @@ class _Batch:
             if room.priority < (pod.spec.priority or 0):
                 withdraw_nomination(self._writer, room.pod)
 
-    def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
-        """Take back an allocation that is in the pod's way, unless somebody uses it by now."""
-        claim = self._read(CLAIMS, ResourceClaim, known)
+    def _deallocate(self, decided: ResourceClaim, pod: Pod) -> bool:
+        """Free an allocation that is in the pod's way, unless it is in use by now. Returns whether it was freed."""
+        claim = self._read(CLAIMS, ResourceClaim, decided)
         if claim is None or claim.status.allocation is None:
             return False
         if not self._state.is_idle_but_for(pod, claim):
@@ -408,9 +380,9 @@ class _Batch:
             self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
 
-    def _give_up(self, known: ResourceClaim, pod: Pod) -> bool:
-        """Take back devices that could not be attached. Where pods run with the claim, it leaves `pod` alone."""
-        claim = self._read(CLAIMS, ResourceClaim, known)
+    def _give_up(self, decided: ResourceClaim, pod: Pod) -> bool:
+        """Free devices that could not be attached; where pods run with the claim, only the pod's reservation of it."""
+        claim = self._read(CLAIMS, ResourceClaim, decided)
         if claim is None:
             return False
         if claim.status.allocation is None:
@@ -425,55 +397,155 @@ class _Batch:
             self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
 
-    def _tell(self, pod: Pod, decision: Decision) -> None:
-        if (note := _note(decision)) is not None:
+    def _record_event(self, pod: Pod, verdict: Verdict) -> None:
+        if (note := _note(verdict)) is not None:
             event_recorder.record(self._writer, replace(note, regarding=pod), now=self._now)
 
 
-def _note(decision: Decision) -> EventNote | None:
-    """The event that tells of `decision`, if one does: a gated pod is not refused anything, one that waits was told."""
-    pod, component = decision.pod, messages.SCHEDULER_NAME
-    if isinstance(decision, Placement):
-        message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", decision.node)
-        return EventNote(
-            regarding=pod, reason="Scheduled", message=message, component=component, placement=decision.why
-        )
-    if not isinstance(decision, PodRefusal) or decision.condition == SCHEDULING_GATED or decision.told_before:
+def _note(verdict: Verdict) -> EventNote | None:
+    """The event about `verdict`; None for a gated pod, which is not refused anything, and where nothing is new."""
+    pod, component = verdict.pod, messages.SCHEDULER_NAME
+    if isinstance(verdict, Placement):
+        message = messages.assigned(f"{pod.metadata.namespace}/{pod.metadata.name}", verdict.node)
+        return EventNote(regarding=pod, reason="Scheduled", message=message, component=component, placement=verdict.why)
+    if isinstance(verdict, Retry) or verdict.condition == SCHEDULING_GATED or verdict.writes_nothing:
         return None
     return EventNote(
         regarding=pod,
         type="Warning",
         reason="FailedScheduling",
-        message=decision.message,
+        message=verdict.message,
         component=component,
-        cause=decision.hold.cause,
+        cause=verdict.hold.cause,
     )
 
 
-def _keeps_allocation(claim: ResourceClaim, known: ResourceClaim) -> bool:
-    """Whether `claim` has what `known` had, whenever that was given."""
-    has, had = claim.status.allocation, known.status.allocation
+def _keeps_allocation(claim: ResourceClaim, decided: ResourceClaim) -> bool:
+    """Whether `claim` has the devices that it had, at whatever time they were allocated."""
+    has, had = claim.status.allocation, decided.status.allocation
     if has is None or had is None:
         return False
     return structs.replace(has, allocation_timestamp=had.allocation_timestamp) == had
 
 
-def _say(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
-    """Raises: Conflict where somebody has written, made or removed an object since that was decided."""
+def _write_negotiations(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
+    """Raises: Conflict where another writer has changed, created or deleted an object since the verdict."""
     for write in writes:
-        known, wanted, resource = write.known, write.wanted, kind(write.resource)
-        told = cast("ApiObject", known or wanted)
-        found = writer.get(resource, *told.key)
-        if wanted is None:
-            if found is not None and found.metadata.uid == told.metadata.uid:
-                writer.delete(resource, *told.key, uid=told.metadata.uid)
-        elif _version(found) != _version(known):
-            raise Conflict.of(write.resource, told.metadata.name, "it has changed in the meantime")
-        elif known is None:
-            writer.create(resource, wanted)
+        before, after, resource = write.known, write.wanted, kind(write.resource)
+        meta = cast("ApiObject", before or after).metadata
+        key = meta.namespace, meta.name
+        current = writer.get(resource, *key)
+        if after is None:
+            if current is not None and current.metadata.uid == meta.uid:
+                writer.delete(resource, *key, uid=meta.uid)
+        elif _version(current) != _version(before):
+            raise Conflict.of(write.resource, meta.name, "it has changed in the meantime")
+        elif before is None:
+            writer.create(resource, after)
         else:
-            writer.update(resource, wanted, subresource=write.subresource)
+            writer.update(resource, after, subresource=write.subresource)
 
 
 def _version(obj: ApiObject | None) -> tuple[str, str] | None:
     return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
+
+
+# Metrics and traces of the attempts -----------------------------------------------------------------------------------
+
+
+Result = Literal["scheduled", "unschedulable", "error"]
+#: More attempts than this share one label (upstream: getAttemptsLabel).
+MOST_LABELS = 15
+
+
+class Attempts:
+    """The attempts of one cycle, for metrics and traces."""
+
+    def __init__(self, pods: Sequence[ReadyPod]) -> None:
+        self._pods: Mapping[str, ReadyPod] = {pod.uid: pod for pod in pods}
+        self._searched: dict[str, float] = {}
+        #: for traces: when the search for a pod ended, in POSIX seconds
+        self._search_ended: dict[str, float] = {}
+
+    def decided(self, verdicts: Sequence[AnyVerdict], seconds: float) -> set[str]:
+        """The verdicts of one search, and its duration. Returns the uids of their pods."""
+        every = list(singles(verdicts))
+        searched = {one.uid for one in every if not isinstance(one, Retry) or one.untried}
+        for uid in searched:
+            self._searched[uid] = seconds / len(searched)
+            if traces.on():
+                self._search_ended[uid] = time.time()
+            metrics.ALGORITHM.observe(seconds / len(searched))
+        return {one.uid for one in every}
+
+    def ended(self, settled: Iterable[Verdict | Gone], *, committing: float, now: datetime) -> None:
+        """committing: seconds of the commit of all of them; each counts its part."""
+        share = committing / max(1, len(self._pods))
+        for verdict in settled:
+            result = result_of(verdict)
+            if result is None:
+                continue
+            metrics.ATTEMPTS[(result, metrics.PROFILE)].inc()
+            metrics.ATTEMPT_DURATIONS[(result, metrics.PROFILE)].observe(self._searched.get(verdict.uid, 0.0) + share)
+            pod = self._pods.get(verdict.uid)
+            if result == "scheduled" and pod is not None:
+                attempts = pod.attempts + 1
+                metrics.POD_ATTEMPTS.observe(attempts)
+                label = str(attempts) if attempts < MOST_LABELS else f"{MOST_LABELS}+"
+                metrics.POD_DURATIONS[label].observe(max(0.0, (now - pod.ready_since).total_seconds()))
+                if pod.flushed:
+                    metrics.AFTER_FLUSH.inc()
+            if traces.on() and pod is not None:
+                self._trace(pod, result, committing)
+
+    def _trace(self, pod: ReadyPod, result: Result, committing: float) -> None:
+        """What the pod waited for first, its search, and the commit of the batch, which ended just now."""
+        uid, bound = pod.uid, time.time()
+        searched = self._search_ended.get(uid, bound)
+        began = searched - self._searched.get(uid, 0.0)
+        if not pod.attempts:
+            traces.tell(uid, "queue", began=pod.ready_since.timestamp(), ended=began)
+        error = "" if result == "scheduled" else result
+        traces.tell(
+            uid, "schedule", began=began, ended=searched, error=error, attributes={"manciple.attempt": pod.attempts + 1}
+        )
+        if result == "scheduled":
+            traces.tell(
+                uid, "bind", began=bound - committing, ended=bound, attributes={"manciple.pods": len(self._pods)}
+            )
+
+
+def result_of(verdict: Verdict | Gone) -> Result | None:
+    """None where it was no attempt: the pod was gone, was not tried, or waits for what it has already."""
+    match verdict:
+        case Placement():
+            return "scheduled"
+        case Wait(hold=hold):
+            if hold.reasons & (Reason.BINDING | Reason.GATED):
+                return None
+            return "error" if hold.reasons & Reason.ERROR else "unschedulable"
+        case Retry(untried=False, at_once=at_once):
+            return "unschedulable" if at_once else "error"
+        case _:
+            return None
+
+
+def binding_timeout() -> timedelta:
+    """How long a pod waits for its devices to be attached."""
+    return timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
+
+
+def binding_ended(
+    claims: Iterable[ResourceClaim], status: Literal["success", "failure", "timeout"], now: datetime
+) -> None:
+    """The wait of these claims for their devices to be attached is over; of claims that did not wait, nothing."""
+    for claim in claims:
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        drivers = {result.driver for result in results if result.binding_conditions}
+        began = allocation.allocation_timestamp if allocation is not None else None
+        for driver in drivers:
+            metrics.BINDING_ALLOCATIONS[(driver, status, metrics.PROFILE)].inc()
+            if began is not None:
+                waited = (now - datetime.fromisoformat(began)).total_seconds()
+                metrics.BINDING_WAITS[(driver, status, metrics.PROFILE)].observe(max(0.0, waited))

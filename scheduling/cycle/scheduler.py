@@ -1,26 +1,26 @@
-"""The scheduler: a batch of waiting pods in, bound pods out. All of its cycle on this page, by extension point.
+"""The scheduler: a batch of waiting pods in, bound pods out. Read it from top to bottom: the cycle by extension point.
 
-    1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
-    2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.state.fair_share)
-       where none is, a few that were woken during their rest                   (scheduling.queue.queue)
-    3. for each pod (or group, `scheduling.cycle.gangs`), on the state with what the batch has decided so far:
-       3a. its claims exist, are usable, their classes exist                     PreFilter
-           how it stands with claims about which others decide               (scheduling.claims.negotiation)
-       3b. nodes are asked for everything but new devices                        Filter (scheduling.state.nodes, policy)
-       3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
-           and quotas leave room for them (before the search, too)               (scheduling.state.quota_room)
-       3d. if nothing fits: is an idle allocation of its own in the way, are     PostFilter
-           less important pods (scheduling.cycle.preemption)?                      (scheduling.cycle.refusals)
-       3e. what was found is assumed, so that the next pod does not find it      Reserve
-    4. the batch is written in one transaction                                   PreBind, Bind (scheduling.cycle.commit)
-       a pod whose devices must be attached first waits for that                 PreBind (scheduling.claims.pod_claims)
+    1. the state reads the log, the queue is fed from it                         PreEnqueue, queueing hints
+    2. a batch of the ready pods is taken up, by priority, then age             (or `scheduling.state.fair_share`);
+       where none is ready, a few that were woken during their backoff          (`scheduling.queue.queue`)
+    3. for each pod (or group, `scheduling.cycle.gangs`), on the state with the batch's placements so far:
+       3a. its claims and their classes exist and are usable                     PreFilter
+           negotiations about claims that drivers decide about                  (`scheduling.claims.negotiation`)
+       3b. nodes are filtered for everything but new devices                     Filter (`scheduling.state.nodes`)
+       3c. new devices are allocated on the nodes that are left                  Filter, Score (`scheduling.allocator`)
+           within the quotas                                                    (`scheduling.state.quota_room`)
+       3d. if nothing fits: free an idle allocation of its own, or evict less    PostFilter
+           important pods                                                       (`scheduling.cycle.post_filter`)
+       3e. the placement is assumed, so that the next pod does not take it       Reserve
+    4. the batch is written in one transaction (`scheduling.cycle.commit`)       PreBind, Bind
+       a pod whose devices must be attached first waits for that                 PreBind (`scheduling.claims.readiness`)
     5. the overlay is undone: the log brings back what was written               Unreserve
 
-The time for step 3 is limited, for each pod and for the batch, so that no namespace keeps the pods of others waiting
+Step 3 is limited in time, for each pod and for the batch, so that no namespace keeps the pods of others waiting
 (`scheduling.queue.namespace_time`). The rest of the batch stays ready.
 
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
-away, leaves every pod where it was. A fault in one pod costs only that pod: it rests before it is tried again.
+away, leaves every pod where it was. An error in one pod costs only that pod: it backs off before it is tried again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from claims.causes.causes import Interrupted, SearchStopped
 from claims.classic.rules import NODES_MAX
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
@@ -55,47 +54,38 @@ from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
 from scheduling import metrics
-from scheduling.allocator import (
-    Allocated,
-    AllocationFailed,
-    Deadline,
-    Features,
-    NodePlacement,
-    NodeView,
-    place,
-)
+from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import extended_placing, readiness
 from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.claims.readiness import may_be_negotiated
 from scheduling.claims.special_claims import ServedTwiceEvents
 from scheduling.cycle import preemption
-from scheduling.cycle.attempts import Attempts, binding_ended, binding_timeout
-from scheduling.cycle.commit import commit
-from scheduling.cycle.decisions import (
-    SCHEDULER_ERROR,
-    AnyDecision,
-    Decision,
-    Placement,
-    PodRefusal,
-    Postponed,
-    StillBinding,
-)
+from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
 from scheduling.cycle.gangs import decide_with_group
-from scheduling.cycle.preemption import Asking
-from scheduling.cycle.refusals import (
+from scheduling.cycle.post_filter import (
+    Remedies,
+    UnfinishedSearches,
     during_negotiations,
     refused_before_nodes,
     refused_by_nodes,
     refused_outright,
-    told_to_wait,
+    refused_while_negotiating,
 )
-from scheduling.cycle.remedies import Remedies, UnfinishedSearches
+from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.metrics import PluginRun
 from scheduling.placement.policies import policy_of, quietest, score_of, why
-from scheduling.queue import hints, queue, sweep
+from scheduling.queue import hints, queue
 from scheduling.queue.namespace_time import TURN_SECONDS, BatchTime, NamespaceTimes
-from scheduling.queue.queue import Done, NotTried, Outcome, Retry
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import (
+    SCHEDULER_ERROR,
+    AnyVerdict,
+    Gone,
+    Placement,
+    Retry,
+    Verdict,
+    Wait,
+)
 from scheduling.state.cluster import ClusterState
 from scheduling.state.fair_share import FairShare
 from scheduling.state.nodes import FilterResult
@@ -111,7 +101,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """What one call did: pods taken, how many of them left the queue, and how many of these found a node."""
+    """The result of one run: pods taken, how many of them left the queue, and how many of these found a node."""
 
     taken: int
     settled: int
@@ -121,7 +111,7 @@ class CycleReport:
 class SchedulingWorker:
     """The worker of this process, and its warm state.
 
-    `run` may be called from several threads: one works, a call that finds it working only makes it look once more.
+    `run` may be called from several threads: one works; a call that finds it working makes it run once more.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -129,44 +119,42 @@ class SchedulingWorker:
         self._following = Follower(
             lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES), FairShare.if_wanted())
         )
-        self._searched = UnfinishedSearches()
+        self._searches = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
         self._times = NamespaceTimes()
         self._turn = threading.Lock()
         #: the thread that keeps the turn for a `run` of its own
         self._keeper = 0
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._gave_way = False
         #: whether the last run stopped while there was more to do
         self.has_more = False
 
     def run(self, *, seconds: float = math.inf) -> CycleReport:
-        """Schedule the pods that are ready, and again while somebody has asked meanwhile.
+        """Schedule the pods that are ready, and again if another run was requested meanwhile.
 
-        Who becomes ready meanwhile has somebody who asks for it. seconds: after these, or after a batch that ended
-        early because others wait, no other batch is taken up. Then `has_more` is true, and the caller sees to it that
-        there is another run.
+        seconds: after these, or after a batch that ended early because others wait, no other batch is taken up. Then
+        `has_more` is true, and the caller sees to it that there is another run.
         """
         taken = settled = placed = 0
         end = time.monotonic() + seconds
-        self._asked.set()
+        self._requested.set()
         kept = self._keeper == threading.get_ident()
-        while self._asked.is_set() and (kept or self._turn.acquire(blocking=False)):
+        while self._requested.is_set() and (kept or self._turn.acquire(blocking=False)):
             self.has_more = False
             try:
                 with coordination.turn() as ours:
-                    self._asked.clear()
+                    self._requested.clear()
                     if not ours:
-                        break  # another worker has the turn; who finds it busy for so long is asked again soon
+                        break  # another worker has the turn; a worker found busy for long is woken again soon
                     more = True
                     while more:
-                        outcomes, more = self._cycle()
-                        taken += len(outcomes)
-                        done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
-                        settled += len(done)
-                        placed += sum(one.placed for one in done)
+                        verdicts, more = self._cycle()
+                        taken += len(verdicts)
+                        placed += sum(isinstance(verdict, Placement) for verdict in verdicts)
+                        settled += sum(isinstance(verdict, Placement | Gone) for verdict in verdicts)
                         if seconds < math.inf and (self._gave_way or time.monotonic() >= end):
-                            self.has_more = more or self._asked.is_set()
+                            self.has_more = more or self._requested.is_set()
                             break
             finally:
                 if not kept:
@@ -175,10 +163,49 @@ class SchedulingWorker:
                 break
         return CycleReport(taken=taken, settled=settled, placed=placed)
 
-    def wait_until_idle(self, seconds: float) -> None:
-        """Return when nobody places pods, and after `seconds` in this process and as many in others in any case.
+    def _cycle(self) -> tuple[list[Verdict | Gone], bool]:
+        """One batch: the verdict on each pod, and whether more may be done now."""
+        with self._following.view() as state:  # step 1
+            state.begin()
+            queue.feed(state, self._clock())
 
-        Whoever asks in this very moment is served by the caller's own `run`, which comes next.
+            # Step 2
+            slow, busy = self._times.slow(), self._times.busy()
+            waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
+            batch = waiting.next
+            self._gave_way = False
+            if not batch:
+                return [], False
+            if not waiting.due:
+                metrics.INCOMING[("active", "PopFromBackoffQ")].inc(len(batch))
+            for type_, size in state.sizes.items():
+                metrics.CACHE[type_].set(size)
+            attempts, revision, now = Attempts(batch), state.revision, self._clock()
+            if state.unsettled:
+                preemption.settle(state, now)
+            uids = [pod.uid for pod in batch] if state.shares is None else state.shares.turns(batch, BATCH, now)
+
+            # Step 3
+            spent = BatchTime(self._times, batch, revision)
+            verdicts, gone = decide_batch(state, uids, Remedies(now=now, searches=self._searches), attempts, spent)
+
+            # Steps 4 and 5
+            began = time.perf_counter()
+            try:
+                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock())
+            finally:
+                spent.end()
+                state.overlay.undo()
+            self._gave_way = spent.gave_way
+            attempts.ended(settled, committing=time.perf_counter() - began, now=self._clock())
+        if any(isinstance(verdict, Retry) and verdict.broken for verdict in settled):
+            self._following.reset()  # the state may be wrong: it is read again
+        return settled, waiting.is_more_to_do(settled, BATCH)
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Return when no worker places pods, and after `seconds` in this process and as many in others in any case.
+
+        A run requested in this very moment is done by the caller's own `run`, which comes next.
         """
         if self._keeper == threading.get_ident():
             return
@@ -189,7 +216,7 @@ class SchedulingWorker:
 
     @contextmanager
     def next_turn(self) -> Iterator[None]:
-        """The turn is kept for a `run` within, if nobody has it."""
+        """The turn is kept for a `run` within, if it is free."""
         with self._undisturbed(patience=0) as alone:
             if not alone:
                 yield
@@ -207,16 +234,16 @@ class SchedulingWorker:
             if not alone:
                 return 0  # the next sweep comes soon
             with self._following.view() as state:
-                changed = sweep.sweep(state, self._clock())
-                self._searched.keep(state.pending)
+                changed = queue.sweep(state, self._clock())
+                self._searches.keep(state.pending)
                 metrics.NAMESPACE_TIME.keep(state.nodes.neighbours.namespaces)
                 self._served_twice.look(state)
         self._served_twice.tell(self._clock())
         return changed
 
     def in_turn(self, work: Callable[[ClusterState], T]) -> T | None:
-        """What `work` returns on the state that pods are placed on, while nobody places any; None where others have the
-        turn. Pods wait for it."""
+        """`work` on the state that pods are placed on, while no worker places any; None where another has the turn.
+        Pods wait for it."""
         with self._undisturbed() as alone, coordination.turn() if alone else nullcontext(False) as ours:
             if not ours:
                 return None
@@ -233,97 +260,58 @@ class SchedulingWorker:
             yield True
         finally:
             self._turn.release()
-        if self._asked.is_set():
-            # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
+        if self._requested.is_set():
+            # A run was requested meanwhile, and its caller relies on the thread that has the turn.
             self.run(seconds=TURN_SECONDS)
 
-    def _cycle(self) -> tuple[list[Outcome], bool]:
-        """How it ended for each pod of a batch, and whether more may be done now."""
-        with self._following.view() as state:  # step 1
-            state.begin()
-            outcomes, more = self._schedule_batch(state)
-        if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
-            self._following.reset()  # whatever broke, what is known may not be what is written
-        return outcomes, more
 
-    def _schedule_batch(self, state: ClusterState) -> tuple[list[Outcome], bool]:
-        """Steps 2 to 5."""
-        queue.feed(state, self._clock())
-        slow, busy = self._times.slow(), self._times.busy()
-        found = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
-        ready = found.next
-        self._gave_way = False
-        if not ready:
-            return [], False
-        if not found.due:
-            metrics.INCOMING[("active", "PopFromBackoffQ")].inc(len(ready))
-        for type_, size in state.sizes.items():
-            metrics.CACHE[type_].set(size)
-        attempts, revision, now = Attempts(ready), state.revision, self._clock()
-        preemption.settle(state, now)
-        remedies, shares = Remedies(now=now, searched=self._searched), state.shares
-        turns = [pod.uid for pod in ready] if shares is None else shares.turns(ready, BATCH, now)
-        spent = BatchTime(self._times, ready, revision)
-        decisions, undecided = _decisions(state, turns, remedies, attempts, spent)
-        began = time.perf_counter()
-        try:
-            outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
-        finally:
-            spent.end()
-            state.overlay.undo()
-        self._gave_way = spent.gave_way
-        attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())
-        return outcomes, found.is_more_to_do(outcomes, BATCH)
+# Step 3 ---------------------------------------------------------------------------------------------------------------
 
 
-def _decisions(
+def decide_batch(
     state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts, spent: BatchTime
-) -> tuple[list[AnyDecision], list[Outcome]]:
-    """Step 3: (what was decided, how it ends for the pods about which nothing could be). When the time of the batch is
-    over, one of those that are left stands for all: there is more to do.
+) -> tuple[list[AnyVerdict], list[Gone]]:
+    """The verdicts on these pods, and those that do not wait any more. When the time of the batch is over, one untried
+    pod stands for all that are left: there is more to do.
     """
-    decisions, undecided, seen = list[AnyDecision](), list[Outcome](), set[str]()
+    verdicts, gone, seen = list[AnyVerdict](), list[Gone](), set[str]()
     for uid in uids:
-        pod = None if uid in seen else state.pending.get(uid)
+        if uid in seen:
+            continue
+        pod = state.pending.get(uid)
         if pod is None:
-            undecided += () if uid in seen else (Done(uid=uid),)
+            gone.append(Gone(uid=uid))
             continue
         if spent.is_over(pod.metadata.namespace):
-            undecided.append(NotTried(uid=uid))
+            verdicts.append(Retry(pod=pod, untried=True))
             break
         began = time.perf_counter()
         group = state.groups.of(pod) if has_group(pod) else None
         with about(pod), spent.deciding(pod, group=len(state.groups.members(group)) if group is not None else 0):
-            decided: Sequence[AnyDecision | Retry] = (
-                [_decision(state, pod, remedies.now, remedies)]
-                if not has_group(pod)
-                else decide_with_group(state, pod, remedies, _decision)
+            together: Sequence[AnyVerdict] = (
+                decide_with_group(state, pod, remedies, decide_one)
+                if has_group(pod)
+                else [decide_one(state, pod, remedies.now, remedies)]
             )
-        decided = [_cut_off(state, one) for one in decided]
-        seen |= attempts.decided(decided, time.perf_counter() - began)
-        undecided += (one for one in decided if isinstance(one, Retry))
-        decisions += (one for one in decided if not isinstance(one, Retry))
-    return decisions, undecided
+        for verdict in together:
+            if isinstance(verdict, Retry) and isinstance(verdict.cause, SearchStopped):
+                # The pod's condition says that its search took too long.
+                refusal = refused_outright(state, verdict.pod, Hold(reasons=Reason.ERROR, cause=verdict.cause))
+                verdicts.append(replace(refusal, again=verdict.cause.others_waited))
+            else:
+                verdicts.append(verdict)
+        seen |= attempts.decided(together, time.perf_counter() - began)
+    return verdicts, gone
 
 
-def _cut_off(state: ClusterState, decided: AnyDecision | Retry) -> AnyDecision | Retry:
-    """A refusal in place of a Retry for a pod whose decision took too long, so that the pod says so."""
-    if not isinstance(decided, Retry) or not isinstance(decided.cause, SearchStopped):
-        return decided
-    pod = state.pending.get(decided.uid)
-    if pod is None:
-        return decided
-    refusal = refused_outright(state, pod, Hold(reasons=Reason.ERROR, cause=decided.cause))
-    return replace(refusal, again=decided.cause.others_waited)
-
-
-def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Decision | Retry:
+def decide_one(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Verdict:
+    """`decide`, within the time for one pod; also for a pod that waits for its devices, or its group. Never raises."""
     began, limit = time.monotonic(), filter_deadline()
     try:
         with state.overlay.trying(pod), time_limit(limit):
             if has_group(pod) and (hold := state.groups.hold(pod)) is not None:
                 return refused_outright(state, pod, hold)
-            return _while_binding(state, pod, now) or decide(state, pod, remedies)
+            return _decide_while_binding(state, pod, now) or decide(state, pod, remedies)
     except TimeLimitExceeded as error:
         cause = SearchStopped(
             trials=0,
@@ -332,23 +320,22 @@ def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies |
             seconds=round(time.monotonic() - began, 1),
             others_waited=error.deadline is not limit,
         )
-        return Retry(uid=pod.metadata.uid, cause=cause)
+        return Retry(pod=pod, cause=cause)
     except Exception as error:
         log.exception("no decision for pod %s; it will be retried after a backoff", "/".join(pod.key))
-        return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)
+        return Retry(pod=pod, cause=Interrupted(f"internal error: {error}"), broken=True)
 
 
-def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal | StillBinding | None:
-    """What becomes of a pod that has its devices and waits for them to be attached; None where there is none to wait.
+def _decide_while_binding(state: ClusterState, pod: Pod, now: datetime) -> Wait | None:
+    """For a pod that has its devices and waits for them to be attached (it is nominated); None for any other.
 
-    Devices that failed it are given back, and avoided as long as there are others. A pod that waits is nominated.
+    Devices that could not be attached are given up, and avoided as long as there are others.
     """
     node = pod.status.nominated_node_name
-    claims = state.pre_filter(pod) if node else ()
-    if isinstance(claims, Hold):
+    request = request_of(state, pod) if node else None
+    if request is None or isinstance(request, Hold):
         return None
-    if node and (extended := state.extended(pod)) is not None:
-        claims = (*claims, *extended.held)
+    claims = request.every_claim
     failed = readiness.binding_failures(pod, claims, now=now, timeout=binding_timeout())
     if failed:
         given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
@@ -356,153 +343,100 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
         binding_ended(given_up, "timeout" if any(one.timed_out for one in failed.values()) else "failure", now)
         cause = next(iter(failed.values()))
         hold = replace(readiness.awaiting_binding(pod, node, given_up), cause=cause)
-        return PodRefusal(pod=pod, hold=hold, given_up=given_up)
+        return Wait(pod=pod, hold=hold, given_up=given_up)
     awaited = [claim for claim in claims if not readiness.is_ready_to_bind(claim)]
     if not awaited or not all(is_reserved_for_pod(claim, pod) for claim in claims):
         return None
     hold = readiness.awaiting_binding(pod, node, awaited)
-    return StillBinding(pod=pod, hold=hold, until=readiness.earliest_deadline(awaited, binding_timeout()))
+    return Wait(pod=pod, hold=hold, until=readiness.earliest_deadline(awaited, binding_timeout()), silent=True)
 
 
 @overload
-def decide(state: ClusterState, pod: Pod) -> Placement | PodRefusal: ...
+def decide(state: ClusterState, pod: Pod) -> Placement | Wait: ...
 @overload
-def decide(state: ClusterState, pod: Pod, remedies: Remedies | None) -> Placement | PodRefusal | Postponed: ...
-def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> Placement | PodRefusal | Postponed:
-    """Step 3 for one pod; a placement is assumed, and so is an eviction. Without remedies nobody is evicted."""
+def decide(state: ClusterState, pod: Pod, remedies: Remedies | None) -> Verdict: ...
+def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> Verdict:
+    """Steps 3a to 3e for one pod. A placement is assumed, and so is an eviction; without remedies there is none."""
+    # 3a
     with PluginRun("PreFilter", "DynamicResources") as run:
-        claims = state.pre_filter(pod)
-        run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
-    if isinstance(claims, Hold):
-        return refused_before_nodes(state, pod, claims)
-    asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
-    if asking.held and remedies is not None:
-        hold = readiness.not_attached(pod, asking.held, now=remedies.now, timeout=binding_timeout())
+        request = request_of(state, pod)
+        run.status = "Unschedulable" if isinstance(request, Hold) else "Success"
+    if isinstance(request, Hold):
+        return refused_before_nodes(state, pod, request)
+    if request.held and remedies is not None:
+        hold = readiness.not_attached(pod, request.held, now=remedies.now, timeout=binding_timeout())
         if hold is not None:
             return refused_outright(state, pod, hold)
-    if may_be_negotiated(pod, claims):
-        return _negotiated(state, asking, claims, remedies)
-    return _decided(state, asking, remedies)
+    if not may_be_negotiated(pod, request.claims):
+        return _place(state, request, remedies)
+    negotiations = state.negotiations(request.pod, request.claims)
+    if isinstance(negotiations, Hold):
+        return refused_outright(state, request.pod, negotiations)
+    for negotiation in negotiations:
+        request = replace(request, wanting=negotiation.left(request.wanting))
+    return during_negotiations(_place(state, request, remedies, negotiations), negotiations)
 
 
-def _decided(
-    state: ClusterState, asking: Asking, remedies: Remedies | None, talks: Sequence[Negotiation] = ()
-) -> Placement | PodRefusal | Postponed:
-    """talks: the negotiations about claims of the pod."""
-    pod = asking.pod
-    charges = state.devices.charges
-    if charges is not None and (hold := charges.unshareable(pod, asking.held)) is not None:
-        return refused_outright(state, pod, hold)
-    with PluginRun("Filter", "NodeResourcesFit") as run:
-        filtered = state.nodes.filter(asking.pod, asking.held)
-        run.status = "Success" if filtered.fitting else "Unschedulable"
-    if asking.extended is not None:
-        filtered = extended_placing.filtered(state, asking.extended, filtered)
-    for one in talks:
-        restricted = one.restricted(filtered, state.nodes)
-        if isinstance(restricted, StillNegotiating):
-            return told_to_wait(state, pod, restricted)
-        filtered = restricted
+def _place(
+    state: ClusterState, request: PodRequest, remedies: Remedies | None, negotiations: Sequence[Negotiation] = ()
+) -> Verdict:
+    """Steps 3b to 3e."""
+    filtered = _filter(state, request, negotiations)
+    if isinstance(filtered, Wait):
+        return filtered
     if not filtered.fitting:
-        return refused_by_nodes(state, asking, filtered, {}, remedies)
-    fitting = filtered.fitting
-    for one in talks:
-        fitting = one.preferred(fitting)
-    found = _chosen(state, asking, fitting)
-    if fitting is not filtered.fitting and not isinstance(found, Placement):
-        found = _chosen(state, asking, filtered.fitting)
-    if charges is not None:
-        found, filtered = charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
-    if not isinstance(found, Placement):
-        return _refused(state, asking, filtered, found, remedies)
-    if talks:
-        outcome = agreed(talks, found.node, partial(_possible, state, asking, filtered.fitting))
+        return refused_by_nodes(state, request, filtered, {}, remedies)
+    chosen, filtered = _allocate(state, request, filtered, negotiations)
+    if not isinstance(chosen, Placement):
+        if isinstance(chosen.outcome, AllocationFailed):
+            hold = Hold(reasons=Reason.ERROR, cause=chosen.outcome.cause)
+            return Wait(pod=request.pod, hold=hold, condition=SCHEDULER_ERROR)
+        return refused_by_nodes(state, request, filtered, chosen.refusals, remedies)
+    if negotiations:
+        outcome = agreed(negotiations, chosen.node, partial(_possible, state, request, filtered.fitting))
         if isinstance(outcome, StillNegotiating):
-            return PodRefusal(pod=pod, hold=outcome.hold, writes=outcome.writes)
-        found = replace(found, writes=outcome)
-    return _reserve(state, found)
+            return Wait(pod=request.pod, hold=outcome.hold, writes=outcome.writes)
+        chosen = replace(chosen, writes=outcome)
+    return _reserve(state, chosen)
 
 
-def _refused(
-    state: ClusterState, asking: Asking, filtered: FilterResult, found: NodePlacement, remedies: Remedies | None
-) -> PodRefusal | Postponed:
-    if isinstance(found.outcome, AllocationFailed):
-        hold = Hold(reasons=Reason.ERROR, cause=found.outcome.cause)
-        return PodRefusal(pod=asking.pod, hold=hold, condition=SCHEDULER_ERROR)
-    return refused_by_nodes(state, asking, filtered, found.refusals, remedies)
+def _filter(state: ClusterState, request: PodRequest, negotiations: Sequence[Negotiation]) -> FilterResult | Wait:
+    """Step 3b: the nodes that fit, but for new devices; a Wait where no node can be chosen yet."""
+    charges = state.devices.charges
+    if charges is not None and (hold := charges.unshareable(request.pod, request.held)) is not None:
+        return refused_outright(state, request.pod, hold)
+    with PluginRun("Filter", "NodeResourcesFit") as run:
+        filtered = state.nodes.filter(request.pod, request.held)
+        run.status = "Success" if filtered.fitting else "Unschedulable"
+    if request.extended is not None:
+        filtered = extended_placing.filtered(state, request.extended, filtered)
+    for negotiation in negotiations:
+        restricted = negotiation.restricted(filtered, state.nodes)
+        if isinstance(restricted, StillNegotiating):
+            return refused_while_negotiating(state, request.pod, restricted)
+        filtered = restricted
+    return filtered
 
 
-def _negotiated(
-    state: ClusterState, asking: Asking, claims: Sequence[ResourceClaim], remedies: Remedies | None
-) -> Placement | PodRefusal | Postponed:
-    """What becomes of a pod with claims about which others decide."""
-    talks = state.negotiations(asking.pod, claims)
-    if isinstance(talks, Hold):
-        return refused_outright(state, asking.pod, talks)
-    for one in talks:
-        asking = replace(asking, wanting=one.left(asking.wanting))
-    return during_negotiations(_decided(state, asking, remedies, talks), talks)
-
-
-def _possible(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> list[str]:
-    """Nodes that have the devices that the scheduler allocates itself; at most so many as drivers are asked about."""
-    if asking.is_served:
-        return [node.name for node in fitting]
-    having = (node.name for node in fitting if isinstance(_search(state, asking, (node,)).outcome, Allocated))
-    return list(islice(having, NODES_MAX))
-
-
-def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
-    """One of these nodes and what the claims get there, or why there is none."""
-    if asking.is_served:
-        node = quietest(state, asking.pod, fitting)
-        return asking.placement_on(node, state.nodes.allocatable(node))
-    placed = _placed(state, asking, fitting)
-    if not isinstance(placed.outcome, Allocated) or placed.node is None:
-        return placed
-    node, policy = placed.node.name, policy_of(state, asking.wanting)
-    told = why(policy, placed.choice, placed.outcome.results)
-    return asking.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=told)
-
-
-def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> NodePlacement:
-    """Where the pod goes: on the node that it is nominated for, if that will do; elsewhere; at last with devices that
-    it is to avoid.
+def _allocate(
+    state: ClusterState, request: PodRequest, filtered: FilterResult, negotiations: Sequence[Negotiation]
+) -> tuple[Placement | NodePlacement, FilterResult]:
+    """Step 3c: a node with the devices, or why there is none; and `filtered`, also without nodes that the devices
+    themselves would overcharge.
     """
-    pod, nominated = asking.pod, asking.pod.status.nominated_node_name
-    with state.overlay.avoiding(pod) as avoided:
-        if nominated and (known := tuple(node for node in fitting if node.name == nominated)):
-            placed = _search(state, asking, known)
-            if isinstance(placed.outcome, Allocated):
-                return placed
-        placed = _search(state, asking, fitting)
-    if avoided and not isinstance(placed.outcome, Allocated):
-        placed = _search(state, asking, fitting)
-    return placed
+    preferred = filtered.fitting
+    for negotiation in negotiations:
+        preferred = negotiation.preferred(preferred)
+    chosen = _choose(state, request, preferred)
+    if preferred is not filtered.fitting and not isinstance(chosen, Placement):
+        chosen = _choose(state, request, filtered.fitting)
+    if state.devices.charges is None:
+        return chosen, filtered
+    return state.devices.charges.affordable(chosen, filtered, state.nodes, again=partial(_choose, state, request))
 
 
-def _search(state: ClusterState, asking: Asking, nodes: tuple[NodeView, ...]) -> NodePlacement:
-    score, deadline = score_of(state, asking.pod, asking.wanting), filter_deadline()
-    with PluginRun("Filter", "DynamicResources") as run:
-        if asking.extended is None:
-            found = place(state.snapshot(), asking.wanting, nodes, score=score, deadline=deadline)
-        else:
-            found = extended_placing.place(state, asking, nodes, score=score, deadline=deadline)
-        run.status = "Success" if isinstance(found.outcome, Allocated) else "Unschedulable"
-    return found
-
-
-def filter_deadline() -> Deadline:
-    """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout).
-
-    It counts work, not the wait for a busy machine: a pod whose search is given up waits until something changes.
-    """
-    gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
-    return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
-
-
-def _reserve(state: ClusterState, placement: Placement) -> Placement | PodRefusal:
-    """Assume the placement, if the quotas of its namespace have room for the allocations."""
+def _reserve(state: ClusterState, placement: Placement) -> Placement | Wait:
+    """Step 3e, where quotas leave room for the new devices."""
     if placement.allocations and placement.pod.metadata.namespace in state.quotas.by_namespace:
         hold = state.quotas.hold_after(placement.pod, placement.claims, placement.allocations)
         if hold is not None:
@@ -514,6 +448,57 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement | PodRefusa
     with PluginRun("Reserve", "DynamicResources"):
         state.overlay.assume(placement)
     return placement
+
+
+def _possible(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, ...]) -> list[str]:
+    """Nodes that have the devices that the scheduler allocates itself; no more than a driver is asked about."""
+    if request.is_served:
+        return [node.name for node in fitting]
+    possible = (node.name for node in fitting if isinstance(_search(state, request, (node,)).outcome, Allocated))
+    return list(islice(possible, NODES_MAX))
+
+
+def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
+    """The placement on one of these nodes, or why there is none.
+
+    First the node that the pod is nominated for; then all; last, devices that the pod should avoid count, too.
+    """
+    if request.is_served:
+        node = quietest(state, request.pod, fitting)
+        return request.placement_on(node, state.nodes.allocatable(node))
+    nominated = tuple(node for node in fitting if node.name == request.pod.status.nominated_node_name)
+    with state.overlay.avoiding(request.pod) as avoided:
+        placed = _search(state, request, nominated) if nominated else None
+        if placed is None or not isinstance(placed.outcome, Allocated):
+            placed = _search(state, request, fitting)
+    if avoided and not isinstance(placed.outcome, Allocated):
+        placed = _search(state, request, fitting)
+    if not isinstance(placed.outcome, Allocated) or placed.node is None:
+        return placed
+    node = placed.node.name
+    reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
+    return request.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=reason)
+
+
+def _search(state: ClusterState, request: PodRequest, nodes: tuple[NodeView, ...]) -> NodePlacement:
+    score, deadline = score_of(state, request.pod, request.wanting), filter_deadline()
+    with PluginRun("Filter", "DynamicResources") as run:
+        if request.extended is None:
+            placed = place(state.snapshot(), request.wanting, nodes, score=score, deadline=deadline)
+        else:
+            placed = extended_placing.place(state, request, nodes, score=score, deadline=deadline)
+        run.status = "Success" if isinstance(placed.outcome, Allocated) else "Unschedulable"
+    return placed
+
+
+def filter_deadline() -> Deadline:
+    """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout).
+
+    It counts processor time, not the wait for a busy machine: a pod whose search is given up waits until something
+    changes.
+    """
+    gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
+    return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
 
 
 # As a controller ------------------------------------------------------------------------------------------------------
@@ -531,7 +516,7 @@ def schedule(_now: datetime) -> int:
 
 
 def next_turn() -> AbstractContextManager[None]:
-    """Nobody else places pods before a `schedule` within, if nobody does already."""
+    """The next turn is kept for a `schedule` within, if it is free."""
     return worker().next_turn()
 
 
@@ -549,9 +534,9 @@ CONTROLLER = Controller(
     name="schedule",
     does="schedules the pods that are ready",
     reconcile=schedule,
-    every=1,  # rests after failed attempts end without an event
+    every=1,  # backoffs end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
-    # Pods that the queue does not know yet are brought there by whoever creates their claims.
+    # New pods enter the queue with the run that creates their claims.
     has_work=queue.ANYBODY_WAITS,
     queue=Queue.SCHEDULING,
     has_more=has_more,
@@ -566,14 +551,14 @@ SWEEP = Controller(
 )
 
 
-def sync_claims(now: datetime) -> int:  # noqa: ARG001 - the log says what to do
-    """Make the claims that new pods ask for by template, all that come while others are placed."""
+def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
+    """Create the claims of new pods from their templates, for all pods that come while others are placed."""
     worker().wait_until_idle(generated_claims.GATHERING)
     coordination.wakeups().asked_again(SYNC_CLAIMS.name)  # this run answers every request made before it
     return generated_claims.FOLLOWER.follow()
 
 
-#: Whether any pod lacks a node: hardly any other lacks a claim.
+#: Whether any pod lacks a node: hardly any other pod lacks a claim.
 ANY_WITHOUT_NODE: sql.Query = ("SELECT EXISTS (SELECT 1 FROM claims_pod WHERE node_name = '' AND NOT deleting)", ())
 
 SYNC_CLAIMS = Controller(
@@ -581,12 +566,12 @@ SYNC_CLAIMS = Controller(
     does="creates claims from templates for new pods, and schedules these pods",
     reconcile=sync_claims,
     # Placing a pod can take seconds. A pod without its claims is not ready, so a slow search is not cut off for it:
-    # another worker has to be able to make them meanwhile.
+    # another worker has to be able to create them meanwhile.
     then=schedule,
-    # Who makes the next claims waits for these pods, and not only for who places pods already.
+    # The run that creates the next claims waits until these pods are placed, too.
     keeping=next_turn,
     every=5,
-    # A pod that somebody else has bound may lack reservations; the periodic run finds it.
+    # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset(
         {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
     ),

@@ -37,9 +37,9 @@ from manciple.wire.resources import (
 )
 from scheduling.allocator import Allocated, Deadline, Unallocatable, overall, place
 from scheduling.cycle import scheduler
-from scheduling.cycle.commit import allocation_time
-from scheduling.cycle.decisions import Placement, allocated
-from scheduling.cycle.preemption import given_to
+from scheduling.cycle.commit import allocated, allocation_time
+from scheduling.cycle.requests import given_to
+from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState
 
 #: Claims in one turn, so that pods do not wait for long.

@@ -24,9 +24,9 @@ from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key
-from scheduling.cycle.decisions import Placement
 from scheduling.queue.hints import parameters_key, resource_class_key
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Placement
 from scheduling.state.part import Part
 
 log = logging.getLogger(__name__)

@@ -1,9 +1,9 @@
 """Queueing hints: which event can make which waiting pod schedulable.
 
-In: one record of the event log, looked at just far enough to judge it (`Glance`; the typed objects that a worker has
-decoded anyway serve as well). Out: `Wake`s, each naming the reasons that the event may lift and, where it concerns one
-object or one pod, which. `Wakes` matches those of many events against a waiting pod. A hint errs on the side of waking:
-the cycle looks at the pod again, nothing more.
+In: one record of the event log, decoded only as far as the rules need (`Glance`; the typed objects that a worker has
+decoded anyway serve as well). Out: `Wake`s, each with the reasons that the event may lift and, where it concerns one
+object or one pod, which. `Wakes` matches those of many events against a waiting pod. A hint errs on the side of waking,
+which costs one attempt.
 
 The table `RULES` is the whole policy (KEP-4381 "EventsToRegister"; upstream:
 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, noderesources/fit.go). PURE.
@@ -149,7 +149,7 @@ _decoder = msgspec.json.Decoder(Glance)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """`reasons` that may be lifted; narrowed to who awaits `key`, or to the pod `uid`, where those are set."""
+    """`reasons` that may be lifted; if set, only for pods that await `key`, or for the pod `uid`."""
 
     reasons: Reason
     key: str = ""
@@ -159,7 +159,7 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedPod:
+class WaitingPod:
     """A pod outside the active queue, as the hints see it."""
 
     uid: str
@@ -169,7 +169,7 @@ class ParkedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What one event of the log means to the queue; kept by workers for as long as somebody may ask."""
+    """One event of the log, as the queue reads it; workers remember the latest ones."""
 
     revision: int
     resource: str
@@ -224,7 +224,7 @@ def _class_deleted(about: About, seen: Any) -> Iterable[Wake]:
 
 
 def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
-    """For those who ask for the class by the name of an extended resource."""
+    """For pods that request the class by the name of an extended resource."""
     for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{about.name}", seen.spec.extended_resource_name):
         if name:
             yield Wake(reasons=reasons, key=resource_key(name))
@@ -256,7 +256,7 @@ def _context_deleted(about: About, _seen: Any) -> Iterable[Wake]:
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
-    """Every write that is charged modifies it: who waits for some of a key is woken while there is room in that."""
+    """Every write that is charged modifies it: pods that wait for a key are woken only while that has room."""
     used, hard = seen.status.used, seen.spec.hard
     full = {key for key in hard if key in used and Quantity.parse(used[key]) >= Quantity.parse(hard[key])}
     for key in hard.keys() - full:
@@ -319,7 +319,7 @@ def _always(reasons: Reason) -> Rule:
 _DEVICES_CHANGED = _always(Reason.DEVICES | Reason.ERROR)
 _NODE_CHANGED = _always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE | Reason.NEIGHBOURS)
 
-#: (resource, event type) -> what it wakes. What is not in the table wakes nobody.
+#: (resource, event type) -> what it wakes. Other events wake no pod.
 RULES: dict[tuple[str, str], Rule] = {
     ("resourceclaims.resource.k8s.io", ADDED): _claim_added,
     ("resourceclaims.resource.k8s.io", MODIFIED): _claim_modified,
@@ -365,7 +365,7 @@ RESOURCES = frozenset(resource for resource, _ in RULES)
 
 
 def news_of(record: LogRecord) -> News:
-    """What `record` means to the queue; without wakes for events that help nobody."""
+    """`record` as the queue reads it; without wakes for events that help no pod."""
     seen = _decoder.decode(record.text) if (record.resource, record.type) in RULES else None
     about = About(record.namespace, record.name, record.uid)
     return news_about(seen, about, revision=record.revision, resource=record.resource, type_=record.type)
@@ -382,9 +382,9 @@ class Wakes:
     """What a stretch of the log may wake, indexed so that a waiting pod is judged without walking the events."""
 
     def __init__(self, news: Iterable[News]) -> None:
-        #: reasons lifted for whoever is held by them
+        #: reasons lifted for every pod held by them
         self.anywhere = Reason(0)
-        #: key -> reasons lifted for those who await it
+        #: key -> reasons lifted for pods that await it
         self.by_key: dict[str, Reason] = {}
         #: pod uid -> (reasons lifted, newest generation)
         self.by_uid: dict[str, tuple[Reason, int]] = {}
@@ -409,7 +409,7 @@ class Wakes:
             lifted |= reasons
         return lifted
 
-    def helps(self, pod: ParkedPod) -> bool:
+    def helps(self, pod: WaitingPod) -> bool:
         """Whether any of the events may make `pod` schedulable."""
         held = pod.hold.reasons
         if held & self.anywhere:

@@ -1,7 +1,7 @@
 """Scheduling time, shared between namespaces.
 
 A worker decides about one pod at a time, so a pod whose selectors take long to evaluate, or whose devices take long to
-find, keeps every other pod waiting. Four rules limit that wait, whoever causes it:
+find, keeps every other pod waiting. Four rules limit that wait:
 
 - Slices. A decision that has taken `MANCIPLE_SEARCH_SLICE` seconds is cut off as soon as pods of other namespaces wait;
   until then it may go on (`MANCIPLE_FILTER_TIMEOUT`). The pod says so and backs off. The verdicts of its selectors so
@@ -80,8 +80,7 @@ class _Decaying:
         """The namespaces with more, the most first; those with hardly any are forgotten."""
         now = {namespace: self.of(namespace) for namespace in self._used}
         self._used = {namespace: known for namespace, known in self._used.items() if now[namespace] > seconds / 100}
-        found = sorted((one for one in now if now[one] > seconds), key=lambda one: (-now[one], one))
-        return found[:MOST_LATE]
+        return sorted((one for one in now if now[one] > seconds), key=lambda one: (-now[one], one))[:MOST_LATE]
 
 
 class NamespaceTimes:
@@ -129,9 +128,9 @@ class Newcomers:
         Documents are read only where others wait: a busy namespace alone writes thousands.
         """
         try:
-            found = event_log.sketches_after(self._revision, resources=(PODS,), limit=LOOKED_AT)
-            self._revision = found.revision
-            for one in found.changes:
+            stretch = event_log.sketches_after(self._revision, resources=(PODS,), limit=LOOKED_AT)
+            self._revision = stretch.revision
+            for one in stretch.changes:
                 if one.resource == PODS and one.type != DELETED and not one.fields.get("spec.nodeName"):
                     self._new.add(one.namespace)
             if self._new - {namespace}:
@@ -242,7 +241,7 @@ class SearchSlice:
         self.deadline = Deadline(self._at, self._while_others_wait)
 
     def _while_others_wait(self) -> float:
-        """The clock of the deadline: it stands still before it while nobody waits."""
+        """The clock of the deadline: it stands still before it while no other pod waits."""
         now = self._clock()
         if now < self._at or self.has_cut_off:
             return now

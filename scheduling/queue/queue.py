@@ -1,20 +1,21 @@
 """The scheduling queue: a table of the pods that have no node yet, fed from the event log.
 
-A row's way (the whole of it; `settle` and `feed` are the only ones who move a row):
+All transitions of a row (only `feed`, `settle` and `sweep` make them; `scheduling.queue.verdicts` has the verdicts):
 
     new, PreEnqueue passes            -> active
-    new, PreEnqueue refuses           -> unschedulable, held by its reasons
-    unschedulable, an event may help  -> active, or backoff while the rest of its last attempt lasts
+    new, PreEnqueue refuses           -> unschedulable, held by its reasons; tried after 5 s, which writes its condition
+    unschedulable, an event may help  -> active, or backoff while that of its last attempt lasts; held as a new one
+                                         where PreEnqueue refuses
     unschedulable for 5 minutes       -> active
     unschedulable until a moment      -> tried at it
     active, or backoff that is over   -> tried
-    backoff after an event            -> tried if nobody else is to be (kube-scheduler's SchedulerPopFromBackoffQ)
-    tried, placed or gone             -> no row
-    tried, no place                   -> unschedulable, held by its reasons
-    tried, conflict                   -> active, a few times; then backoff
-    tried, fault                      -> backoff
+    backoff after an event            -> tried if no pod is due (kube-scheduler's SchedulerPopFromBackoffQ)
+    tried: Placement, Gone            -> no row
+    tried: Wait                       -> unschedulable, held by its reasons
+    tried: Retry at once (conflict)   -> active, a few times; then backoff
+    tried: Retry (error)              -> backoff
     tried, database away              -> as before
-    no time left to try it            -> as before
+    Retry untried (no time left)      -> as before
 
 Workers share one cursor into the log, and take turns (`manciple.controllers.coordination`), so that one at a time tries
 pods. Nothing here decides correctness: a pod that two workers try is bound once, by the commit.
@@ -26,43 +27,53 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 
 from claims.causes import causes
-from claims.causes.causes import AnyCause
+from claims.causes.causes import NoNodeFits
 from claims.kinds.pods import Pod
 from manciple.controllers.models import Cursor
 from manciple.store import event_log, sql
 from manciple.store.event_log import Stretch, since
-from scheduling import metrics as told
+from scheduling import metrics
 from scheduling.models import QueuedPod
 from scheduling.queue import hints
-from scheduling.queue.hints import News, ParkedPod, Wakes
+from scheduling.queue.hints import News, WaitingPod, Wakes
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Gone, Placement, Retry, Verdict, Wait
 
-#: Attempts after which a pod that lost a race rests like any other.
+#: Attempts after which a pod that lost a race backs off like any other.
 MOST_AT_ONCE = 5
-#: Pods that are tried during their rest at a time: whoever comes meanwhile waits for these.
+#: Pods that are tried during their backoff at a time: new pods wait for these.
 MOST_EARLY = 32
 #: Events read in one step.
 BATCH = 2000
+#: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
+FLUSH_AFTER = timedelta(minutes=5)
+#: A pod whose claims or group are missing for so long gets one attempt, which writes its condition.
+EXPLAIN_AFTER = timedelta(seconds=5)
+EXPLAINED = (int(Reason.CLAIM_MISSING), int(Reason.GROUP))
 
 CURSOR = "queue"
+#: In place of a revision, this cursor has a checksum of the features that are on.
+GATES = "feature gates"
 #: Whether any pod is in the queue.
 ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
-#: Who failed so rests to the end, whatever happens: what it sets in motion itself would wake it on and on.
-ALWAYS_RESTS = Reason.ERROR | Reason.NEGOTIATION
+#: Reasons that always serve the full backoff: the pod's own writes would wake it again and again.
+FULL_BACKOFF = Reason.ERROR | Reason.NEGOTIATION
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
 
 
@@ -95,7 +106,7 @@ class Candidate:
 
 
 class ClusterView(Protocol):
-    """The cluster as one worker knows it (`scheduling.state.cluster`): what the queue asks of it."""
+    """The part of a worker's cluster state (`scheduling.state.cluster`) that the queue reads."""
 
     @property
     def revision(self) -> int: ...
@@ -105,61 +116,15 @@ class ClusterView(Protocol):
     def pre_enqueue(self, uid: str) -> Hold | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """The pod needs no scheduling any more: it is bound, finished or gone."""
-
-    uid: str
-    #: bound by this very attempt
-    placed: bool = field(default=False, compare=False)
+def is_for_now(verdict: Verdict | Gone) -> bool:
+    """Whether the pod is tried again without a backoff."""
+    return isinstance(verdict, Retry) and (verdict.untried or verdict.at_once)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
-    """The pod does not fit; it waits for an event. until: then it is tried again, whatever happened."""
-
-    uid: str
-    generation: int
-    hold: Hold
-    until: datetime | None = None
-
-    @property
-    def waits_for_driver(self) -> bool:
-        """Nothing failed."""
-        return self.hold.reasons in (Reason.BINDING, Reason.NEGOTIATION)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """Somebody else was faster, or something broke: try again after a rest."""
-
-    uid: str
-    cause: AnyCause | None
-    #: nothing is wrong with the pod: try again without a rest, unless that has not helped before
-    at_once: bool = False
-    #: something broke: what the worker knows of the cluster may be wrong
-    broken: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotTried:
-    """The pod's turn did not come: nothing changes for it."""
-
-    uid: str
-
-
-Outcome = Done | Parked | Retry | NotTried
-
-
-def is_for_now(outcome: Outcome) -> bool:
-    """Whether the pod is tried again without a rest."""
-    return isinstance(outcome, NotTried) or (isinstance(outcome, Retry) and outcome.at_once)
-
-
-def is_progress(outcome: Outcome) -> bool:
+def is_progress(verdict: Verdict | Gone) -> bool:
     """Whether trying the pod was of use, or is not over."""
-    waits = isinstance(outcome, Parked) and outcome.waits_for_driver
-    return waits or isinstance(outcome, Done) or is_for_now(outcome)
+    waits = isinstance(verdict, Wait) and verdict.waits_for_driver
+    return waits or isinstance(verdict, Placement | Gone) or is_for_now(verdict)
 
 
 def feed(view: ClusterView, now: datetime) -> int:
@@ -170,7 +135,7 @@ def feed(view: ClusterView, now: datetime) -> int:
         read = _feed_once(view, now)
         if not read:
             break
-        told.EVENT_HANDLING["ClusterEvents"].observe(time.perf_counter() - began)
+        metrics.EVENT_HANDLING["ClusterEvents"].observe(time.perf_counter() - began)
         total += read
         if read < BATCH:
             break
@@ -178,37 +143,37 @@ def feed(view: ClusterView, now: datetime) -> int:
 
 
 def _feed_once(view: ClusterView, now: datetime) -> int:
-    known = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
-    if known and known[0][0] >= view.revision:
+    cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    if cursor and cursor[0][0] >= view.revision:
         return 0
-    news = since(known[0][0], partial(_news, view)) if known else None
+    news = since(cursor[0][0], partial(_news, view)) if cursor else None
     if news is None:
         reseed(view, now)
         return 0
     seen = [one for one in news.changes if one.revision <= view.revision]
     pods, wakes = dict.fromkeys(one.uid for one in seen if one.resource == "pods"), Wakes(seen)
     rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in {**pods, **wakes.by_uid}])
-    reached = max(known[0][0], min(news.revision, view.revision))
+    reached = max(cursor[0][0], min(news.revision, view.revision))
     with transaction.atomic():
-        # Who moves the cursor on has its lock.
-        queries = [(_MOVE, [reached, CURSOR, known[0][0]]), (_WAITING, [int(wakes.reasons)]), *rows]
-        moved, waiting, *found = sql.fetch_together(queries)
+        # Moving the cursor takes its lock.
+        queries = [(_MOVE, [reached, CURSOR, cursor[0][0]]), (_WAITING, [int(wakes.reasons)]), *rows]
+        moved, waiting, *stored = sql.fetch_together(queries)
         if moved:
-            present = {uid for answer in found for (uid,) in answer}
+            present = {uid for answer in stored for (uid,) in answer}
             _enter(view, pods, now, present=present)
             if waiting[0][0] or not present.isdisjoint(wakes.by_uid):
                 _wake(view, wakes, now)
             return len(seen)
-    return _feed_once(view, now)  # somebody else was first; what they left is read
+    return _feed_once(view, now)  # another worker was first; what it left is read
 
 
 _MOVE = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision = %s RETURNING name"
-#: Whether a row may wait for what is lifted.
+#: Whether a row is held by one of these reasons.
 _WAITING = "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0)"
 
 
 def _news(view: ClusterView, revision: int) -> Stretch[News]:
-    """At most BATCH events after `revision`: as the worker remembers them, else from the log. Raises: Expired."""
+    """At most BATCH events after `revision`: from the worker's memory, else from the log. Raises: Expired."""
     remembered = view.news_after(revision)
     if remembered is None:
         return _logged(revision)
@@ -218,8 +183,8 @@ def _news(view: ClusterView, revision: int) -> Stretch[News]:
 
 def _logged(revision: int) -> Stretch[News]:
     """Raises: Expired."""
-    found = event_log.stretch_after(revision, resources=hints.RESOURCES, limit=BATCH)
-    return Stretch([hints.news_of(record) for record in found.changes], found.revision, found.more)
+    stretch = event_log.stretch_after(revision, resources=hints.RESOURCES, limit=BATCH)
+    return Stretch([hints.news_of(record) for record in stretch.changes], stretch.revision, stretch.more)
 
 
 def reseed(view: ClusterView, now: datetime) -> None:
@@ -229,7 +194,7 @@ def reseed(view: ClusterView, now: datetime) -> None:
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
         wanted = {candidate.uid for candidate in view.candidates()}
         present = set(QueuedPod.objects.values_list("uid", flat=True))
-        # Whoever waits may have been woken by what cannot be read any more.
+        # Events that cannot be read any more may have woken any of them.
         QueuedPod.objects.filter(state=UNSCHEDULABLE).update(state=ACTIVE, held_by=0, awaited=[])
         _enter(view, wanted ^ present, now, present=present)
         cursor.revision = max(cursor.revision, view.revision)
@@ -243,7 +208,8 @@ def mend(view: ClusterView, now: datetime) -> int:
     if astray:
         with transaction.atomic():
             Cursor.objects.select_for_update().filter(name=CURSOR).first()
-            _enter(view, astray, now, present={uid for (uid,) in _present(astray)})
+            rows: list[tuple[str]] = sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in astray])
+            _enter(view, astray, now, present={uid for (uid,) in rows})
     return len(astray)
 
 
@@ -274,26 +240,26 @@ class ReadyPods:
     def next(self) -> Sequence[ReadyPod]:
         return self.due or self.early
 
-    def is_more_to_do(self, outcomes: Sequence[Outcome], limit: int) -> bool:
-        """Whether to look again after the `next` ended so, of `limit` at most.
+    def is_more_to_do(self, settled: Sequence[Verdict | Gone], limit: int) -> bool:
+        """Whether to go on after these verdicts on the `next`, of `limit` at most.
 
-        Trying early ends when it is of no use: each event that wakes many costs one attempt in vain of a few of them.
+        Trying early ends when it is of no use: each event that wakes many costs one futile attempt of a few of them.
         """
         if not self.due:
-            return any(map(is_progress, outcomes))
-        return len(outcomes) >= limit or bool(self.early) or any(map(is_for_now, outcomes))
+            return any(map(is_progress, settled))
+        return len(settled) >= limit or bool(self.early) or any(map(is_for_now, settled))
 
 
-_ORDER = "rests_until NULLS FIRST, priority DESC, created_at, revision"
-_COLUMNS = "uid, attempts, created_at, parked_at, state, held_by, namespace, priority, not_before, rests_until"
-_FOUND = (
-    "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS rests_until "
+_ORDER = "backs_off_until NULLS FIRST, priority DESC, created_at, revision"
+_COLUMNS = "uid, attempts, created_at, parked_at, state, held_by, namespace, priority, not_before, backs_off_until"
+_TRIABLE = (
+    "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS backs_off_until "
     "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s OR (state = 'backoff' AND woken)"
 )
-_READY = f"SELECT {_COLUMNS} FROM ({_FOUND}) AS found ORDER BY {{}} LIMIT %s"  # noqa: S608
+_READY = f"SELECT {_COLUMNS} FROM ({_TRIABLE}) AS candidates ORDER BY {{}} LIMIT %s"  # noqa: S608
 _READY_OF_EACH = (
     f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
-    f"FROM ({_FOUND}) AS found) AS ready WHERE place <= %s ORDER BY {{}}"
+    f"FROM ({_TRIABLE}) AS found) AS ready WHERE place <= %s ORDER BY {{}}"
 )
 
 
@@ -312,51 +278,52 @@ def ready(
     if busy:
         order = order.replace("created_at", f"namespace IN ({', '.join(['%s'] * len(busy))}), created_at")
     limited = [*slow, *busy, limit] if not of_each else [limit, *slow, *busy]
-    found = sql.fetch((_READY_OF_EACH if of_each else _READY).format(order), [at, at, *limited])
-    for uid, attempts, created, parked, state, held, namespace, priority, not_before, rests_until in found:
+    rows = sql.fetch((_READY_OF_EACH if of_each else _READY).format(order), [at, at, *limited])
+    for uid, attempts, created, parked, state, held, namespace, priority, not_before, backs_off_until in rows:
         pod = ReadyPod(
             uid=uid,
             attempts=attempts,
-            # What was never tried was parked when it became ready; later that is told by nothing but its age.
+            # `parked_at` is when an untried pod became ready; later attempts overwrite it.
             ready_since=(created if attempts or parked is None else parked).replace(tzinfo=UTC),
             flushed=state == ACTIVE and held > 0,
             namespace=namespace,
             priority=priority,
         )
-        if rests_until is None:
+        if backs_off_until is None:
             due.append(pod)
         else:
             early.append((not_before.replace(microsecond=0), pod))
-    # Of rests that end in the same second the most important comes first (upstream: backoffQOrderingWindowDuration).
+    # Of backoffs that end in the same second the most important comes first (upstream: backoffQOrderingWindowDuration).
     early.sort(key=lambda one: (one[0], -one[1].priority, one[1].ready_since))
     return ReadyPods(due=due, early=[pod for _, pod in early[:MOST_EARLY]])
 
 
-def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
-    """Record how attempts ended that were made on the state of `revision`; part of the caller's transaction.
+def settle(verdicts: Sequence[Verdict | Gone], *, revision: int, now: datetime) -> None:
+    """Record verdicts reached on the state of `revision`; part of the caller's transaction.
 
-    An event that the feed read while the attempt ran found no waiting row to wake, so a pod that is parked here is
-    held against everything since `revision` once more.
+    An event that the feed read during the attempt found no waiting row to wake, so a pod that waits from now on is
+    matched against everything since `revision` once more.
     """
-    _drop(o.uid for o in outcomes if isinstance(o, Done))
-    others = {o.uid: o for o in outcomes if isinstance(o, (Parked, Retry))}
-    if not others:
+    _drop(verdict.uid for verdict in verdicts if isinstance(verdict, Placement | Gone))
+    waits = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Wait)}
+    retries = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Retry) and not verdict.untried}
+    if not waits and not retries:
         return
-    told.INCOMING[("unschedulable", "ScheduleAttemptFailure")].inc(sum(isinstance(o, Parked) for o in others.values()))
-    told.INCOMING[("backoff", "ScheduleAttemptFailure")].inc(sum(isinstance(o, Retry) for o in others.values()))
-    missed = _missed(revision) if any(isinstance(o, Parked) for o in others.values()) else Wakes(())
-    rows = list(QueuedPod.objects.select_for_update().filter(uid__in=others))
+    metrics.INCOMING[("unschedulable", "ScheduleAttemptFailure")].inc(len(waits))
+    metrics.INCOMING[("backoff", "ScheduleAttemptFailure")].inc(len(retries))
+    missed = _missed(revision) if waits else Wakes(())
+    rows = list(QueuedPod.objects.select_for_update().filter(uid__in=[*waits, *retries]))
     for row in rows:
         row.attempts += 1
         row.parked_at = now
-        outcome = others[row.uid]
-        if isinstance(outcome, Parked):
-            _park(row, outcome, missed, now)
-        elif isinstance(outcome, Retry):
-            row.cause = causes.encode(outcome.cause)
-            _rest(row, now)
-            if outcome.at_once and row.attempts <= MOST_AT_ONCE:
-                row.state, row.not_before = ACTIVE, None
+        if (wait := waits.get(row.uid)) is not None:
+            _wait(row, wait, missed, now)
+            continue
+        retry = retries[row.uid]
+        row.cause = causes.encode(retry.cause)
+        _back_off(row, now)
+        if retry.at_once and row.attempts <= MOST_AT_ONCE:
+            row.state, row.not_before = ACTIVE, None
     _store(rows)
 
 
@@ -372,7 +339,7 @@ def _store(rows: Sequence[QueuedPod]) -> None:
 
 
 def _missed(revision: int) -> Wakes | None:
-    """What the feed read after `revision`; None when that is no longer known."""
+    """What the feed read after `revision`; None when the log is pruned past it."""
     cursor = Cursor.objects.select_for_update().filter(name=CURSOR).first()
     if cursor is None or cursor.revision <= revision:
         return Wakes(())
@@ -382,15 +349,15 @@ def _missed(revision: int) -> Wakes | None:
     return Wakes(one for one in news.changes if one.revision <= cursor.revision)
 
 
-def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
-    row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
-    if outcome.waits_for_driver:
-        row.attempts = 0  # it takes no rest once the driver has done its part
-    waiting = ParkedPod(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
-    if missed is None or missed.helps(waiting):
-        _rest(row, now, woken=not outcome.hold.reasons & ALWAYS_RESTS)
+def _wait(row: QueuedPod, wait: Wait, missed: Wakes | None, now: datetime) -> None:
+    generation = wait.pod.metadata.generation
+    row.generation, row.cause = generation, causes.encode(wait.hold.cause)
+    if wait.waits_for_driver:
+        row.attempts = 0  # no backoff once the driver has done its part
+    if missed is None or missed.helps(WaitingPod(uid=row.uid, generation=generation, hold=wait.hold)):
+        _back_off(row, now, woken=not wait.hold.reasons & FULL_BACKOFF)
     else:
-        _hold(row, outcome.hold, until=outcome.until)
+        _hold(row, wait.hold, until=wait.until)
 
 
 def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
@@ -399,17 +366,13 @@ def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
     row.cause = causes.encode(hold.cause)
 
 
-def _rest(row: QueuedPod, now: datetime, *, woken: bool = False) -> None:
-    """To the active queue, by way of what is left of the rest after the last attempt."""
+def _back_off(row: QueuedPod, now: datetime, *, woken: bool = False) -> None:
+    """To the active queue, after what is left of the backoff of the last attempt."""
     if not row.attempts:
         row.parked_at = now
     rested = (row.parked_at or now) + timedelta(seconds=backoff_seconds(row.attempts))
     row.state, row.not_before = (ACTIVE, None) if rested <= now else (BACKOFF, rested)
     row.held_by, row.awaited, row.woken = 0, [], woken
-
-
-def _present(uids: Iterable[str]) -> list[tuple[str]]:
-    return sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in uids])
 
 
 def _enter(view: ClusterView, uids: Collection[str], now: datetime, *, present: Collection[str]) -> None:
@@ -427,7 +390,7 @@ def _enter(view: ClusterView, uids: Collection[str], now: datetime, *, present: 
     ]
     sql.insert(QueuedPod, (*_OTHERS, *_MADE_TEXT), [_values(row, _others) for row in new])
     for state, count in Counter(_part(row) for row in new).items():
-        told.INCOMING[(state, "PodAdd")].inc(count)
+        metrics.INCOMING[(state, "PodAdd")].inc(count)
 
 
 def _drop(uids: Iterable[str]) -> None:
@@ -460,12 +423,12 @@ def _new_row(candidate: Candidate, hold: Hold | None, now: datetime) -> QueuedPo
         parked_at=now,
     )
     if hold is not None:
-        _hold(row, hold)
+        _hold(row, hold, until=_explain_at(row, hold, now))
     return row
 
 
 def _wake(view: ClusterView, wakes: Wakes, now: datetime) -> None:
-    """Move on the waiting rows that the events may help and that PreEnqueue lets pass."""
+    """Move on the waiting rows that the events may help, if PreEnqueue lets them pass; else they are held by that."""
     lifted = int(wakes.reasons)
     if not lifted and not wakes.by_uid:
         return
@@ -473,30 +436,61 @@ def _wake(view: ClusterView, wakes: Wakes, now: datetime) -> None:
     rows = QueuedPod.objects.select_for_update().filter(state=UNSCHEDULABLE).alias(lifted=F("held_by").bitand(lifted))
     changed = []
     for row in rows.filter(Q(lifted__gt=0) | Q(uid__in=wakes.by_uid)):
-        if wakes.helps(ParkedPod(uid=row.uid, generation=row.generation, hold=_hold_of(row))):
-            _reconsider(row, view, now)
-            changed.append(row)
-    told.HINTS[("DynamicResources", "ClusterEvents", "Queue" if changed else "Skip")].observe(
+        before = Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited))
+        if not wakes.helps(WaitingPod(uid=row.uid, generation=row.generation, hold=before)):
+            continue
+        if (hold := view.pre_enqueue(row.uid)) is not None:
+            _hold(row, hold, until=_explain_at(row, hold, now))
+        else:
+            _back_off(row, now, woken=not row.held_by & FULL_BACKOFF)
+        changed.append(row)
+    metrics.HINTS[("DynamicResources", "ClusterEvents", "Queue" if changed else "Skip")].observe(
         time.perf_counter() - began
     )
     for state, count in Counter(_part(row) for row in changed).items():
-        told.INCOMING[(state, "ClusterEvents")].inc(count)
+        metrics.INCOMING[(state, "ClusterEvents")].inc(count)
     _store(changed)
 
 
-def _reconsider(row: QueuedPod, view: ClusterView, now: datetime) -> None:
-    hold = view.pre_enqueue(row.uid)
-    if hold is None:
-        _rest(row, now, woken=not row.held_by & ALWAYS_RESTS)
-    else:
-        _hold(row, hold)
+def _explain_at(row: QueuedPod, hold: Hold, now: datetime) -> datetime | None:
+    """When a pod that PreEnqueue holds gets the attempt that writes its condition; None where the condition is written.
+
+    A pod that has just come waits a moment for its claims first; so does one whose condition has another reason.
+    """
+    if int(hold.reasons) not in EXPLAINED:
+        return None
+    cause = causes.decode(row.cause) if row.cause else None
+    if isinstance(cause, NoNodeFits):  # of an attempt
+        cause = cause.because
+    if cause is not None and cause == hold.cause:
+        return row.not_before
+    return min(row.not_before or now + EXPLAIN_AFTER, now + EXPLAIN_AFTER)
 
 
-def _hold_of(row: QueuedPod) -> Hold:
-    return Hold(reasons=Reason(row.held_by), awaited=frozenset(row.awaited))
+# Sweeping -------------------------------------------------------------------------------------------------------------
 
 
-# Rests ---------------------------------------------------------------------------------------------------------------
+def sweep(view: ClusterView, now: datetime) -> int:
+    """Flush old waits, add pods that have no row, drop rows that have no pod: no pod waits forever.
+
+    Where a feature gate was turned since, all waits are old: their reasons may not hold any more.
+    """
+    waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
+    old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
+    flushed = old.update(state=ACTIVE)
+    return flushed + mend(view, now)
+
+
+def _gates_were_turned() -> bool:
+    """Whether the features that are on have changed since the last sweep, by whichever worker."""
+    on = ",".join(sorted(name for name, enabled in settings.FEATURE_GATES.items() if enabled))
+    checksum = zlib.crc32(on.encode())
+    stored, created = Cursor.objects.get_or_create(name=GATES, defaults={"revision": checksum})
+    turned = not created and stored.revision != checksum
+    return turned and bool(Cursor.objects.filter(name=GATES).update(revision=checksum))
+
+
+# Backoff --------------------------------------------------------------------------------------------------------------
 
 
 INITIAL_SECONDS = 1.0
@@ -505,7 +499,7 @@ _DOUBLINGS = 4  # 1, 2, 4, 8, then the longest
 
 
 def backoff_seconds(attempts: int) -> float:
-    """The rest after the `attempts`-th attempt (1 is the first); 0 before any."""
+    """The backoff after the `attempts`-th attempt (1 is the first); 0 before any."""
     if attempts <= 0:
         return 0.0
     doublings = min(attempts - 1, _DOUBLINGS)

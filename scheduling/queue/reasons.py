@@ -1,4 +1,4 @@
-"""What keeps a pod out of the active queue: for the database as bits, for people as a cause. PURE."""
+"""The reasons that keep a pod out of the active queue: bits for the database, a cause for people. PURE."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reason(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What keeps a pod out of the active queue."""
+    """Why a pod is not in the active queue, and what it waits for."""
 
     reasons: Reason
     #: keys of objects that it waits for; reasons that name no object wait for any event of their kind

@@ -1,12 +1,12 @@
-"""`what_if_changed`: what follows for pods if objects change and some pods are evicted; nothing is written.
+"""The consequences for pods if objects change and some pods are evicted (`what_if_changed`). Nothing is written.
 
-    found = what_if_changed([Imagined(TAINT_RULES, after=rule)], evicted=pods)
-    found.started   # waiting pods that would be placed then
-    found.again     # the evicted pods, created again: where they would land
-    found.stranded  # those of them that would wait
+    aftermath = what_if_changed([Imagined(TAINT_RULES, after=rule)], evicted=pods)
+    aftermath.started   # waiting pods that would be placed then
+    aftermath.again     # the replacements of the evicted pods: where they would land
+    aftermath.stranded  # those of them that would wait
 
-Waiting pods are tried in the order of the queue by the code that schedules; the evicted ones, as whoever controls them
-would create them again, come behind those of their priority that wait already.
+Waiting pods are tried in the order of the queue by the code that schedules; the replacements come behind the waiting
+pods of their priority.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.resources import CLAIMS, PODS, kind
 from scheduling.allocator import Deadline
-from scheduling.cycle.decisions import Placement
 from scheduling.metrics import imagined
+from scheduling.queue.verdicts import Placement
+from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import TIMEOUT, TRIED, StartedPod, queue_order
 from scheduling.rehearsal.explanations.current import Apart, apart
-from scheduling.rehearsal.queue import WaitingPods
 from scheduling.state.cluster import Overlay
 
 
@@ -53,27 +53,19 @@ class Aftermath:
 
 def what_if_changed(changes: Iterable[Imagined], evicted: Sequence[Pod] = ()) -> Aftermath:
     """evicted: pods on nodes that would have to leave. Takes at most a few seconds (`tried_all`)."""
-    claims = _claims_of(evicted)
+    keys = {(pod.metadata.namespace, name) for pod in evicted for name in claim_names(pod)}
+    stored = (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys))
+    claims = {claim.key: claim for claim in stored}
     with apart() as copy, imagined():
         overlay = copy.state.overlay
         waiting = [pod for pod in copy.state.pending.values() if pod.metadata.deletion_timestamp is None]
         for change in changes:
-            _imagine(overlay, change)
+            if change.after is not None:
+                overlay.imagine(change.resource, change.after, instead_of=change.before)
+            elif change.before is not None:
+                overlay.leave_out(change.resource, change.before)
         created_again = list(_empty(overlay, evicted, claims))
         return _try(copy, sorted(waiting, key=queue_order), created_again)
-
-
-def _imagine(overlay: Overlay, change: Imagined) -> None:
-    if change.after is not None:
-        overlay.imagine(change.resource, change.after, instead_of=change.before)
-    elif change.before is not None:
-        overlay.leave_out(change.resource, change.before)
-
-
-def _claims_of(pods: Sequence[Pod]) -> dict[tuple[str, str], ResourceClaim]:
-    keys = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
-    found = (decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys))
-    return {claim.key: claim for claim in found}
 
 
 def _empty(overlay: Overlay, pods: Sequence[Pod], claims: dict[tuple[str, str], ResourceClaim]) -> Iterator[Pod]:
@@ -115,5 +107,5 @@ def _placed(tries: WaitingPods, pod: Pod, *, is_new: bool) -> str:
     """The node that the pod would get, which then counts as its; "" for none."""
     if is_new:
         tries.state.overlay.imagine(PODS, pod)
-    decision = tries.decide(pod)
-    return decision.node if isinstance(decision, Placement) else ""
+    verdict = tries.decide(pod)
+    return verdict.node if isinstance(verdict, Placement) else ""

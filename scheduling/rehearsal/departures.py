@@ -1,12 +1,12 @@
-"""What would have to leave: the cheapest set of holders on one node whose going lets one more replica in.
+"""Which holders would have to leave one node so that one more replica fits: the cheapest set.
 
 Holders are allocated claims with the pods that they are reserved for. On every node that could take the replica if it
-were empty, all holders leave at first, and come back one after the other as long as the replica still fits, the highest
-first; also each holder is tried alone. This is how kube-scheduler looks for victims (preemption.SelectVictimsOnNode),
-but here nobody is asked to leave.
+were empty, all holders are removed first, and put back one after the other as long as the replica still fits, the
+highest priority first; also each holder is tried alone. This is how kube-scheduler looks for victims
+(preemption.SelectVictimsOnNode), but here none is evicted.
 
-`what_if_gone` asks the other way round: which devices come free if pods are deleted, and which waiting pods would
-start then. They are tried by the code that schedules, in the order of the queue.
+`what_if_gone` is the reverse: which devices come free if pods are deleted, and which waiting pods would start then.
+They are tried by the code that schedules, in the order of the queue.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from manciple.store.objects import decoded
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS, PODS, kind
 from scheduling.allocator import Deadline, NodeView, place
-from scheduling.cycle.decisions import Placement
 from scheduling.metrics import imagined
+from scheduling.queue.verdicts import Placement
+from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.explanations.current import apart
 from scheduling.rehearsal.explanations.report import NodeReport, Report
-from scheduling.rehearsal.queue import WaitingPods
-from scheduling.rehearsal.rehearsal import Rehearsal, ReplicaAsking
+from scheduling.rehearsal.rehearsal import NextReplica, Rehearsal
 
 #: Nodes that are looked at, those that lack least first.
 NODES_TRIED = 40
@@ -155,17 +155,17 @@ def _claims(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], HoldingCla
 
 def _on_node(rehearsal: Rehearsal, node: NodeView, holders: Sequence[HoldingClaim]) -> Iterable[Departure]:
     """The sets that were found on one node: single holders, and what is left when the others came back."""
-    with rehearsal.asking() as asked:
-        if not _fits_without(rehearsal, asked, node, holders):
+    with rehearsal.next_replica() as replica:
+        if not _fits_without(rehearsal, replica, node, holders):
             return
         for holder in holders:
-            if _fits_without(rehearsal, asked, node, [holder]):
+            if _fits_without(rehearsal, replica, node, [holder]):
                 yield Departure(node=node.name, holders=(holder,))
         for ordered in (_by_priority_and_size(holders), _by_priority_and_size(holders, small_first=True)):
             leaving = list(holders)
             for holder in ordered:
                 others = [one for one in leaving if one is not holder]
-                if others and _fits_without(rehearsal, asked, node, others):
+                if others and _fits_without(rehearsal, replica, node, others):
                     leaving = others
             yield Departure(node=node.name, holders=tuple(leaving))
 
@@ -175,7 +175,7 @@ def _by_priority_and_size(holders: Sequence[HoldingClaim], *, small_first: bool 
     return sorted(holders, key=lambda one: (-one.priority, sign * one.devices, one.key))
 
 
-def _fits_without(rehearsal: Rehearsal, asked: ReplicaAsking, node: NodeView, leaving: Sequence[HoldingClaim]) -> bool:
+def _fits_without(rehearsal: Rehearsal, replica: NextReplica, node: NodeView, leaving: Sequence[HoldingClaim]) -> bool:
     state = rehearsal.state
     rehearsal.give_way()
     with rehearsal.overlay.undone():
@@ -183,9 +183,9 @@ def _fits_without(rehearsal: Rehearsal, asked: ReplicaAsking, node: NodeView, le
             rehearsal.overlay.leave_out(PODS, pod)
         for holder in leaving:
             rehearsal.overlay.leave_out(CLAIMS, holder.claim)
-        if not state.nodes.fits(asked.pod, node.name):
+        if not state.nodes.fits(replica.request.pod, node.name):
             return False
-        return place(state.snapshot(), asked.wanting, (node,)).node is not None
+        return place(state.snapshot(), replica.wanting, (node,)).node is not None
 
 
 # Deleting one pod ----------------------------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ def _started(pods: Sequence[Pod], fates: Sequence[ClaimFate]) -> tuple[list[Star
                 return started, False
             if one.metadata.uid in leaving:
                 continue
-            decision = tries.decide(one)
-            if isinstance(decision, Placement):
+            verdict = tries.decide(one)
+            if isinstance(verdict, Placement):
                 meta = one.metadata
-                started.append(StartedPod(namespace=meta.namespace, name=meta.name, node=decision.node))
+                started.append(StartedPod(namespace=meta.namespace, name=meta.name, node=verdict.node))
     return started, True
 
 

@@ -1,7 +1,7 @@
-"""What rehearsals find out about the cluster's state, as far as they have come: kept for as long as nothing happens.
+"""Caches the results of long rehearsals, also partial ones, as long as the cluster does not change.
 
-A page waits for `BUDGET` seconds at most, and the next one goes on from there. What is found is kept until something
-happens that a decision could lean on; where things happen all the time an older answer does for a while.
+A page waits for `BUDGET` seconds at most, and the next one continues from there. Results are dropped after an event
+that could change a decision; in a busy cluster an older result is served for a while.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RehearsedFindings(Generic[_FoundT]):
             connections.close_all()
 
     def _go_on(self, budget: float) -> bool:
-        """Whether all is known now about the cluster as it is."""
+        """Whether the results are complete and current now."""
         began, deadline = time.monotonic(), Deadline.after(budget)
         with cluster(within=ANNOUNCED) as state:
             known = self._progress
@@ -121,7 +121,7 @@ class RehearsedFindings(Generic[_FoundT]):
                 return is_current
         with apart_within(budget) as copy, imagined():
             if copy is None:
-                return False  # whoever asks next goes on from here
+                return False  # the next call goes on from here
             known.go_on(copy, deadline)
         known.cost += time.monotonic() - began
         self._progress = known

@@ -1,12 +1,12 @@
-"""Moves that are proposed: for the pods that wait, a few plans that would start them (`scheduling.rehearsal.moves`).
+"""Proposed moves: for the waiting pods, a few plans that would start them (`scheduling.rehearsal.moves`).
 
-    found = read_proposals()
-    found.plans      # those that start most with the fewest moves first; none for what starts without
-    found.complete   # whether all were tried that are tried at all
+    proposals = read_proposals()
+    proposals.plans      # those that start most with the fewest moves first; none for pods that start without
+    proposals.complete   # whether every subject was tried
 
-The pods that wait are taken in the order of the queue, `SUBJECTS` at most; of those that ask for the same, and of a
-gang, one stands for all. A pod for which others are leaving already needs no moves. One for which room is kept, as it
-has waited for long, may: who is in its way there may run for days.
+The waiting pods are taken in the order of the queue, `SUBJECTS` at most; of those that request the same, and of a gang,
+one stands for all. A pod for which others are leaving already needs no moves. One for which room is kept, as it has
+waited long, may: the pods in its way may run for days.
 Each plan is made for the cluster as it is, not as the plans before it would leave it.
 """
 
@@ -22,15 +22,14 @@ from claims.pod_claims import has_group
 from manciple.controllers.coordination import utc_now
 from manciple.per_process import PerProcess
 from scheduling.allocator import Deadline
-from scheduling.cycle.preemption import Asking
-from scheduling.cycle.remedies import gist_of
+from scheduling.cycle.post_filter import gist_of
+from scheduling.cycle.requests import request_of
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations.current import Apart, apart
 from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
-from scheduling.rehearsal.move_plans import MovePlan
-from scheduling.rehearsal.moves import MoveRehearsal
+from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from scheduling.state.cluster import ClusterState
 
 #: Waiting pods for which moves are looked for; plans that are kept; seconds for each.
@@ -49,7 +48,7 @@ UNKNOWN = Proposals(complete=False)
 
 @dataclass(slots=True, kw_only=True)
 class _Progress(FindingsProgress[Proposals]):
-    """Whom is still to be looked for: uids of pods."""
+    """left: uids of the pods that are not tried yet."""
 
     left: list[str] | None = None
     plans: list[MovePlan] = field(default_factory=list)
@@ -63,13 +62,13 @@ class _Progress(FindingsProgress[Proposals]):
             if plan is not None and not any(one.victims == plan.victims for one in self.plans):
                 self.plans.append(plan)
             if self.left and deadline.has_passed:
-                return  # whoever asks next goes on from here
+                return  # the next call goes on from here
         ordered = sorted(self.plans, key=lambda one: (-len(one.subject) - len(one.others), one.cost))
         self.found, self.found_all = Proposals(plans=tuple(ordered)), True
 
 
 class MoveProposals(RehearsedFindings[Proposals]):
-    """What is known in this process."""
+    """Those of this process."""
 
     progress = _Progress
 
@@ -86,33 +85,31 @@ def _rehearsal(copy: Apart) -> MoveRehearsal:
 
 
 def _subjects(state: ClusterState) -> list[Pod]:
-    found, seen, now = list[Pod](), set[Hashable](), utc_now()
+    subjects, seen, now = list[Pod](), set[Hashable](), utc_now()
     for pod in sorted(state.pending.values(), key=queue_order):
         gist = _gist(state, pod)
         if gist is not None and gist not in seen and not room_is_being_made(state, pod, now):
             seen.add(gist)
-            found.append(pod)
-        if len(found) >= SUBJECTS:
+            subjects.append(pod)
+        if len(subjects) >= SUBJECTS:
             break
-    return found
+    return subjects
 
 
 def room_is_being_made(state: ClusterState, pod: Pod, now: datetime) -> bool:
-    """Whether anybody is leaving the node for which the pod is nominated."""
+    """Whether any pod is leaving the node for which this one is nominated."""
     node = pod.status.nominated_node_name
     return bool(node) and any(state.overlay.is_leaving(one, now) for one in state.residents.on(node))
 
 
 def _gist(state: ClusterState, pod: Pod) -> Hashable:
-    """None for a pod that waits for something else than a place."""
+    """None for a pod that waits for something other than a place."""
     if state.pre_enqueue(pod.metadata.uid) is not None:
         return None
     if has_group(pod):
         return pod.metadata.namespace, gang_name(pod)
-    claims = state.pre_filter(pod)
-    if isinstance(claims, Hold):
-        return None
-    return gist_of(state, Asking.of(pod, claims, state.extended(pod)))
+    request = request_of(state, pod)
+    return None if isinstance(request, Hold) else gist_of(state, request)
 
 
 _proposals = PerProcess(lambda: MoveProposals(UNKNOWN))

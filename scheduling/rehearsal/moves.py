@@ -5,16 +5,16 @@
         plan = moves.plan(pod)                # the cheapest that was found; None where there is none
         plan = moves.verified(pod, victims)   # whether these very moves still do it: a plan, or why not
 
-A move is an eviction: the pod ends, whoever controls it creates another one like it, and that finds another place. So
-a pod is moved only where something creates it again (a controller owns it), where its claims are its own and go with
-it, and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
-moves for a less important pod, and nobody whom a disruption budget keeps: all moves of a plan count on it.
+A move is an eviction: the pod ends, its controller creates a replacement, and that finds another place. So a pod is
+moved only where a controller owns it, where its claims are its own and go with it, and where its replacement was placed
+in the rehearsal, by the code that schedules, after the waiting pod. No pod moves for a less important one, nor one that
+a disruption budget keeps: all moves of a plan count against it.
 
-On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
-come back as long as it still fits, as for preemption (`scheduling.cycle.preemption`): those that stay away are tried.
-The plan with the fewest moves is chosen, then the one that moves the least important, then the fewest devices. Bounds:
-`MOST` moves in a plan, `NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. What is found holds;
-that nothing is found does not prove that there is nothing.
+On a node where only pods are in the way, all that may move are removed first, and put back as long as the waiting pod
+still fits, as for preemption (`scheduling.cycle.preemption`): those that stay away are tried. The plan with the fewest
+moves is chosen, then the one that moves the least important, then the fewest devices. Bounds: `MOST` moves in a plan,
+`NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. A plan that is found works; the search may
+miss one.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ from msgspec import structs
 from claims.causes.causes import CannotAllocate, OfNode
 from claims.kinds.pods import Pod, PodResourceClaim, PodStatus
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimStatus
-from claims.pod_claims import has_group, references
+from claims.pod_claims import has_group, is_done, references
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, PODS, Key, kind
 from scheduling.allocator import Deadline
 from scheduling.claims.readiness import may_be_negotiated
 from scheduling.cycle import preemption
-from scheduling.cycle.decisions import Decision, Placement, nominated
-from scheduling.cycle.gang_places import TopologyDomain
-from scheduling.cycle.gangs import need_of, to_try
-from scheduling.cycle.preemption import Asking, OnNode, can_pass
-from scheduling.cycle.remedies import gist_of
+from scheduling.cycle.gangs import TopologyDomain, need_of, to_try
+from scheduling.cycle.post_filter import gist_of
+from scheduling.cycle.preemption import OnNode, can_pass
+from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import Placement, Verdict, nominated
+from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import StartedPod, queue_order
 from scheduling.rehearsal.explanations.current import Apart
-from scheduling.rehearsal.move_plans import Move, MoveCost, MovePlan, cost_of_moves, why_it_stays
-from scheduling.rehearsal.queue import WaitingPods
 from scheduling.rehearsal.workload import IMAGINED
 from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
 from scheduling.state.nodes import fewest_of
@@ -56,6 +55,85 @@ from scheduling.state.residents import Resident, Supply, cost_of
 MOST, NODES, ALONE = 4, 24, 16
 #: Waiting pods that are tried once a plan is found.
 TRIED = 200
+
+
+#: The annotation by which a pod keeps its node, or does not. Source: cluster-autoscaler, simulator/drainability.
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One pod that is evicted; its replacement would be on `target`, with `devices`.
+
+    budget: the disruption budget that counts it, and how many that lets go now; None where none does.
+    """
+
+    pod: Pod
+    target: str
+    devices: tuple[str, ...] = ()
+    budget: tuple[str, int] | None = None
+
+    @property
+    def source(self) -> str:
+        return self.pod.spec.node_name
+
+    @property
+    def owner(self) -> str:
+        """`ReplicaSet web`: what creates it again."""
+        return next((f"{one.kind} {one.name}" for one in self.pod.metadata.owner_references if one.controller), "")
+
+
+#: (moves, highest priority, sum of the priorities, devices, when the earliest of the most important started, negated)
+MoveCost = tuple[int, int, int, int, float]
+
+
+def cost_of_moves(pods: Sequence[Resident], devices: int) -> MoveCost:
+    highest, total, number, started = cost_of(pods)
+    return number, highest, total, devices, started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePlan:
+    """What moves, and what starts then: `subject` (of a gang, all of it), for which it is made, and `others`."""
+
+    subject: tuple[StartedPod, ...]
+    moves: tuple[Move, ...]
+    others: tuple[StartedPod, ...] = ()
+    gang: str = ""
+
+    @property
+    def cost(self) -> MoveCost:
+        """Less is better."""
+        devices = sum(len(one.devices) for one in self.moves)
+        return cost_of_moves([Resident.of(one.pod, one.source) for one in self.moves], devices)
+
+    @property
+    def victims(self) -> frozenset[str]:
+        """The uids of the pods that move."""
+        return frozenset(one.pod.metadata.uid for one in self.moves)
+
+
+def why_it_stays(pod: Pod, claims: Iterable[ResourceClaim | None]) -> str:
+    """Why a pod with a place is never moved; "" for one that may be. claims: those that it uses, None for unknown."""
+    meta, used = pod.metadata, list(claims)
+    owner = next((one.kind for one in meta.owner_references if one.controller), "")
+    running = bool(pod.spec.node_name) and not is_done(pod) and meta.deletion_timestamp is None
+    shared = any(one is None or any(user.uid != meta.uid for user in one.status.reserved_for) for one in used)
+    reasons = (
+        (not running, "it is not running"),
+        (not owner, "nothing would create it again: no controller owns it"),
+        (owner in ("DaemonSet", "Node"), f"a {owner} keeps it on its node"),
+        (meta.annotations.get(SAFE_TO_EVICT) == "false", f"its annotation {SAFE_TO_EVICT} says so"),
+        (has_group(pod), "its gang would lose it"),
+        # Whoever comes in its place may share the claim before it is released, and be kept where it is.
+        (any(one.claim and not one.generated for one in references(pod)), "it names a claim that keeps its devices"),
+        (shared, "others use its claims"),
+        (may_be_negotiated(pod, [one for one in used if one]), "a driver decides where its claims may be"),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+# The rehearsal --------------------------------------------------------------------------------------------------------
 
 
 def stored_pods(keys: Iterable[Key]) -> Iterator[Pod]:
@@ -91,7 +169,7 @@ class MoveRehearsal:
     read_pods: Callable[[Iterable[Key]], Iterable[Pod]] = stored_pods
     #: whether a pod that asks for the same would find a place now
     _finds: dict[Hashable, bool] = field(default_factory=dict)
-    #: who moves by the part of a plan that is made already
+    #: the pods that move by the part of a plan that is made already
     _moving: tuple[Pod, ...] = ()
 
     def plan(self, pod: Pod) -> MovePlan | None:
@@ -136,28 +214,28 @@ class MoveRehearsal:
             if (need := need_of(self.copy.state, pod)) is not None:
                 members, lacks, gang = list(to_try(self.copy.state, need.group, pod)), need.lacks, need.name
                 with self._taken_back():
-                    _, found = self._queue().gang(need, tuple(members))
-                if found is None or found.whole:
+                    _, places = self._queue().gang(need, tuple(members))
+                if places is None or places.whole:
                     return None
-                domain = found.domain
-        found_for: list[_Room] = []
+                domain = places.domain
+        rooms: list[_Room] = []
         for one in members:
-            self._moving = tuple(move.pod for room in found_for for move in room.moves)
+            self._moving = tuple(move.pod for room in rooms for move in room.moves)
             left = MOST - len(self._moving)
-            if len(found_for) < lacks and (room := self._room(one, domain, left)) is not None:
-                found_for.append(room)
-        moves = [move for room in found_for for move in room.moves]
-        if len(found_for) < lacks or not moves:
+            if len(rooms) < lacks and (room := self._room(one, domain, left)) is not None:
+                rooms.append(room)
+        moves = [move for room in rooms for move in room.moves]
+        if len(rooms) < lacks or not moves:
             return None
-        subject = tuple(_started(room.placement) for room in found_for)
+        subject = tuple(_started(room.placement) for room in rooms)
         moving = {move.pod.metadata.uid for move in moves}
         return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, moving))
 
     def _room(self, pod: Pod, domain: TopologyDomain | None, left: int) -> _Room | None:
         """Its place, with moves where it has none; kept on the state."""
-        decision = self._decide(pod, domain)
-        if isinstance(decision, Placement):
-            return _Room(decision, [])
+        verdict = self._decide(pod, domain)
+        if isinstance(verdict, Placement):
+            return _Room(verdict, [])
         cheapest: MoveCost | None = None
         chosen: tuple[str, Sequence[Pod]] = "", ()
         for candidate, pods in self._candidates(pod, domain, left):
@@ -180,11 +258,11 @@ class MoveRehearsal:
         view = self.copy.state.nodes.view(node)
         if view is None:
             return None
-        decision = self._decide(pod, TopologyDomain("", node, frozenset({node})))
-        if not isinstance(decision, Placement):
+        verdict = self._decide(pod, TopologyDomain("", node, frozenset({node})))
+        if not isinstance(verdict, Placement):
             return None
         moves = self._found_again(victims, again)
-        return None if isinstance(moves, str) else _Room(decision, moves)
+        return None if isinstance(moves, str) else _Room(verdict, moves)
 
     def _emptied(self, victims: Sequence[Pod]) -> list[Pod]:
         """Take the pods off their nodes, and their claims from them; returns them as they would be created again."""
@@ -213,10 +291,12 @@ class MoveRehearsal:
         )
         for old, new in pairs:
             self.copy.state.overlay.imagine(PODS, new)
-            decision = self._decide(new)
-            if isinstance(decision, Placement):
+            verdict = self._decide(new)
+            if isinstance(verdict, Placement):
                 budget = room_in(old, self.copy.state.budgets.of)
-                moves.append(Move(pod=old, target=decision.node, devices=_devices(decision), budget=budget))
+                given = verdict.allocations.values()
+                devices = tuple(one.device for allocation in given for one in allocation.devices.results)
+                moves.append(Move(pod=old, target=verdict.node, devices=devices, budget=budget))
             elif old.metadata.uid not in gone:
                 return f"pod {old.metadata.namespace}/{old.metadata.name} would find no other place"
         return moves
@@ -226,29 +306,29 @@ class MoveRehearsal:
         queue = self._queue()
         need = need_of(self.copy.state, pod) if has_group(pod) else None
         if need is None:
-            decision = self._decide(pod)
-            return ((_started(decision),) if isinstance(decision, Placement) else ()), ""
-        together, found = queue.gang(need, to_try(self.copy.state, need.group, pod))
-        if found is None or not found.whole:
+            verdict = self._decide(pod)
+            return ((_started(verdict),) if isinstance(verdict, Placement) else ()), ""
+        together, places = queue.gang(need, to_try(self.copy.state, need.group, pod))
+        if places is None or not places.whole:
             return (), need.name
-        return tuple(_started(one) for one in together.decisions if isinstance(one, Placement)), need.name
+        return tuple(_started(one) for one in together.verdicts if isinstance(one, Placement)), need.name
 
     def _others(self, subject: Iterable[StartedPod], moving: Iterable[str]) -> tuple[StartedPod, ...]:
         """Those that wait besides and would start then, too."""
         seen = {(one.namespace, one.name) for one in subject}
-        queue, refused, found = self._queue(), set[Hashable](), list[StartedPod]()
-        known, moved = self.copy.state.pending.values(), set(moving)
-        waiting = [one for one in known if one.key not in seen and one.metadata.uid not in moved]
+        queue, refused, started = self._queue(), set[Hashable](), list[StartedPod]()
+        pending, moved = self.copy.state.pending.values(), set(moving)
+        waiting = [one for one in pending if one.key not in seen and one.metadata.uid not in moved]
         for one in sorted(waiting, key=queue_order)[:TRIED]:
             gist = self._gist(one)
             if gist in refused or self.deadline.has_passed:
                 continue
-            decision = queue.decide(one)
-            if isinstance(decision, Placement):
-                found.append(_started(decision))
+            verdict = queue.decide(one)
+            if isinstance(verdict, Placement):
+                started.append(_started(verdict))
             else:
                 refused.add(gist)
-        return tuple(found)
+        return tuple(started)
 
     # Who may move ----------------------------------------------------------------------------------------------------
 
@@ -256,21 +336,21 @@ class MoveRehearsal:
         self, pod: Pod, domain: TopologyDomain | None, left: int
     ) -> list[tuple[_Candidate, dict[str, Pod]]]:
         """Nodes that pods keep from it, with those that may move: where the fewest have to go first."""
-        asking = self._asking(pod)
-        if asking is None or left <= 0:
+        request = self._request(pod)
+        if request is None or left <= 0:
             return []
-        supply = Supply(self.copy.state.snapshot(), asking.wanting, self.copy.state.claim)
-        found = [
+        supply = Supply(self.copy.state.snapshot(), request.wanting, self.copy.state.claim)
+        candidates = [
             one
-            for name, against in self._refusals(asking, domain).items()
-            if can_pass(against, devices=True) and (one := self._candidate(asking, name, supply, left)) is not None
+            for name, against in self._refusals(request, domain).items()
+            if can_pass(against, devices=True) and (one := self._candidate(request, name, supply, left)) is not None
         ]
-        found = sorted(found, key=lambda one: (one.number, one.name))[:NODES]
-        keys = {(one.namespace, one.name) for candidate in found for one in candidate.placed.values()}
+        candidates = sorted(candidates, key=lambda one: (one.number, one.name))[:NODES]
+        keys = {(one.namespace, one.name) for candidate in candidates for one in candidate.placed.values()}
         pods = {one.metadata.uid: one for one in self.read_pods(keys)}
-        return [(one, {uid: pods[uid] for uid in one.placed if uid in pods}) for one in found]
+        return [(one, {uid: pods[uid] for uid in one.placed if uid in pods}) for one in candidates]
 
-    def _candidate(self, asking: Asking, name: str, supply: Supply, left: int) -> _Candidate | None:
+    def _candidate(self, request: PodRequest, name: str, supply: Supply, left: int) -> _Candidate | None:
         state, view = self.copy.state, self.copy.state.nodes.view(name)
         if view is None:
             return None
@@ -279,24 +359,24 @@ class MoveRehearsal:
         placed = {
             one.uid: one
             for one in on_node
-            if one.uid not in leaving and one.going is None and one.bound and one.priority <= asking.priority
+            if one.uid not in leaving and one.going is None and one.bound and one.priority <= request.priority
         }
         if not placed:
             return None
         number = max(1, fewest_of([supply.held_by(one) for one in placed.values()], supply.short_on(view)))
         if not leaving:
-            number = max(number, state.nodes.fewest_to_leave(asking.pod, name, [*placed]))
+            number = max(number, state.nodes.fewest_to_leave(request.pod, name, [*placed]))
         return _Candidate(name, number, leaving, placed) if number <= left else None
 
     def _sets(self, pod: Pod, candidate: _Candidate, pods: Mapping[str, Pod], left: int) -> Iterator[list[Pod]]:
         """Who could go: those that stay away if the others come back in three orders, then each alone."""
-        asking, view = self._asking(pod), self.copy.state.nodes.view(candidate.name)
-        if asking is None or view is None:
+        request, view = self._request(pod), self.copy.state.nodes.view(candidate.name)
+        if request is None or view is None:
             return
         self.copy.give_way()
         snapshot, leaving = self.copy.state.snapshot(), dict(candidate.leaving)
         movable = {uid: one for uid, one in candidate.placed.items() if uid in pods and self._may_move(pods[uid])}
-        on = OnNode(self.copy.state, asking, view, snapshot=snapshot, deadline=self.deadline)
+        on = OnNode(self.copy.state, request, view, snapshot=snapshot, deadline=self.deadline)
         if not movable or on.refusals(leaving | movable) or (leaving and not on.refusals(leaving)):
             return
         by_importance = sorted(movable.values(), key=lambda one: (one.importance, one.uid))
@@ -317,13 +397,13 @@ class MoveRehearsal:
     def _spared(
         self, on: OnNode, leaving: Mapping[str, Resident], by_importance: Sequence[Resident]
     ) -> list[frozenset[str]]:
-        """Who stays away if the others come back: the most important first, or those first who hold the least."""
+        """The pods that stay away when the others are put back: the most important first, or those that hold least."""
         everybody = {**leaving, **{one.uid: one for one in by_importance}}
         orders = (by_importance, sorted(by_importance, key=lambda one: (-one.priority, len(one.claims))))
         return [frozenset(on.spare(everybody, order).keys() - leaving.keys()) for order in orders]
 
     def _kept(self, pods: Sequence[Pod]) -> list[KeptPod]:
-        """Of these, whom a disruption budget keeps: what moves already counts on it."""
+        """Those of these that a disruption budget keeps; pods that move already count against it."""
         evictions = ImaginedEvictions(self.copy.state.budgets.of)
         evictions.grant(self._moving)
         return evictions.kept(pods)
@@ -339,8 +419,8 @@ class MoveRehearsal:
                 self.copy.state.overlay.imagine(CLAIMS, claim)
             self.copy.state.overlay.imagine(PODS, copied)
             gist = self._gist(copied)
-            known = self._finds.get(gist)
-            finds = isinstance(self._decide(copied), Placement) if known is None else known
+            cached = self._finds.get(gist)
+            finds = isinstance(self._decide(copied), Placement) if cached is None else cached
         self._finds[gist] = finds
         return finds
 
@@ -358,27 +438,25 @@ class MoveRehearsal:
 
     # The state -------------------------------------------------------------------------------------------------------
 
-    def _asking(self, pod: Pod) -> Asking | None:
-        claims = self.copy.state.pre_filter(pod)
-        if isinstance(claims, Hold) or may_be_negotiated(pod, claims):
-            return None
-        return Asking.of(pod, claims, self.copy.state.extended(pod)).uncharged()
+    def _request(self, pod: Pod) -> PodRequest | None:
+        request = request_of(self.copy.state, pod)
+        return None if isinstance(request, Hold) or may_be_negotiated(pod, request.claims) else request
 
-    def _refusals(self, asking: Asking, domain: TopologyDomain | None) -> dict[str, Sequence[OfNode]]:
+    def _refusals(self, request: PodRequest, domain: TopologyDomain | None) -> dict[str, Sequence[OfNode]]:
         nodes = self.copy.state.nodes
-        filtered = nodes.filter(asking.pod, asking.held)
-        found: dict[str, Sequence[OfNode]] = dict(filtered.refused)
-        found |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
-        return found if domain is None else {name: one for name, one in found.items() if name in domain.nodes}
+        filtered = nodes.filter(request.pod, request.held)
+        refused: dict[str, Sequence[OfNode]] = dict(filtered.refused)
+        refused |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
+        return refused if domain is None else {name: one for name, one in refused.items() if name in domain.nodes}
 
     def _gist(self, pod: Pod) -> Hashable:
-        asking = self._asking(pod)
-        return pod.metadata.uid if asking is None or has_group(pod) else gist_of(self.copy.state, asking)
+        request = self._request(pod)
+        return pod.metadata.uid if request is None or has_group(pod) else gist_of(self.copy.state, request)
 
     def _queue(self) -> WaitingPods:
         return WaitingPods(state=self.copy.state, give_way=self.copy.give_way)
 
-    def _decide(self, pod: Pod, domain: TopologyDomain | None = None) -> Decision:
+    def _decide(self, pod: Pod, domain: TopologyDomain | None = None) -> Verdict:
         self.copy.give_way()
         state = self.copy.state
         within = nullcontext() if domain is None else state.nodes.within(domain.nodes, domain.refusal)
@@ -398,7 +476,7 @@ class MoveRehearsal:
 
 
 def _created_again(pod: Pod) -> Pod:
-    """As whoever controls it would; its claims are taken for those that would be made again."""
+    """As its controller would create it; its claims stand for those that would be created again."""
     status = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
     return structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
 
@@ -427,7 +505,3 @@ def _copy_of(pod: Pod, claims: Mapping[str, ResourceClaim | None]) -> tuple[Pod,
 def _started(placement: Placement) -> StartedPod:
     meta = placement.pod.metadata
     return StartedPod(namespace=meta.namespace, name=meta.name, node=placement.node)
-
-
-def _devices(placement: Placement) -> tuple[str, ...]:
-    return tuple(one.device for given in placement.allocations.values() for one in given.devices.results)

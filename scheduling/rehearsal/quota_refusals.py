@@ -1,4 +1,4 @@
-"""Whether a quota would refuse the claims that are made for a pod, there or not yet. Nothing is written.
+"""Whether a quota would refuse the generated claims of a pod. Nothing is written.
 
 They are created together, as the claim controller would create them, in a transaction that is rolled back: so the
 answer is the writer's own.

@@ -1,11 +1,11 @@
-"""A rehearsal on a cluster state: replicas are placed by the code that schedules, nodes come, holders go.
+"""Rehearses on a copy of the cluster state: replicas are placed by the code that schedules, nodes come, holders leave.
 
-Nothing is written. What is imagined is laid over a copy of the state, which is thrown away when the rehearsal ends
+Nothing is written. Imagined objects are laid over a copy of the state, which is dropped when the rehearsal ends
 (`explanations.current.apart`).
 
-A new node is like an existing one (`like`): it has the labels, taints and amounts of its model and the devices that
-only the model has; what went wrong with the model (a cordon, taints of its condition, taints of its devices) is not
-copied. Devices that several nodes reach are there already.
+A new node is cloned from an existing one (`like`): it has the labels, taints and amounts of its model and the devices
+that only the model has. Faults of the model (a cordon, taints of its condition, taints of its devices) are not copied.
+Devices that several nodes reach exist already.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node, NodeCondition
 from manciple.wire.resources import CLAIMS, NODES, SLICES
-from scheduling.cycle.decisions import Placement, PodRefusal
-from scheduling.cycle.preemption import Asking
+from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.queue.reasons import Hold
-from scheduling.rehearsal.decision import rehearse
+from scheduling.queue.verdicts import Placement, Wait
+from scheduling.rehearsal.decisions import rehearse
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.workload import IMAGINED, Workload, replica
 from scheduling.state.cluster import Overlay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaAsking:
-    """One replica as the scheduler would look at it now: what keeps it from being tried, or which nodes refuse it."""
+class NextReplica:
+    """One more replica, as the scheduler would see it. hold: why it cannot be tried. refused: nodes that refuse it."""
 
-    pod: Pod
-    hold: Hold | None
-    wanting: tuple[ResourceClaim, ...] = ()
-    held: tuple[ResourceClaim, ...] = ()
+    request: PodRequest
+    hold: Hold | None = None
     refused: Mapping[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
+
+    @property
+    def wanting(self) -> tuple[ResourceClaim, ...]:
+        """The claims that need devices on a node that advertises none of its extended resources itself."""
+        return self.request.wanting_on({})
 
 
 class Rehearsal:
@@ -53,62 +56,60 @@ class Rehearsal:
         self.workload = workload
         self._tried = 0
 
-    def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
-        """Lay the claims that all replicas share over the state. known: what is really there of each."""
+    def share(self, stored: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
+        """Lay the claims that all replicas share over the state. stored: returns the one that exists."""
         for claim in self.workload.shared.values():
-            there = known(claim)
+            there = stored(claim)
             if there != claim:
                 self.overlay.imagine(CLAIMS, claim, instead_of=there)
 
-    def place_next(self) -> Placement | PodRefusal:
+    def place_next(self) -> Placement | Wait:
         """Try one more replica. A placement is kept; what was refused is not."""
         self.give_way()
         mark, (pod, claims) = self.overlay.mark(), self._next()
         for claim in claims:
             self.overlay.imagine(CLAIMS, claim)
-        decision = rehearse(self.state, pod)
-        if not isinstance(decision, Placement):
+        verdict = rehearse(self.state, pod)
+        if not isinstance(verdict, Placement):
             self.overlay.undo(mark)
             self._tried -= 1
-        return decision
+        return verdict
 
     def bring(self, number: int) -> list[Pod]:
-        """So many more replicas, which are not tried yet; their claims are there."""
-        found = []
+        """Add so many replicas, untried; their claims exist."""
+        replicas = []
         for _ in range(number):
             pod, claims = self._next()
             for claim in claims:
                 self.overlay.imagine(CLAIMS, claim)
-            found.append(pod)
-        return found
+            replicas.append(pod)
+        return replicas
 
-    def decide_one(self, pod: Pod) -> Placement | PodRefusal:
+    def decide_one(self, pod: Pod) -> Placement | Wait:
         """A placement is assumed on the state; nothing else is done about it here."""
         self.give_way()
         return rehearse(self.state, pod)
 
     @contextmanager
-    def asking(self) -> Iterator[ReplicaAsking]:
-        """The next replica, as it would be looked at; its claims are there for as long."""
+    def next_replica(self) -> Iterator[NextReplica]:
+        """The next replica, untried; its claims exist within the context."""
         pod, claims = self._next()
         self._tried -= 1
         with self.overlay.undone(), self.overlay.trying(pod):
             for claim in claims:
                 self.overlay.imagine(CLAIMS, claim)
-            found = self.state.pre_filter(pod)
-            if not isinstance(found, Hold):
-                found = self.state.undecided(pod, found) or found
-            if isinstance(found, Hold):
-                yield ReplicaAsking(pod=pod, hold=found)
-            else:
-                yield self._asked(pod, found)
+            yield self._read(pod)
 
-    def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
-        asking = Asking.of(pod, claims, self.state.extended(pod))
-        found = self.state.restricted(pod, claims, self.state.nodes.filter(pod, asking.held))
-        if isinstance(found, Hold):
-            return ReplicaAsking(pod=pod, hold=found)
-        return ReplicaAsking(pod=pod, hold=None, wanting=asking.wanting_on({}), held=asking.held, refused=found.refused)
+    def _read(self, pod: Pod) -> NextReplica:
+        request = request_of(self.state, pod)
+        if isinstance(request, Hold):
+            return NextReplica(request=PodRequest(pod=pod), hold=request)
+        if (hold := self.state.undecided(pod, request.claims)) is not None:
+            return NextReplica(request=request, hold=hold)
+        filtered = self.state.restricted(pod, request.claims, self.state.nodes.filter(pod, request.held))
+        if isinstance(filtered, Hold):
+            return NextReplica(request=request, hold=filtered)
+        return NextReplica(request=request, refused=filtered.refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1
@@ -178,9 +179,9 @@ def _its_own(model: Node, slices: Sequence[ResourceSlice]) -> Iterable[ResourceS
     for published in slices:
         if published.spec.node_name == model.metadata.name:
             pools.setdefault((published.spec.driver, published.spec.pool.name), []).append(published)
-    for found in pools.values():
-        newest = max(one.spec.pool.generation for one in found)
-        yield from (one for one in found if one.spec.pool.generation == newest)
+    for published_slices in pools.values():
+        newest = max(one.spec.pool.generation for one in published_slices)
+        yield from (one for one in published_slices if one.spec.pool.generation == newest)
 
 
 def _copied(published: ResourceSlice, name: str) -> ResourceSlice:

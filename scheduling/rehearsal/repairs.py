@@ -1,15 +1,15 @@
-"""What somebody could mend in the cluster, and which of the waiting pods would start then: each mending is rehearsed.
+"""Repairs that would let waiting pods start (pools, taints, cordons, forgotten claims): each one is rehearsed.
 
-    found = read_mendings()
-    found.mendings   # those that let somebody start: the one that lets most start first
-    found.rest       # uid of a pod that would wait even then -> why it would
+    mended = read_mendings()
+    mended.mendings   # those that let pods start: the one that lets most start first
+    mended.rest       # uid of a pod that would wait even then -> its cause
 
-A pool that is short of a slice is named by every pod that could have had its devices, however many wait for them. So a
-cause is not told for more pods than its mending starts: pools, taints, cordons and forgotten claims are mended one by
-one on a copy of the state, and the code that schedules tries the pods that wait, in the order of the queue. Then they
-are mended one after the other, those that help most first, so that each is told for the pods that it adds.
+A pool that is short of a slice is named by every pod that could use its devices, however few devices there are. So a
+repair is shown only with the pods that it starts: each is made alone on a copy of the state, and the code that
+schedules tries the waiting pods, in the order of the queue. Then they are made one after the other, those that help
+most first, so that each is shown with the pods that it adds.
 
-Of pods that ask for the same one is tried after one of them was refused. What is found is kept
+Of pods that request the same one is tried after one of them was refused. Results are cached
 (`scheduling.rehearsal.findings`).
 """
 
@@ -41,15 +41,15 @@ from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
 from scheduling.allocator import Deadline
 from scheduling.cycle import preemption
-from scheduling.cycle.decisions import Placement, PodRefusal
-from scheduling.cycle.preemption import Asking
-from scheduling.cycle.remedies import gist_of
+from scheduling.cycle.post_filter import gist_of
+from scheduling.cycle.requests import request_of
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import Placement, Wait
+from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
-from scheduling.rehearsal.queue import WaitingPods
 from scheduling.rehearsal.rehearsal import CONDITION_TAINTS
 from scheduling.state.cluster import Overlay
 
@@ -329,7 +329,7 @@ class _Rehearsing:
                 trouble.mend(self._overlay)
                 known.alone[trouble.key] = self._attempt().started - known.before.started
             if self._deadline.has_passed:
-                return  # whoever asks next goes on from here
+                return  # the next call goes on from here
         known.found, known.found_all = self._one_after_the_other(known.before), True
 
     def _helpable(self, before: _Attempt) -> bool:
@@ -375,17 +375,17 @@ class _Rehearsing:
         state = self._state
         if has_group(pod):  # it starts with the others of its gang or not at all
             found = self._tries.decide(pod)
-            return True if isinstance(found, Placement) else found.hold.cause if isinstance(found, PodRefusal) else None
+            return True if isinstance(found, Placement) else found.hold.cause if isinstance(found, Wait) else None
         with state.overlay.trying(pod):
-            claims = state.pre_filter(pod)
-            if isinstance(claims, Hold):
-                return claims.cause
-            gist = gist_of(state, Asking.of(pod, claims, state.extended(pod)))
+            request = request_of(state, pod)
+            if isinstance(request, Hold):
+                return request.cause
+            gist = gist_of(state, request)
             if gist not in alike:
-                decision = decide(state, pod)
-                if isinstance(decision, Placement):
+                verdict = decide(state, pod)
+                if isinstance(verdict, Placement):
                     return True
-                alike[gist] = decision.hold.cause
+                alike[gist] = verdict.hold.cause
             return alike[gist]
 
 

@@ -1,11 +1,11 @@
-"""`simulate`: where replicas of a pod or claim would land, how many fit in all, and what keeps the next one out.
+"""Simulates replicas of a pod or claim: where they would land, how many fit in all, why the next one does not.
 
     answer = simulate(Question(workload=workload, replicas=8))
     answer.placed     # where each of them would go, in the order in which they would be scheduled
     answer.fits       # how many fit in all; at least so many where not `answer.counted_all`
     answer.report     # the funnels of the next one, which does not fit
-    answer.departure  # the cheapest set of holders on one node whose going would let the next one in
-    answer.preemption # the pods that the next one would evict by its priority, or why nobody
+    answer.departure  # the cheapest set of holders on one node that would have to leave for the next one
+    answer.preemption # the pods that the next one would evict by its priority, or why none
     answer.missing    # how many more nodes of a shape the rest needs
     answer.moves      # the few pods that would have to move so that the next one, or all of the gang, starts
     answer.gang       # of a pod whose gang has not started: where that fits whole, or how many of it fit
@@ -35,18 +35,15 @@ from manciple.wire.errors import NotFound
 from manciple.wire.limits import TimeLimitExceeded, check_time
 from manciple.wire.resources import NODES, PODS, SLICES, kind
 from scheduling.allocator import Deadline
-from scheduling.cycle.decisions import Placement
-from scheduling.cycle.gang_places import GangSearch, TopologyDomain
-from scheduling.cycle.gangs import GangNeed, in_turn, need_of
-from scheduling.cycle.preemption import Asking
-from scheduling.cycle.remedies import preview
+from scheduling.cycle.gangs import GangNeed, GangSearch, TopologyDomain, in_turn, need_of
+from scheduling.cycle.post_filter import preview
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.departures import Departure, cheapest_departure
 from scheduling.rehearsal.explanations.current import Apart, apart
 from scheduling.rehearsal.explanations.report import NodeReport, Report, refusals_of, report
-from scheduling.rehearsal.move_plans import MovePlan
-from scheduling.rehearsal.moves import MoveRehearsal
+from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from scheduling.rehearsal.rehearsal import NewNode, Rehearsal, is_imagined, like
 from scheduling.rehearsal.workload import Changes, Workload, known_claim
 from scheduling.state.cluster import ClusterState
@@ -203,8 +200,8 @@ def try_one(workload: Workload) -> Placed | AnyCause | None:
         if need_of(copy.state, workload.pod) is not None:
             answer = _Filling(rehearsal, Question(workload=workload), Deadline.after(TIMEOUT), lambda _: None).answer()
             return answer.placed[0] if answer.placed else answer.cause
-        decision = rehearsal.place_next()
-    return placed(1, decision, workload) if isinstance(decision, Placement) else decision.hold.cause
+        verdict = rehearsal.place_next()
+    return placed(1, verdict, workload) if isinstance(verdict, Placement) else verdict.hold.cause
 
 
 class _Filling:
@@ -283,7 +280,7 @@ class _Filling:
             domains=search.domains,
         )
         if found.whole:
-            made = [one for one in found.decisions if isinstance(one, Placement)]
+            made = [one for one in found.verdicts if isinstance(one, Placement)]
             self._placed = [placed(at, one, rehearsal.workload) for at, one in enumerate(made, 1)]
             return self._answered(preview, fits=len(made), first=first)
         moves = self._moves(known) if known is not None and waiting >= need.lacks else None
@@ -335,12 +332,12 @@ class _Filling:
         """Place replicas. Returns whether one was refused; False where all fit, or time is up."""
         while self._fits < up_to and not self._deadline.has_passed:
             check_time()
-            decision = self._rehearsal.place_next()
-            if not isinstance(decision, Placement):
+            verdict = self._rehearsal.place_next()
+            if not isinstance(verdict, Placement):
                 return True
             self._fits += 1
             if self._fits <= self._question.replicas:
-                self._placed.append(placed(self._fits, decision, self._rehearsal.workload))
+                self._placed.append(placed(self._fits, verdict, self._rehearsal.workload))
             if self._fits % STEP == 0:
                 self._progress(self._fits)
         return False
@@ -348,16 +345,15 @@ class _Filling:
     def _next_one(self) -> tuple[AnyCause | None, Report | None]:
         """Why the next replica does not fit."""
         state = self._rehearsal.state
-        with self._rehearsal.asking() as asked:
-            if asked.hold is not None:
-                return asked.hold.cause, None
-            found = report(state.snapshot(), asked.wanting, nodes=state.nodes.views, refused=asked.refused)
+        with self._rehearsal.next_replica() as replica:
+            if replica.hold is not None:
+                return replica.hold.cause, None
+            found = report(state.snapshot(), replica.wanting, nodes=state.nodes.views, refused=replica.refused)
         return found.cause, found
 
     def _preemption(self, found: Report) -> PlannedEviction | OfPreemption:
-        with self._rehearsal.asking() as asked:
-            asking = Asking(pod=asked.pod, wanting=asked.wanting, held=asked.held)
-            return preview(self._rehearsal.state, asking, refusals_of(found), utc_now())
+        with self._rehearsal.next_replica() as replica:
+            return preview(self._rehearsal.state, replica.request, refusals_of(found), utc_now())
 
     def _moves(self, pod: Pod) -> MovePlan | None:
         """Those by which the pod, or all of its gang, would start."""

@@ -1,11 +1,11 @@
-"""What is rehearsed: a pod, the claims that each replica of it gets, and what is changed before it is tried.
+"""The subject of a rehearsal: a pod, the claims that each replica of it gets, and changes to try.
 
 A replica is made as the API and the claim controller would make it: a claim from a template is each replica's own, a
 claim that the pod names is shared by all of them. Their names and those of imagined nodes carry a character that no
 real name has, so that nothing imagined can be taken for something that exists.
 
-It is read from what is stored or written by hand: a pod with its claims, a claim, a template. What a document names is
-looked for among the other documents first, then in the cluster.
+It is read from stored objects or from documents: a pod with its claims, a claim, a template. References of a document
+are resolved among the other documents first, then in the cluster.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceReques
             structs.replace(one, tolerations=(*one.tolerations, *tolerations)) for one in request.first_available
         )
         return structs.replace(request, first_available=alternatives)
-    exactly = request.exactly
+    exactly, count = request.exactly, changes.counts.get(key)
     return structs.replace(
         request,
         exactly=structs.replace(
@@ -177,13 +177,9 @@ def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceReques
             device_class_name=changes.classes.get(key, exactly.device_class_name),
             selectors=tuple(_selectors(exactly, key, changes)),
             tolerations=(*exactly.tolerations, *tolerations),
-            **_counted(changes.counts.get(key)),
+            **({} if count is None else {"allocation_mode": "ExactCount", "count": count}),
         ),
     )
-
-
-def _counted(count: int | None) -> dict[str, object]:
-    return {} if count is None else {"allocation_mode": "ExactCount", "count": count}
 
 
 def _selectors(exactly: ExactDeviceRequest, key: str, changes: Changes) -> Iterable[DeviceSelector]:

@@ -1,4 +1,4 @@
-"""The cluster as a scheduling worker sees it: a view of the log (`manciple.store.follower`), with an overlay.
+"""The cluster as a scheduling worker sees it: a view of the log (`manciple.store.event_log`), with an overlay.
 
     state.put(resource, obj); state.remove(resource, obj)    an event of the log
     copy_of(state)                                           to imagine things in (`ClusterState.copy`)
@@ -57,7 +57,6 @@ from scheduling.claims import readiness
 from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
 from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
 from scheduling.claims.readiness import ServingClasses, wants_a_node
-from scheduling.cycle.decisions import Drift, Placement, stale
 from scheduling.earlier import structured_claims
 from scheduling.earlier.classic_negotiation import ContextNegotiator
 from scheduling.earlier.draft_claims import DraftNegotiator
@@ -67,6 +66,7 @@ from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Drift, Placement, stale
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups
@@ -447,7 +447,7 @@ class Devices(Part):
                 self.inventory.remove_class(name)
 
     def staleness(self, placement: Placement) -> str:
-        """See `plans.stale`."""
+        """See `scheduling.queue.verdicts.stale`."""
         return stale(placement, self.drift, self.inventory, frozenset(self._counting.values()))
 
     def _note_tainted(self, touched: Iterable[TaintedPools]) -> None:

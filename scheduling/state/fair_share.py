@@ -7,8 +7,8 @@ divided by its weight: the label `manciple.dev/fair-share-weight` of the Namespa
 of a class comes from the last usage sample; without one, it is the number of those held.
 
 No namespace is kept from devices that no other wants: one alone gets everything. Nothing is taken away, so shares
-change only as devices are released. Room is kept (`scheduling.cycle.remedies`) for pods of the namespace whose turn it
-is. Source of the order: Ghodsi et al., Dominant Resource Fairness (NSDI 2011).
+change only as devices are released. Room is kept (`scheduling.cycle.post_filter`) for pods of the namespace whose turn
+it is. Source of the order: Ghodsi et al., Dominant Resource Fairness (NSDI 2011).
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from inventory.kinds.pools import PoolKey
 from manciple.wire.quantity import NANO, ZERO, Quantity
 from manciple.wire.resources import SLICES
 from scheduling.allocator import NodePlacement, NodeView, Unallocatable
-from scheduling.cycle.decisions import Placement
 from scheduling.queue.hints import claim_key
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Placement
 from scheduling.state.nodes import FilterResult, NodeTable
 from scheduling.state.part import Part
 

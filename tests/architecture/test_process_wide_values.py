@@ -96,7 +96,6 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "scheduling.allocator.published.NO_RULES",
         "scheduling.allocator.snapshot.NO_USAGE",
         "scheduling.allocator.snapshot._NO_DRAWS",
-        "scheduling.state.nodes._IDLE",
     ),
 }
 

@@ -13,7 +13,7 @@ from claims.controllers import disruption
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.wire.base import OwnerReference
-from scheduling.rehearsal import move_controller as policy
+from scheduling.rehearsal import moving as policy
 from tests.builders import make_budget, make_namespace, make_node, make_pod, make_running
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, linked, signed_in, viewer, words

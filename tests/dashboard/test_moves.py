@@ -14,10 +14,9 @@ from claims.kinds.pods import Pod
 from dashboard.moves import views
 from manciple.wire.base import OwnerReference
 from scheduling.rehearsal import findings, moving
-from scheduling.rehearsal import move_controller as policy
-from scheduling.rehearsal.move_plans import MovePlan
+from scheduling.rehearsal import moving as policy
 from scheduling.rehearsal.move_proposals import Proposals, read_proposals
-from scheduling.rehearsal.moves import MoveRehearsal
+from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from tests.builders import (
     make_claim,
     make_devices,

@@ -15,12 +15,11 @@ from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
 from manciple.store import objects
 from scheduling.claims.special_claims import NotMade
-from scheduling.cycle import commit, gang_places, gangs, scheduler
-from scheduling.cycle.decisions import Decision, GroupDecision, Placement
+from scheduling.cycle import commit, gangs, scheduler
 from scheduling.cycle.gangs import in_turn
-from scheduling.cycle.remedies import Remedies
+from scheduling.cycle.post_filter import Remedies
 from scheduling.queue import queue
-from scheduling.queue.queue import Done, Outcome
+from scheduling.queue.verdicts import Gone, GroupVerdict, Placement, Verdict
 from scheduling.rehearsal.explanations.current import explain_pod
 from scheduling.state.cluster import ClusterState, Overlay
 from tests.builders import (
@@ -169,7 +168,7 @@ def test_a_rack_that_changes_between_decision_and_commit_takes_the_whole_gang_ba
 #: what breaks, as nobody expected, and which of its arguments is the pod
 FAULTS: dict[str, tuple[object, str, Callable[..., Pod]]] = {
     "while a place is sought": (scheduler, "decide", lambda _state, pod, _turn: pod),
-    "between two places": (gang_places, "decided_in", lambda _state, _domain, pod, _decide: pod),
+    "between two places": (gangs, "decide_in", lambda _state, _domain, pod, _decide: pod),
     "while it is written": (commit._Batch, "_bind", lambda _batch, pod, _placement: pod),
 }
 
@@ -209,19 +208,19 @@ def test_those_of_a_gang_whose_claims_are_refused_are_left_out_all_at_once(racks
     state, writes = ClusterState.captured(), list[str]()
     queue.feed(state, racks.now)
     pods = {pod.metadata.name: pod for pod in state.pending.values()}
-    (together,) = gangs.decide_with_group(state, pods["w-0"], Remedies(now=racks.now), scheduler._decision)
-    assert isinstance(together, GroupDecision)
+    (together,) = gangs.decide_with_group(state, pods["w-0"], Remedies(now=racks.now), scheduler.decide_one)
+    assert isinstance(together, GroupVerdict)
 
-    def write_part(decision: Decision) -> Outcome:
-        name = decision.pod.metadata.name
+    def write_part(verdict: Verdict) -> Verdict | Gone:
+        name = verdict.pod.metadata.name
         writes.append(name)
-        if isinstance(decision, Placement) and name > "w-1":
+        if isinstance(verdict, Placement) and name > "w-1":
             raise NotMade("no room in the quota")
-        return Done(uid=decision.pod.metadata.uid, placed=isinstance(decision, Placement))
+        return verdict if isinstance(verdict, Placement) else Gone(uid=verdict.uid)
 
     with objects.writing() as writer:
         found = gangs.write_together(together, write_part, write_part, state=state, writer=writer, now=racks.now)
-    assert sum(isinstance(one, Done) and one.placed for one in found) == 2
+    assert sum(isinstance(one, Placement) for one in found) == 2
     assert len(writes) == 2 * 6
 
 

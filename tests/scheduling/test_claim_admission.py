@@ -18,8 +18,8 @@ from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
 from scheduling.claims import special_claims
 from scheduling.cycle import scheduler
-from scheduling.cycle.decisions import Placement, Postponed
 from scheduling.queue import queue
+from scheduling.queue.verdicts import Placement, Retry
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_slice, make_template
 from tests.builders.groups import make_group
@@ -155,6 +155,6 @@ def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_n
     state = ClusterState.captured()
     queue.feed(state, cluster.now)
     decided = special_claims.asked([scheduler.decide(state, pod) for pod in pods], state)
-    assert [type(one) for one in decided] == [Placement, Postponed, Placement]
+    assert [type(one) for one in decided] == [Placement, Retry, Placement]
     cluster.settle()
     assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}

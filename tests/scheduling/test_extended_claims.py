@@ -385,7 +385,7 @@ def test_what_served_a_pod_otherwise_meanwhile_is_found_when_it_is_committed(clu
         "a claim comes": lambda: left_behind(cluster, pod, "web-left", make_request("other")),
         "nothing": lambda: None,
     }
-    assert committed(cluster, things[what]) == ("Done" if what == "nothing" else "Retry")
+    assert committed(cluster, things[what]) == ("Placement" if what == "nothing" else "Retry")
     assert bool(cluster.pod("web").spec.node_name) == (what == "nothing")
 
 

@@ -19,11 +19,10 @@ from claims.pod_claims import has_group
 from manciple.store.records import Written
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.allocator import Deadline, Features
-from scheduling.cycle import gang_places, gangs, scheduler
-from scheduling.cycle.decisions import GroupDecision, Placement, PodRefusal
-from scheduling.cycle.gang_places import GangSearch
-from scheduling.cycle.gangs import decide_with_group
-from scheduling.cycle.remedies import Remedies, UnfinishedSearches
+from scheduling.cycle import gangs, scheduler
+from scheduling.cycle.gangs import GangSearch, decide_with_group
+from scheduling.cycle.post_filter import Remedies, UnfinishedSearches
+from scheduling.queue.verdicts import GroupVerdict, Placement, Wait
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
     make_claim,
@@ -73,24 +72,24 @@ def member(at: int, size: int, *, devices: int = 1, gang: str = "train", **said:
 
 def decided(
     state: ClusterState, members: Sequence[tuple[Pod, ResourceClaim]], searched: UnfinishedSearches | None = None
-) -> GroupDecision:
+) -> GroupVerdict:
     """What is decided about a gang of which all wait."""
     for pod, claim in members:
         state.put(CLAIMS, claim)
         state.put(PODS, pod)
-    remedies = Remedies(now=NOW, searched=UnfinishedSearches() if searched is None else searched)
-    (found,) = decide_with_group(state, members[0][0], remedies, scheduler._decision)
-    assert isinstance(found, GroupDecision)
+    remedies = Remedies(now=NOW, searches=UnfinishedSearches() if searched is None else searched)
+    (found,) = decide_with_group(state, members[0][0], remedies, scheduler.decide_one)
+    assert isinstance(found, GroupVerdict)
     return found
 
 
-def nodes_of(found: GroupDecision) -> list[str]:
-    return sorted(one.node for one in found.decisions if isinstance(one, Placement))
+def nodes_of(found: GroupVerdict) -> list[str]:
+    return sorted(one.node for one in found.verdicts if isinstance(one, Placement))
 
 
-def gang_cause(found: GroupDecision) -> GroupDoesNotFit:
+def gang_cause(found: GroupVerdict) -> GroupDoesNotFit:
     """What those are told that would have a place."""
-    causes = [one.hold.cause for one in found.decisions if isinstance(one, PodRefusal)]
+    causes = [one.hold.cause for one in found.verdicts if isinstance(one, Wait)]
     (cause,) = {one for one in causes if isinstance(one, GroupDoesNotFit)}
     return cause
 
@@ -166,7 +165,7 @@ def test_a_gang_is_placed_where_it_fits_whole_or_nowhere(
         assert nodes_of(found) == []
 
 
-def checked(free: Mapping[str, Sequence[int]], found: GroupDecision) -> list[str]:
+def checked(free: Mapping[str, Sequence[int]], found: GroupVerdict) -> list[str]:
     """What a judge that shares no code with the allocator has against the allocations, one after the other."""
     names = {f"{rack or 'none'}-n{at}": number for rack, nodes in free.items() for at, number in enumerate(nodes)}
     published = [make_slice(node=name, devices=make_devices(number)) for name, number in names.items()]
@@ -176,7 +175,7 @@ def checked(free: Mapping[str, Sequence[int]], found: GroupDecision) -> list[str
         "allocatedClaims": [],
     }
     wrong, held = list[str](), list[dict[str, object]]()
-    for one in [one for one in found.decisions if isinstance(one, Placement)]:
+    for one in [one for one in found.verdicts if isinstance(one, Placement)]:
         node = to_builtins(make_node(one.node))
         for claim in one.claims:
             given = to_builtins(one.allocations[claim.metadata.uid])
@@ -229,7 +228,7 @@ def test_all_or_nothing_holds_and_a_gang_is_refused_only_where_a_count_finds_no_
     assert len(placed) >= size if found.scheduled else not placed
     if "required" in said and placed:
         assert len({node if said["required"] == HOST else node.partition("-")[0] for node in placed}) == 1
-    assert {one.pod.metadata.uid for one in found.decisions} == {f"train-{at}" for at in range(size + more)}
+    assert {one.pod.metadata.uid for one in found.verdicts} == {f"train-{at}" for at in range(size + more)}
     assert checked(free, found) == []
     left = sum(by_node.values()) - len(placed) * devices
     assert len(free_devices(state, free)) == left
@@ -247,7 +246,7 @@ def test_those_that_want_least_are_placed_first_where_not_all_are_needed() -> No
     members = [member(0, 2, devices=3), member(1, 2, devices=1), member(2, 2, devices=1)]
     found = decided(Racks({"r0": [3]}).state(), members)
     assert found.scheduled
-    assert [one.pod.metadata.name for one in found.decisions if isinstance(one, Placement)] == ["train-1", "train-2"]
+    assert [one.pod.metadata.name for one in found.verdicts if isinstance(one, Placement)] == ["train-1", "train-2"]
 
 
 def placed_on(pod: Pod, node: str) -> Pod:
@@ -317,7 +316,7 @@ def test_a_search_whose_time_is_up_ends_and_goes_on_with_the_next_attempt(monkey
     attempts = [decided(state, members, searched=remedies) for _ in range(6)]
     assert [one.scheduled for one in attempts] == [False] * 5 + [True]
     assert nodes_of(attempts[-1]) == ["r5-n0", "r5-n1", "r5-n2"]
-    assert all(one.again for one in attempts[0].decisions if isinstance(one, PodRefusal))
+    assert all(one.again for one in attempts[0].verdicts if isinstance(one, Wait))
 
 
 def with_cpu_taken(state: ClusterState, node: str, *, priority: int = 0) -> Pod:
@@ -357,9 +356,9 @@ def test_a_search_that_has_come_to_its_end_is_not_begun_anew_for_nothing(monkeyp
     assert [is_tried_again(decided(state, members, searched)) for _ in range(2)] == [True, False]
 
 
-def is_tried_again(found: GroupDecision) -> bool:
+def is_tried_again(found: GroupVerdict) -> bool:
     """Whether all of it rest for a moment, instead of waiting for something to happen."""
-    (again,) = {isinstance(one, PodRefusal) and one.again for one in found.decisions}
+    (again,) = {isinstance(one, Wait) and one.again for one in found.verdicts}
     return again
 
 
@@ -392,10 +391,10 @@ def test_nobody_is_evicted_as_long_as_domains_are_left_that_were_not_tried(monke
 
 
 def test_no_more_domains_are_tried_than_the_bound_and_none_that_is_known_to_be_too_small() -> None:
-    free = {f"r{at}": [1, 1] if at % 2 else [1] for at in range(2 * gang_places.MOST + 20)}
+    free = {f"r{at}": [1, 1] if at % 2 else [1] for at in range(2 * gangs.MOST + 20)}
     found = decided(Racks(free).state(), [member(0, 1, devices=2, required=RACK)])
-    assert len({one.hold.cause for one in found.decisions if isinstance(one, PodRefusal)}) == 1
-    assert (found.scheduled, tried_in(free)) == (False, gang_places.MOST)
+    assert len({one.hold.cause for one in found.verdicts if isinstance(one, Wait)}) == 1
+    assert (found.scheduled, tried_in(free)) == (False, gangs.MOST)
 
 
 def tried_in(free: Mapping[str, Sequence[int]]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.queue.hints import RULES, ParkedPod, Wakes, claim_key, class_key, news_of
+from scheduling.queue.hints import RULES, WaitingPod, Wakes, claim_key, class_key, news_of
 from scheduling.queue.reasons import Hold, Reason
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -31,16 +31,16 @@ def record(type_: str, resource: str, document: dict[str, Any] | None = None, **
     return Record(type=type_, resource=resource, text=json.dumps(document or {}), **names)
 
 
-def waiting(reasons: Reason, *, awaited: str = "", uid: str = "uid-pod", generation: int = 1) -> ParkedPod:
+def waiting(reasons: Reason, *, awaited: str = "", uid: str = "uid-pod", generation: int = 1) -> WaitingPod:
     keys = frozenset({awaited} if awaited else ())
-    return ParkedPod(uid=uid, generation=generation, hold=Hold(reasons=reasons, awaited=keys))
+    return WaitingPod(uid=uid, generation=generation, hold=Hold(reasons=reasons, awaited=keys))
 
 
 ALLOCATED: dict[str, Any] = {"status": {"allocation": {"devices": {}}}}
 BOUND = {"spec": {"nodeName": "n1"}}
 FINISHED = {"spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}}
 
-CASES: dict[str, tuple[Record, ParkedPod, bool]] = {
+CASES: dict[str, tuple[Record, WaitingPod, bool]] = {
     "a deallocated claim frees devices": (record("MODIFIED", CLAIMS), waiting(Reason.DEVICES), True),
     "an allocated claim frees none": (record("MODIFIED", CLAIMS, ALLOCATED), waiting(Reason.DEVICES), False),
     "a deleted claim frees devices": (record("DELETED", CLAIMS), waiting(Reason.DEVICES), True),

@@ -5,6 +5,8 @@ The sentences about devices are in `tests/scheduling/allocator/test_explanations
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from claims.causes.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefus
 from claims.causes.messages import clause, message, preemption_clause
 from claims.causes.next_steps import next_step
 from scheduling.queue.queue import backoff_seconds
+from tests.architecture.sources import calls, sources
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
@@ -154,3 +157,41 @@ def test_an_allocation_that_was_in_the_way_is_told() -> None:
     assert message(cause) == (
         "0/1 nodes are available: 1 resourceclaim not available on the node. deallocation of ResourceClaim completed"
     )
+
+
+def refusals_in_the_code() -> list[tuple[str, NodeRefusal]]:
+    """(place, refusal) of every `NodeRefusal(...)` in scheduling; what is only known at run time is "x"."""
+    refusals = list[tuple[str, NodeRefusal]]()
+    for place, nodes in sources(r"\bNodeRefusal\(", "scheduling").items():
+        constants = {
+            target.id: node.value.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for name, call in calls(nodes):
+            if name != "NodeRefusal":
+                continue
+            given = dict(zip(("plugin", "key"), call.args, strict=False))
+            given |= {keyword.arg or "": keyword.value for keyword in call.keywords}
+            plugin, key = (_constant(given.get(field), constants) for field in ("plugin", "key"))
+            refusals.append((f"{place}:{call.lineno}", NodeRefusal(plugin, key, value="x")))
+    return refusals
+
+
+def _constant(node: ast.expr | None, constants: Mapping[str, Any]) -> str:
+    if isinstance(node, ast.Name):
+        return str(constants.get(node.id, "x"))
+    return str(node.value) if isinstance(node, ast.Constant) else "" if node is None else "x"
+
+
+def test_every_refusal_of_a_node_has_words_of_its_own() -> None:
+    refusals = refusals_in_the_code()
+    emitted = {place.partition(":")[0] for place, _ in refusals}
+    assert emitted >= {"scheduling/state/node_fit.py", "scheduling/state/neighbours.py", "scheduling/cycle/gangs.py"}
+    assert not {place for place, refusal in refusals if refusal.plugin in message(refusal)}
+
+
+def test_a_refusal_by_an_unknown_filter_names_the_filter_instead_of_claims() -> None:
+    assert message(NodeRefusal("NodeColour")) == "node(s) didn't pass NodeColour"

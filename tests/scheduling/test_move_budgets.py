@@ -12,7 +12,7 @@ from msgspec import structs
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.wire.resources import BUDGETS, CLAIMS, PODS
-from scheduling.rehearsal.move_plans import MovePlan
+from scheduling.rehearsal.moves import MovePlan
 from tests.builders import make_running
 from tests.examples import some
 from tests.scheduling.test_moves import holder, planned, rehearsal, told, waiting, world

@@ -18,11 +18,10 @@ from manciple.wire.base import OwnerReference, timestamp
 from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import Deadline
 from scheduling.cycle import preemption
-from scheduling.cycle.decisions import Placement
 from scheduling.cycle.scheduler import decide
+from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.explanations.current import Apart
-from scheduling.rehearsal.move_plans import MovePlan, why_it_stays
-from scheduling.rehearsal.moves import MOST, MoveRehearsal
+from scheduling.rehearsal.moves import MOST, MovePlan, MoveRehearsal, why_it_stays
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice
 from tests.examples import some

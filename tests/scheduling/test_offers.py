@@ -8,7 +8,7 @@ import pytest
 
 from claims.kinds.pods import Pod
 from insight.offers import Offer, offers
-from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal.explanations.current import cluster as warm
 from scheduling.rehearsal.explanations.current import explain_pod
 from scheduling.rehearsal.rehearsal import Rehearsal
@@ -64,7 +64,7 @@ def test_a_machine_that_is_busy_with_others_changes_nothing_about_it(
 ) -> None:
     place_next = Rehearsal.place_next
 
-    def place_when_the_processor_is_free(rehearsal: Rehearsal) -> Placement | PodRefusal:
+    def place_when_the_processor_is_free(rehearsal: Rehearsal) -> Placement | Wait:
         time.sleep(0.1)
         return place_next(rehearsal)
 

@@ -55,9 +55,9 @@ from manciple.wire.resources import CLAIMS, SLICES
 from manciple.wire.resources import CLASSES as DEVICE_CLASSES
 from manciple.wire.resources import NODES as NODE_RESOURCE
 from scheduling.allocator.published import Capacities
-from scheduling.cycle.decisions import Placement, PodRefusal
 from scheduling.cycle.scheduler import decide
-from scheduling.rehearsal import decision
+from scheduling.queue.verdicts import Placement, Wait
+from scheduling.rehearsal import decisions
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.simulation import Question, simulate
@@ -411,11 +411,11 @@ def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:
 
 
 def test_a_rehearsal_that_had_to_wait_for_the_machine_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide_late(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
-        time.sleep(1.1 * decision.SECONDS)
+    def decide_late(state: ClusterState, pod: Pod) -> Placement | Wait:
+        time.sleep(1.1 * decisions.SECONDS)
         return decide(state, pod)
 
-    monkeypatch.setattr(decision, "SECONDS", 0.2)
-    monkeypatch.setattr(decision, "decide", decide_late)
+    monkeypatch.setattr(decisions, "SECONDS", 0.2)
+    monkeypatch.setattr(decisions, "decide", decide_late)
     device = make_slice("n0-gpus", node="n0", devices=[make_device("gpu-0")])
     assert Cluster(nodes=[make_node("n0")], slices=[device]).placed("every") == 1

@@ -17,8 +17,8 @@ from manciple.copying import RESET, is_part
 from manciple.store.records import Written
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES
 from scheduling.allocator.snapshot import Inventory, PoolUsage
-from scheduling.cycle.decisions import Placement
 from scheduling.cycle.scheduler import decide
+from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState
 from scheduling.state.fair_share import FairShare
 from tests.builders import (

@@ -28,10 +28,11 @@ from inventory.kinds.nodes import Node
 from manciple.wire.base import LabelSelector, timestamp
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.allocator import Features
-from scheduling.cycle.decisions import Placement, PodRefusal, scheduled
-from scheduling.cycle.preemption import Asking, OnNode, VictimSearch
+from scheduling.cycle.preemption import OnNode, VictimSearch
+from scheduling.cycle.requests import PodRequest
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import Placement, Wait, scheduled
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import fewest_of
 from scheduling.state.residents import PlannedEviction, Resident, cost_of, least_cost
@@ -118,14 +119,16 @@ def search(world: World, pod: Pod, *claims: ResourceClaim, seconds: float = 30.0
     state = world.state()
     with state.overlay.trying(pod):
         decision = decide(state, pod)
-        assert isinstance(decision, PodRefusal)
+        assert isinstance(decision, Wait)
         known = state.pre_filter(pod)
         assert not isinstance(known, Hold)
-        asking = Asking.of(pod, known)
-        filtered = state.nodes.filter(pod, asking.held)
+        request = PodRequest.of(pod, known)
+        filtered = state.nodes.filter(pod, request.held)
         refusals: dict[str, Sequence[OfNode]] = dict(filtered.refused)
         refusals |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
-        found = VictimSearch(state=state, asking=asking, now=NOW, seconds=seconds, below=asking.priority).run(refusals)
+        found = VictimSearch(state=state, request=request, now=NOW, seconds=seconds, below=request.priority).run(
+            refusals
+        )
     assert isinstance(found, (PlannedEviction, Unhelpful))
     return found
 
@@ -250,9 +253,9 @@ def test_where_devices_are_whole_the_search_looks_at_the_cheapest_node_alone(mon
     looked_at: list[str] = []
     made = OnNode.__init__
 
-    def noted(on: OnNode, state: Any, asking: Any, view: Any, **more: Any) -> None:
+    def noted(on: OnNode, state: Any, request: Any, view: Any, **more: Any) -> None:
         looked_at.append(view.name)
-        made(on, state, asking, view, **more)
+        made(on, state, request, view, **more)
 
     monkeypatch.setattr(OnNode, "__init__", noted)
     urgent, claim = pod_of("urgent", 3, claims={"gpu": "urgent"}), claim_of("urgent", make_request(count=4))

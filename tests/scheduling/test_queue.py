@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from claims.causes.causes import Interrupted
+from claims.kinds.gangs import GANG, SIZE
 from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.controllers.models import Cursor
 from manciple.store.space import prune
 from scheduling.models import QueuedPod
-from scheduling.queue import queue, sweep
-from scheduling.queue.queue import Done, Parked, Retry
+from scheduling.queue import queue
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Gone, Retry, Wait
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_claim, make_container, make_node, make_pod, make_priority, make_template
 from tests.scheduling.cluster import Cluster, with_spec
@@ -33,7 +36,7 @@ def feed(cluster: Cluster) -> ClusterState:
 
 def park(cluster: Cluster, name: str, hold: Hold, state: ClusterState) -> None:
     pod = cluster.pod(name)
-    outcome = Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold)
+    outcome = Wait(pod=pod, hold=hold)
     queue.settle([outcome], revision=state.revision, now=cluster.now)
 
 
@@ -87,7 +90,7 @@ def test_a_pod_whose_claim_stays_away_is_told_so_after_a_moment(cluster: Cluster
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     cluster.settle()
     assert cluster.pod("web").status.conditions == ()
-    cluster.later(sweep.EXPLAIN_AFTER.total_seconds() + 1)
+    cluster.later(queue.EXPLAIN_AFTER.total_seconds() + 1)
     cluster.worker.sweep()
     cluster.settle()
     assert cluster.why_pending("web") == (
@@ -114,7 +117,7 @@ def test_a_pod_that_fails_again_and_again_rests_longer_each_time(cluster: Cluste
     state = feed(cluster)
     for _ in range(6):
         queue.settle(
-            [Retry(uid=uid_of(cluster, "web"), cause=Interrupted("conflict"))], revision=state.revision, now=cluster.now
+            [Retry(pod=cluster.pod("web"), cause=Interrupted("conflict"))], revision=state.revision, now=cluster.now
         )
         rest = (cluster.queued("web").not_before or cluster.now) - cluster.now
         rests.append(rest.total_seconds())
@@ -166,11 +169,11 @@ def test_nobody_waits_longer_than_five_minutes(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     state = feed(cluster)
     park(cluster, "web", DEVICES, state)
-    cluster.later(sweep.FLUSH_AFTER.total_seconds() - 1)
-    sweep.sweep(state, cluster.now)
+    cluster.later(queue.FLUSH_AFTER.total_seconds() - 1)
+    queue.sweep(state, cluster.now)
     assert cluster.queued("web").state == "unschedulable"
     cluster.later(2)
-    sweep.sweep(state, cluster.now)
+    queue.sweep(state, cluster.now)
     assert cluster.queued("web").state == "active"
 
 
@@ -180,7 +183,7 @@ def test_the_sweep_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
     feed(cluster)
     QueuedPod.objects.filter(name="lost").delete()
     QueuedPod.objects.filter(name="kept").update(uid="left-over")
-    sweep.sweep(ClusterState.captured(), cluster.now)
+    queue.sweep(ClusterState.captured(), cluster.now)
     assert sorted(QueuedPod.objects.values_list("uid", flat=True)) == sorted(
         uid_of(cluster, name) for name in ("kept", "lost")
     )
@@ -223,7 +226,7 @@ def test_bound_and_deleted_pods_leave_the_queue(cluster: Cluster) -> None:
 def test_a_done_pod_loses_its_row(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     state = feed(cluster)
-    queue.settle([Done(uid=uid_of(cluster, "web"))], revision=state.revision, now=cluster.now)
+    queue.settle([Gone(uid=uid_of(cluster, "web"))], revision=state.revision, now=cluster.now)
     assert not QueuedPod.objects.exists()
 
 
@@ -252,3 +255,63 @@ def test_a_refusal_that_says_the_same_again_is_counted_not_repeated(cluster: Clu
     assert cluster.pod("web").metadata.resource_version == revision
     (event,) = cluster.events("FailedScheduling")
     assert (event.count, event.type, event.message) == (2, "Warning", "no nodes available to schedule pods")
+
+
+def second_missing(cluster: Cluster) -> None:
+    cluster.delete(cluster.claim("training"))
+    cluster.delete(cluster.claim("other"))
+    cluster.settle()
+    cluster.later(queue.EXPLAIN_AFTER.total_seconds() + 1)
+    cluster.settle()
+    assert '"training" not found' in cluster.why_pending("web")
+    cluster.create(make_claim("training"))
+
+
+#: what happens to a pod that was tried -> what its condition says soon
+LOST: dict[str, tuple[Callable[[Cluster], object], str]] = {
+    "a claim was deleted": (lambda cluster: cluster.delete(cluster.claim("training")), '"training" not found'),
+    "its second claim was deleted": (lambda cluster: cluster.delete(cluster.claim("other")), '"other" not found'),
+    "of two missing claims the first came": (second_missing, '"other" not found'),
+}
+
+
+@pytest.mark.parametrize("phrase", LOST)
+def test_the_condition_of_a_pod_that_was_tried_soon_names_what_is_missing_by_now(cluster: Cluster, phrase: str) -> None:
+    lose, reason = LOST[phrase]
+    cluster.with_gpus(each=1)
+    for name in ("training", "other"):
+        cluster.create(make_claim(name))
+    cluster.create(make_pod("web", claims={"gpu": "training", "more": "other"}))
+    cluster.settle()
+    assert "cannot allocate all claims" in cluster.why_pending("web")
+    lose(cluster)
+    assert_soon_explained(cluster, "web", reason)
+
+
+def test_the_condition_of_a_gangs_pod_that_was_tried_soon_says_that_others_are_missing(cluster: Cluster) -> None:
+    cluster.with_gpus(each=1)
+    for name in ("w-0", "w-1"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}, meta={"annotations": {GANG: "train", SIZE: "2"}}))
+    cluster.settle()
+    missing = "waiting for minCount pods from a gang to appear"
+    assert missing not in cluster.why_pending("w-1")
+    cluster.delete(cluster.pod("w-0"))
+    cluster.create(make_node("node-2"))  # it may help, so the waiting pod is considered again
+    assert_soon_explained(cluster, "w-1", missing)
+
+
+def assert_soon_explained(cluster: Cluster, name: str, reason: str) -> None:
+    """One attempt writes it, a moment later; events that change nothing neither put that off nor repeat it."""
+    cluster.settle()
+    attempts, lost = cluster.queued(name).attempts, cluster.now
+    for seconds in (2, 2, 2, 6, 6):
+        pod = cluster.pod(name)
+        labels = {**pod.metadata.labels, "at": str(int(cluster.now.timestamp()))}
+        cluster.update(structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels)))
+        cluster.settle()
+        cluster.later(seconds)
+        cluster.settle()
+        written = reason in cluster.why_pending(name)
+        assert written or cluster.now - lost < queue.EXPLAIN_AFTER
+    assert cluster.queued(name).attempts == attempts + 1

@@ -16,11 +16,10 @@ from inventory.kinds.nodes import Taint
 from manciple.controllers.models import Cursor
 from manciple.store import objects
 from scheduling.cycle import commit, scheduler
-from scheduling.cycle.decisions import GroupDecision, Placement, PodRefusal
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
-from scheduling.queue.queue import NotTried, Parked
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import GroupVerdict, Placement, Retry, Wait
 from scheduling.state.cluster import ClusterState, Devices
 from tests.builders import (
     CLASS,
@@ -70,7 +69,7 @@ def test_workers_that_decided_on_the_same_state_conflict_on_one_pod_only(cluster
     commit.commit(first, here, revision=first.revision, now=cluster.now)
     outcomes = commit.commit(second, there, revision=second.revision, now=cluster.now)
 
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Done"]
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Placement"]
     assert cluster.pod("one").spec.node_name == "node-1"
     assert cluster.pod("two").spec.node_name == ""
     assert cluster.pod("plain").spec.node_name == "node-1"
@@ -104,7 +103,7 @@ def test_a_pod_that_was_refused_for_one_that_goes_before_the_commit_is_tried_aga
     queue.feed(state, cluster.now)
     pods = {pod.metadata.name: pod for pod in cluster.all(Pod)}
     decisions = [scheduler.decide(state, pods["one"]), scheduler.decide(state, pods["two"])]
-    assert [type(decision).__name__ for decision in decisions] == ["Placement", "PodRefusal"]
+    assert [type(decision).__name__ for decision in decisions] == ["Placement", "Wait"]
     cluster.delete(cluster.pod("one"))
     QueuedPod.objects.filter(name="two").update(attempts=20)
     commit.commit(state, decisions, revision=state.revision, now=cluster.now)
@@ -116,12 +115,12 @@ def test_what_a_gang_lets_go_is_not_tried_for_at_once_by_itself() -> None:
     """It would come to the same again, and again."""
     pods = [make_pod(name, meta={"uid": name}) for name in ("placed", "surplus", "behind")]
     short, used_up = Hold(reasons=Reason.DEVICES, cause=None), Hold(reasons=Reason.QUOTA, cause=None)
-    placed, surplus, behind = Placement(pod=pods[0], node="n"), *(PodRefusal(pod=one, hold=short) for one in pods[1:])
-    gang = GroupDecision(group=make_group("train", 1), decisions=(placed, surplus), wanted=1)
-    ended = [Parked(uid=pod.metadata.uid, generation=1, hold=short) for pod in pods]
+    placed, surplus, behind = Placement(pod=pods[0], node="n"), *(Wait(pod=one, hold=short) for one in pods[1:])
+    gang = GroupVerdict(group=make_group("train", 1), verdicts=(placed, surplus), wanted=1)
+    ended = [Wait(pod=pod, hold=short) for pod in pods]
     ended[0] = replace(ended[0], hold=used_up)
-    found = list(commit._with_what_came_free([gang, behind], ended))
-    assert found == [ended[0], ended[1], NotTried(uid="behind")]
+    found = list(commit._retry_what_came_free([gang, behind], ended))
+    assert found == [ended[0], ended[1], Retry(pod=pods[2], untried=True)]
 
 
 Change = Callable[[Cluster], object]
@@ -266,7 +265,7 @@ def test_a_batch_that_the_database_refuses_is_committed_pod_by_pod(
     cluster.create_allocated(make_claim("thief"), make_allocation(make_result("gpu-0")))
     monkeypatch.setattr(Devices, "staleness", lambda *_args: "")
     outcomes = commit.commit(state, decisions, revision=state.revision, now=cluster.now)
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Done"]
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Retry", "Placement"]
     assert cluster.pod("two").spec.node_name == "node-1"
     assert not connection.needs_rollback
     with objects.writing():

@@ -12,11 +12,12 @@ from msgspec import structs
 from claims.causes.causes import CannotAllocate, Ineligible, NotEligible, Unhelpful
 from manciple.store.records import Written
 from manciple.wire.resources import CLAIMS, PODS
-from scheduling.cycle import remedies
-from scheduling.cycle.decisions import PodRefusal
-from scheduling.cycle.preemption import Asking, VictimSearch
-from scheduling.cycle.remedies import Remedies, SearchProgress
+from scheduling.cycle import post_filter
+from scheduling.cycle.post_filter import Remedies, SearchProgress
+from scheduling.cycle.preemption import VictimSearch
+from scheduling.cycle.requests import PodRequest
 from scheduling.cycle.scheduler import decide
+from scheduling.queue.verdicts import Wait
 from scheduling.state.residents import PlannedEviction
 from tests.builders import make_node, make_request, make_slice
 from tests.scheduling.test_preemption_search import NOW, World, claim_of, pod_of, two_nodes, with_device
@@ -33,7 +34,7 @@ def test_a_search_that_is_stopped_goes_on_where_it_was() -> None:
     claim = claim_of("urgent", make_request(count=3))
     run = VictimSearch(
         state=state,
-        asking=Asking(pod=pod, wanting=(claim,)),
+        request=PodRequest(pod=pod, wanting=(claim,)),
         now=NOW,
         seconds=10,
         clock=lambda: next(ticks),
@@ -69,7 +70,7 @@ def test_where_finding_out_who_is_a_candidate_takes_long_some_are_looked_at_neve
     world = two_nodes()
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):
         with_device(world, name, 1, node=node)
-    monkeypatch.setattr(VictimSearch, "_candidate", burning(remedies.SEARCH_SECONDS, VictimSearch._candidate))
+    monkeypatch.setattr(VictimSearch, "_candidate", burning(post_filter.SEARCH_SECONDS, VictimSearch._candidate))
     assert evicted(world, Remedies(now=NOW)) == ["d"]
 
 
@@ -77,7 +78,7 @@ def test_the_first_search_of_a_batch_has_its_turn_however_long_the_pods_before_i
     world, batch = two_nodes(), Remedies(now=NOW)
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):
         with_device(world, name, 1, node=node)
-    burning(2 * remedies.BATCH_SECONDS, dict)()
+    burning(2 * post_filter.BATCH_SECONDS, dict)()
     assert evicted(world, batch) == ["d"]
 
 
@@ -88,7 +89,7 @@ def evicted(world: World, batch: Remedies) -> list[str]:
     state.put(CLAIMS, claim)
     with state.overlay.trying(pod):
         found = decide(state, pod, batch)
-    assert isinstance(found, PodRefusal), found
+    assert isinstance(found, Wait), found
     assert found.eviction is not None, found.hold.cause
     return [one.name for one in found.eviction.victims]
 
@@ -113,7 +114,7 @@ def test_a_candidate_whose_time_was_up_half_way_is_looked_at_again(monkeypatch: 
     looked_at = list[str]()
     monkeypatch.setattr(VictimSearch, "_on", on)
     run = VictimSearch(
-        state=state, asking=Asking(pod=pod), now=NOW, seconds=10, clock=lambda: now[0], below=10, by_number=True
+        state=state, request=PodRequest(pod=pod), now=NOW, seconds=10, clock=lambda: now[0], below=10, by_number=True
     )
     refusals = {one: (CannotAllocate(),) for one in names}
     assert run.run(refusals) == NotEligible(Ineligible.UNDECIDED)
@@ -129,14 +130,14 @@ def test_what_comes_free_behind_a_search_that_goes_on_is_not_overlooked(monkeypa
     state, batch = world.state(), Remedies(now=NOW)
     pod, claim = pod_of("urgent", 10, claims={"gpu": "urgent"}), claim_of("urgent", make_request(count=3))
     state.put(CLAIMS, claim)
-    batch.searched.interrupt("victims", "urgent", SearchProgress(skip=1, since=0))
+    batch.searches.interrupt("victims", "urgent", SearchProgress(skip=1, since=0))
     gone = structs.replace(world.claims["a"], status=type(claim.status)())
     state.absorb([Written(1, "MODIFIED", CLAIMS, gone)])
 
     def tried() -> bool:
         with state.overlay.trying(pod):
             found = decide(state, pod, batch)
-        assert isinstance(found, PodRefusal)
+        assert isinstance(found, Wait)
         return found.again
 
     assert tried()

@@ -24,8 +24,8 @@ from manciple.processes.doctor.cluster import STUCK
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.resources import NODE_SLICES
-from scheduling.cycle.decisions import Placement, PodRefusal
 from scheduling.cycle.scheduler import decide
+from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal import repairs
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_node, make_pod
@@ -502,7 +502,7 @@ def test_a_simulation_decides_as_the_scheduler_would_on_a_copy_of_the_state(card
     cards.apply(EIGHTY_GIB, claim())
     imagined = ClusterState.captured().copy()
     asking = make_pod("p", claims={"card": "my-card"})
-    assert isinstance(decide(imagined, asking), PodRefusal)
+    assert isinstance(decide(imagined, asking), Wait)
     imagined.put("nodes", make_node("worker-2"))
     imagined.put(NODE_SLICES, codec.decode_document(NODE_RESOURCE_SLICE, BIG_CARD, strictness="Strict").object)
     placed = decide(imagined, asking)

@@ -12,7 +12,8 @@ from claims.causes.causes import Interrupted
 from manciple.controllers import coordination
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
-from scheduling.queue.queue import MOST_AT_ONCE, Retry
+from scheduling.queue.queue import MOST_AT_ONCE
+from scheduling.queue.verdicts import Retry
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
@@ -62,7 +63,7 @@ def test_a_pod_that_lost_a_race_is_tried_again_at_once_but_not_for_ever(cluster:
     cluster.create(make_pod("web"))
     state = ClusterState.captured()
     queue.feed(state, cluster.now)
-    lost = [Retry(uid=cluster.pod("web").metadata.uid, cause=Interrupted("conflict"), at_once=True)]
+    lost = [Retry(pod=cluster.pod("web"), cause=Interrupted("conflict"), at_once=True)]
     for _ in range(MOST_AT_ONCE):
         assert [pod.uid for pod in queue.ready(10, cluster.now).due] == [lost[0].uid]
         queue.settle(lost, revision=state.revision, now=cluster.now)

@@ -10,8 +10,9 @@ import pytest
 from claims.causes.causes import Interrupted
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
-from scheduling.queue.queue import MOST_EARLY, Done, NotTried, Outcome, Parked, ReadyPod, ReadyPods, Retry
+from scheduling.queue.queue import MOST_EARLY, ReadyPod, ReadyPods
 from scheduling.queue.reasons import Hold, Reason
+from scheduling.queue.verdicts import Gone, Placement, Retry, Verdict, Wait
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_class, make_devices, make_node, make_pod, make_slice, make_template
 from tests.scheduling.cluster import Cluster
@@ -66,19 +67,20 @@ def test_next_comes(cluster: Cluster, phrase: str, of_each: bool) -> None:
 
 POD = ReadyPod(uid="web", attempts=1, ready_since=datetime.min.replace(tzinfo=UTC), flushed=False)
 DEVICES, BINDING = Hold(reasons=Reason.DEVICES), Hold(reasons=Reason.BINDING)
-REFUSED = Parked(uid="web", generation=1, hold=DEVICES)
+REFUSED = Wait(pod=make_pod("web"), hold=DEVICES)
+PLACED = Placement(pod=make_pod("web"), node="n")
 
-LOOKS: dict[str, tuple[ReadyPods, list[Outcome], bool]] = {
-    "not after one that is due was placed": (ReadyPods(due=[POD], early=[]), [Done(uid="web", placed=True)], False),
+LOOKS: dict[str, tuple[ReadyPods, list[Verdict | Gone], bool]] = {
+    "not after one that is due was placed": (ReadyPods(due=[POD], early=[]), [PLACED], False),
     "not after one that is due was refused": (ReadyPods(due=[POD], early=[]), [REFUSED], False),
     "after a full batch": (ReadyPods(due=[POD], early=[]), [REFUSED] * 2, True),
-    "when its turn did not come": (ReadyPods(due=[POD], early=[]), [NotTried(uid="web")], True),
+    "when its turn did not come": (ReadyPods(due=[POD], early=[]), [Retry(pod=make_pod("web"), untried=True)], True),
     "for those that were woken": (ReadyPods(due=[POD], early=[POD]), [REFUSED], True),
-    "after one was placed early": (ReadyPods(due=[], early=[POD]), [REFUSED, Done(uid="web", placed=True)], True),
+    "after one was placed early": (ReadyPods(due=[], early=[POD]), [REFUSED, PLACED], True),
     "after one got its devices early": (ReadyPods(due=[], early=[POD]), [replace(REFUSED, hold=BINDING)], True),
-    "after one lost a race early": (ReadyPods(due=[], early=[POD]), [Retry(uid="web", cause=None, at_once=True)], True),
+    "after one lost a race early": (ReadyPods(due=[], early=[POD]), [Retry(pod=make_pod("web"), at_once=True)], True),
     "not after all were refused early": (ReadyPods(due=[], early=[POD]), [REFUSED] * 2, False),
-    "not after a fault early": (ReadyPods(due=[], early=[POD]), [Retry(uid="web", cause=None)], False),
+    "not after a fault early": (ReadyPods(due=[], early=[POD]), [Retry(pod=make_pod("web"))], False),
 }
 
 
@@ -105,7 +107,7 @@ def test_an_event_wakes_a_pod_that_was(cluster: Cluster, phrase: str, when: str)
     reasons, expected = WOKEN[phrase]
     pod = cluster.create(make_pod("web"))
     decided_on = fed(cluster)
-    parked = Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=Hold(reasons=reasons))
+    parked = Wait(pod=pod, hold=Hold(reasons=reasons))
     if when == "after it was parked":
         queue.settle([parked], revision=decided_on.revision, now=cluster.now)
     cluster.create(make_slice(devices=make_devices(1)))
@@ -118,7 +120,7 @@ def test_an_event_wakes_a_pod_that_was(cluster: Cluster, phrase: str, when: str)
 
 def test_what_broke_rests_to_the_end(cluster: Cluster) -> None:
     pod = cluster.create(make_pod("web"))
-    broken = Retry(uid=pod.metadata.uid, cause=Interrupted("internal error"), broken=True)
+    broken = Retry(pod=pod, cause=Interrupted("internal error"), broken=True)
     queue.settle([broken], revision=fed(cluster).revision, now=cluster.now)
     cluster.create(make_node())
     assert cluster.worker.run().taken == 0

@@ -17,12 +17,12 @@ from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest, Resour
 from manciple.controllers import coordination, tasks
 from scheduling.cycle import scheduler
 from scheduling.cycle.commit import commit
-from scheduling.cycle.remedies import Remedies
-from scheduling.cycle.scheduler import _decision
+from scheduling.cycle.post_filter import Remedies
+from scheduling.cycle.scheduler import decide_one
 from scheduling.metrics import NAMESPACE_TIME
 from scheduling.models import QueuedPod
 from scheduling.queue import namespace_time
-from scheduling.queue.queue import Done, Outcome
+from scheduling.queue.verdicts import Gone, Placement, Verdict
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
     NAMESPACE,
@@ -80,9 +80,9 @@ def commits(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> dict[str, fl
     bound: dict[str, float] = {}
     settings.SCHEDULER_FILTER_TIMEOUT = 8.0
 
-    def noting(*args: object, **options: object) -> Sequence[Outcome]:
+    def noting(*args: object, **options: object) -> Sequence[Verdict | Gone]:
         outcomes = commit(*args, **options)  # type: ignore[arg-type]
-        bound.update({one.uid: time.monotonic() for one in outcomes if isinstance(one, Done) and one.placed})
+        bound.update({one.uid: time.monotonic() for one in outcomes if isinstance(one, Placement)})
         if bound:
             settings.SCHEDULER_FILTER_TIMEOUT = 0.1
         return outcomes
@@ -248,9 +248,9 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
         decided.append(pod.metadata.namespace)
         with coordination.alone(scheduler.SYNC_CLAIMS.name) as free:
             assert free
-        return _decision(state, pod, now, remedies)
+        return decide_one(state, pod, now, remedies)
 
-    monkeypatch.setattr("scheduling.cycle.scheduler._decision", deciding)
+    monkeypatch.setattr("scheduling.cycle.scheduler.decide_one", deciding)
     began = time.monotonic()
     for _turn in range(8):
         tasks.work(scheduler.SYNC_CLAIMS)
@@ -287,9 +287,9 @@ def test_many_pods_that_fit_nowhere_do_not_keep_the_pods_of_others_waiting(
         decided.append(pod.metadata.namespace)
         if len(decided) == DUE // 3:
             victim(cluster)
-        return _decision(state, pod, now, remedies)
+        return decide_one(state, pod, now, remedies)
 
-    monkeypatch.setattr("scheduling.cycle.scheduler._decision", deciding)
+    monkeypatch.setattr("scheduling.cycle.scheduler.decide_one", deciding)
     cluster.worker.run()
     assert len(decided) >= DUE - 3
     assert decided.index(NAMESPACE) <= DUE // 3 + 1

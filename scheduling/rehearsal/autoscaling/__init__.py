@@ -1,4 +1,4 @@
-"""What an autoscaler asks: which nodes do the waiting pods need, and which could go.
+"""Simulations for autoscalers: which nodes the waiting pods need, and which nodes could be removed.
 
 See `scheduling.rehearsal.autoscaling.kinds`.
 """

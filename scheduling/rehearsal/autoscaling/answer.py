@@ -109,7 +109,9 @@ def _status(
     return SimulationStatus(
         placements=_placements(found.placed),
         unschedulable=tuple(_unschedulable(one) for one in (*found.refused, *torn)),
-        new_nodes=tuple(_new_nodes(one) for one in found.grown),
+        new_nodes=tuple(
+            NewNodes(template=one.template.name, nodes=one.nodes, pods=len(one.attempt.placed)) for one in found.grown
+        ),
         removable_nodes=tuple(removable),
         complete=not deadline.has_passed,
     )
@@ -155,7 +157,3 @@ def _unschedulable(one: SubjectRefusal) -> UnschedulablePod:
         reason=str(cause.__struct_config__.tag) if cause else "NotTried",
         message=message(cause) if cause else "it was not tried for lack of time",
     )
-
-
-def _new_nodes(one: Expansion) -> NewNodes:
-    return NewNodes(template=one.template.name, nodes=one.nodes, pods=len(one.attempt.placed))

@@ -1,4 +1,4 @@
-"""What a Simulation may ask, and its objects with the defaults that the API would give them."""
+"""Validates a Simulation, and gives its objects the defaults that the API would give them."""
 
 from __future__ import annotations
 

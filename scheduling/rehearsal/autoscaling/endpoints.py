@@ -1,4 +1,4 @@
-"""Where Simulations are posted: by themselves, below pods and below claims."""
+"""The endpoints of Simulations: of their own, below pods and below claims."""
 
 from __future__ import annotations
 

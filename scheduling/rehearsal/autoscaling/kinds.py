@@ -1,7 +1,7 @@
-"""The Simulation: a question about nodes that is answered when it is posted, and never stored.
+"""The Simulation, a kind that is answered when it is posted, and never stored.
 
-Posted to /apis/manciple.dev/v1alpha1/simulations, its `status` tells where the pods of `spec` would be placed on the
-nodes that there are, how many nodes of which template the others need, and, where `scaleDown` asks, which could go.
+Posted to /apis/manciple.dev/v1alpha1/simulations, its `status` says where the pods of `spec` would be placed on the
+existing nodes, how many nodes of which template the others need, and, with `scaleDown`, which nodes could be removed.
 Below a pod or a claim (`.../pods/NAME/simulate`, `.../resourceclaims/NAME/simulate`) it is about copies of that one.
 
 Source: KEP-4381, "Simulation with CA": the cluster's state, with nodes added to it, is decided on by the code that

@@ -1,11 +1,11 @@
-"""Nodes that come and nodes that go, on a state that is imagined.
+"""Scales an imagined state up and down.
 
-More nodes: of each template, nodes are added one by one as long as they take pods, each template by itself. What helps
-most pods at the least cost stays, and the pods that are left are asked about the other templates. This is how the
-cluster autoscaler of Kubernetes chooses a node group, with a stated cost in place of its expanders.
+Up: nodes of each template are added one by one as long as they take pods, each template by itself. The template that
+helps most pods at the least cost is kept, and the remaining pods are tried on the others. This is how the cluster
+autoscaler of Kubernetes chooses a node group, with a stated cost in place of its expanders.
 
-Fewer nodes: those that hold least are tried first. A node goes if every pod that would have to move fits on others, and
-is created again by whoever controls it.
+Down: nodes that hold least are tried first. A node is removed if every pod that would have to move fits on others and
+is created again by its controller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, kind
 from scheduling.allocator import Deadline
 from scheduling.rehearsal.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject
-from scheduling.rehearsal.move_plans import SAFE_TO_EVICT
+from scheduling.rehearsal.moves import SAFE_TO_EVICT
 from scheduling.rehearsal.rehearsal import NewNode
 from scheduling.state.budgets import ImaginedEvictions
 from scheduling.state.cluster import ClusterState

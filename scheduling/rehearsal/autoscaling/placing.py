@@ -1,4 +1,4 @@
-"""Placing many pods on a state that is imagined, by the code that schedules."""
+"""Places many pods on an imagined state, with the code that schedules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from manciple.wire.resources import CLAIMS, Key
 from scheduling.allocator import Deadline
-from scheduling.cycle.decisions import Placement
 from scheduling.cycle.gangs import GangNeed, need_of
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject, group_of
-from scheduling.rehearsal.decision import rehearse
+from scheduling.rehearsal.decisions import rehearse
 from scheduling.state.cluster import ClusterState
 
 GiveWay = Callable[[], None]
@@ -80,11 +80,11 @@ def _once(state: ClusterState, subjects: Sequence[SimulatedSubject], deadline: D
             found.complete = False
             found.refused.append(SubjectRefusal(subject, None))
             continue
-        decision = _decide(state, subject, refusals)
-        if isinstance(decision, Placement):
-            found.placed.append(SubjectPlacement(subject=subject, placement=decision))
+        verdict = _decide(state, subject, refusals)
+        if isinstance(verdict, Placement):
+            found.placed.append(SubjectPlacement(subject=subject, placement=verdict))
         else:
-            found.refused.append(SubjectRefusal(subject, decision))
+            found.refused.append(SubjectRefusal(subject, verdict))
     return found
 
 
@@ -129,10 +129,10 @@ def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes
     if not isinstance(claims, Hold):
         subject.group = subject.group or group_of(subject.pod, claims)
         if subject.group not in refusals:
-            decision = rehearse(state, subject.pod)
-            if isinstance(decision, Placement):
-                return decision
-            refusals[subject.group] = decision.hold
+            verdict = rehearse(state, subject.pod)
+            if isinstance(verdict, Placement):
+                return verdict
+            refusals[subject.group] = verdict.hold
         claims = refusals[subject.group]
     state.overlay.undo(mark)
     return claims

@@ -1,4 +1,4 @@
-"""The pods that a Simulation is about, and which of them cannot differ in where they fit.
+"""The pods that a Simulation is about, grouped by what decides where they fit.
 
 A pod that waits is tried as it is, with the claims that were made for it. Where they are not made yet, and of a pod
 that does not exist, a replica is tried, made as the API and the claim controller would make it.

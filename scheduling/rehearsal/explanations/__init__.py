@@ -1,5 +1,5 @@
-"""Why a pod or a claim waits, for people and programs: worked out from the current state, nothing written.
+"""Explains why a pod or a claim waits, to people and programs, from the current state. Nothing is written.
 
-`report` asks every node, by the code that schedules, and finds the dominant cause; `documents` makes the Explanation
-that the API serves; `current` keeps the state that all of it is read from.
+`report` examines every node with the code that schedules, and finds the dominant cause; `documents` makes the
+Explanation that the API serves; `current` keeps the state that all of it is read from.
 """

@@ -1,7 +1,7 @@
-"""Explains pods and claims as they are now: from a cluster state that this process follows once somebody asked.
+"""Explains pods and claims as they are now, from a cluster state that this process follows after the first request.
 
-One question is answered at a time. A question that imagines something, and may take seconds, is answered on a copy that
-shares what is published (`apart`), and lets those that come meanwhile go first. Nothing is written.
+One request is answered at a time. A rehearsal, which may take seconds, works on a copy that shares the published
+devices (`apart`), and lets requests that come meanwhile go first. Nothing is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from django.conf import settings
 
@@ -35,8 +35,8 @@ from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
 from scheduling.allocator import Features
 from scheduling.claims.extended_resources import ServedRequest, served_requests
 from scheduling.cycle import preemption
-from scheduling.cycle.preemption import Asking
-from scheduling.cycle.remedies import preview
+from scheduling.cycle.post_filter import preview
+from scheduling.cycle.requests import request_of
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.explanations.documents import GROUP, KIND, VERSION, Explanation, document
@@ -233,19 +233,18 @@ def _costly(state: ClusterState, about: ApiObject) -> Explanation:
 
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
-    claims = state.pre_filter(pod)
-    if not isinstance(claims, Hold):
-        claims = state.undecided(pod, claims) or claims
-    held = state.groups.hold(pod) if has_group(pod) else None
-    if isinstance(claims, Hold) or held is not None:
-        cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)
-        return Explanation(about=pod, revision=state.revision, cause=cause)
-    asking = Asking.of(pod, claims, state.extended(pod))
-    filtered = state.restricted(pod, claims, state.nodes.filter(pod, asking.held))
+    if has_group(pod) and (hold := state.groups.hold(pod)) is not None:
+        return Explanation(about=pod, revision=state.revision, cause=hold.cause)
+    request = request_of(state, pod)
+    if not isinstance(request, Hold):
+        request = state.undecided(pod, request.claims) or request
+    if isinstance(request, Hold):
+        return Explanation(about=pod, revision=state.revision, cause=_with_quota(pod, request.cause))
+    filtered = state.restricted(pod, request.claims, state.nodes.filter(pod, request.held))
     if isinstance(filtered, Hold):
         return Explanation(about=pod, revision=state.revision, cause=filtered.cause)
-    special = asking.special_on({})
-    found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
+    special = request.special_on({})
+    found = report(state.snapshot(), request.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
     cause = found.cause or _of_its_gang(state, pod)
     return Explanation(
         about=pod,
@@ -254,9 +253,9 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         cause=cause,
         remark="a node fits; it is being scheduled",
         report=found,
-        held=asking.held,
+        held=request.held,
         extended=() if special is None else served_requests(special.mappings, special.claim),
-        preemption=preview(state, asking, refusals_of(found), utc_now()) if found.cause else None,
+        preemption=preview(state, request, refusals_of(found), utc_now()) if found.cause else None,
     )
 
 

@@ -25,7 +25,7 @@ from manciple.wire.base import ApiObject
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.stages import Drop, Funnel, Stage, drops
 from scheduling.claims.extended_resources import ServedRequest
-from scheduling.cycle.remedies import told_of
+from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.explanations.report import NodeReport, Report, RequestReport
 from scheduling.state.residents import PlannedEviction
 
@@ -99,7 +99,7 @@ def _preemption(explained: Explanation) -> dict[str, Any] | None:
     if found is None:
         return None
     namespace = explained.about.metadata.namespace
-    told = told_of(found, sees=namespace.__eq__) if isinstance(found, PlannedEviction) else found
+    told = eviction_cause(found, sees=namespace.__eq__) if isinstance(found, PlannedEviction) else found
     made: dict[str, Any] = {"helps": isinstance(told, Evicting), "reason": f"{sentence(preemption_clause(told))}."}
     if isinstance(told, Evicting):
         made |= {"nodeName": told.node, "victims": msgspec.to_builtins(told.victims), "moreVictims": told.more}

@@ -1,7 +1,7 @@
 """The report on a pod or a claim: every node's answer, the funnels over all nodes, and the dominant cause. PURE.
 
-The nodes that do not take the pod are examined too: what they could give is worth a hint. A hint is a what-if that was
-tried by the allocator itself: without one selector, or without what speaks against a node, the claims could be met.
+The nodes that refuse the pod are examined too: what they could give is worth a hint. A hint is a what-if that the
+allocator itself has tried: without one selector, or without the refusal of a node, the claims could be allocated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from scheduling.allocator import (
     Allocated,
     AllocationFailed,
     NodeView,
-    Outcome,
     Snapshot,
     Unallocatable,
     Undecided,
@@ -110,12 +109,13 @@ class Report:
 
 
 def refusals_of(found: Report) -> dict[str, Sequence[OfNode]]:
-    """node -> what speaks against it, for a report in which no node fits."""
-    return {node.name: node.refusals or (_of_devices(node.examination.outcome),) for node in found.nodes}
-
-
-def _of_devices(outcome: Outcome) -> OfNode:
-    return CannotAllocate() if isinstance(outcome, Allocated) else outcome.cause
+    """node -> why it refuses the pod, for a report in which no node fits."""
+    refusals = dict[str, Sequence[OfNode]]()
+    for node in found.nodes:
+        outcome = node.examination.outcome
+        of_devices = CannotAllocate() if isinstance(outcome, Allocated) else outcome.cause
+        refusals[node.name] = node.refusals or (of_devices,)
+    return refusals
 
 
 def report(

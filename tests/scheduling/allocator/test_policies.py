@@ -32,12 +32,12 @@ from scheduling.allocator import (
 from scheduling.allocator.__main__ import read_inventory
 from scheduling.allocator.index import NodeIndex
 from scheduling.cycle import scheduler
-from scheduling.cycle.decisions import Placement
 from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable, UsualDemands
 from scheduling.placement.fragmentation import nodes
 from scheduling.placement.fragmentation.nodes import NodeOutlooks
 from scheduling.placement.fragmentation.ranking import Fragmentation
 from scheduling.placement.fragmentation.units import SharedUnit
+from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
     DRIVER,

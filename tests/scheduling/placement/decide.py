@@ -20,7 +20,7 @@ def main() -> None:
     from manciple.controllers.declaration import controllers
     from manciple.wire.resources import CLAIMS, PODS
     from scheduling.cycle import scheduler
-    from scheduling.cycle.decisions import Placement
+    from scheduling.queue.verdicts import Placement
     from scheduling.state.cluster import ClusterState
     from tests.builders import (
         make_claim,

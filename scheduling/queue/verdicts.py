@@ -1,7 +1,12 @@
-"""What a scheduling cycle decided about one pod, whether that holds when it is committed, and the condition. PURE.
+"""The verdict on a pod: what `decide` returns, the commit writes and the queue records. PURE.
+
+    Placement    bind it
+    Wait         it waits for an event; with what is written about that
+    Retry        there is no verdict yet: try again
+    Gone         nothing to do any more
 
 A `Placement` was found on a state that was current when the cycle began. `Drift` is what others have written since; a
-placement that leans on something that drifted is not committed but tried again.
+placement that depends on something that drifted is not committed but retried. At the end: the pod's condition.
 """
 
 from __future__ import annotations
@@ -10,26 +15,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeGuard
 
 from msgspec import structs
 
-from claims.causes.causes import GroupDoesNotFit
+from claims.causes.causes import AnyCause, GroupDoesNotFit
 from claims.causes.messages import message
 from claims.kinds.gangs import is_annotated, shown_name
-from claims.kinds.pod_groups import SCHEDULED, PodGroup
+from claims.kinds.pod_groups import PodGroup
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import (
-    DELETE_PROTECTION,
     AllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from claims.pod_claims import STRUCTURED_FINALIZER, reserved
+from claims.pod_claims import reserved
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
-from manciple.wire.base import Condition, condition_of
-from manciple.wire.errors import Conflict
-from manciple.wire.resources import CLAIMS
+from manciple.wire.base import condition_of
 from scheduling.allocator import Inventory
 from scheduling.claims.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.claims.negotiation import NegotiationWrite
@@ -50,20 +53,24 @@ class Placement:
 
     pod: Pod
     node: str
-    #: every claim of the pod, as it was when the decision was made
+    #: every claim of the pod, as it was when the verdict was reached
     claims: tuple[ResourceClaim, ...] = ()
-    #: claim uid -> what it is given now
+    #: claim uid -> its new allocation
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
     #: the claim for its extended resources, one of `claims`; it may exist in memory alone
     special: SpecialClaim | None = None
-    #: one that was made for them before and does not serve here
+    #: an earlier one, which does not serve here
     outdated: ResourceClaim | None = None
     #: why this node was chosen
     why: str = ""
     #: the group that the pod names, which may share claims with it
     group: PodGroup | None = None
-    #: what is said of it where others decided about claims of the pod
+    #: written with the binding, for drivers that decide about claims of the pod
     writes: tuple[NegotiationWrite, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
 
     def applied_to(self, claim: ResourceClaim) -> ResourceClaim:
         """One of `claims` as the commit will leave it."""
@@ -73,13 +80,18 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodRefusal:
-    """`pod` stays where it is: `hold` says why, `condition` is the reason its PodScheduled condition names."""
+class Wait:
+    """`pod` waits for an event. `hold` says for which and why, `condition` is the reason of its PodScheduled condition.
+
+    until: when it is tried again without an event. silent: nothing is written, the pod's status says it already.
+    """
 
     pod: Pod
     hold: Hold
     condition: str = UNSCHEDULABLE
-    #: claims whose allocations stand in the pod's way and serve nobody else
+    until: datetime | None = None
+    silent: bool = False
+    #: claims whose allocations are in the pod's way and serve no other pod
     deallocate: tuple[ResourceClaim, ...] = ()
     #: claims whose devices could not be attached: no pod that waits for that keeps them
     given_up: tuple[ResourceClaim, ...] = ()
@@ -87,58 +99,86 @@ class PodRefusal:
     nominate: str = ""
     #: pods that lose their nominations to it
     withdrawn: tuple[Pod, ...] = ()
-    #: who is evicted for it now
+    #: the pods that are evicted for it now
     eviction: PlannedEviction | None = None
-    #: what was asked has no answer yet: the pod will be retried after a backoff
+    #: the search is not finished: the pod is retried after a backoff
     again: bool = False
-    #: what is said to those who decide about claims of the pod
+    #: written for drivers that decide about claims of the pod
     writes: tuple[NegotiationWrite, ...] = ()
 
     @property
-    def told_before(self) -> bool:
-        """Whether the pod only goes on waiting for others, as its condition says: nothing is written."""
-        known = condition_of(self.pod.status.conditions, POD_SCHEDULED)
-        waits = self.hold.reasons == Reason.NEGOTIATION and not (self.writes or self.deallocate)
-        return waits and known is not None and known.message == self.message
+    def uid(self) -> str:
+        return self.pod.metadata.uid
 
     @property
     def message(self) -> str:
-        """What condition and event say."""
+        """The text of condition and event."""
         return message(self.hold.cause) if self.hold.cause else ""
 
+    @property
+    def writes_nothing(self) -> bool:
+        """Whether the pod's status says all of it: a pod that goes on waiting for drivers is not written again."""
+        current = condition_of(self.pod.status.conditions, POD_SCHEDULED)
+        negotiates = self.hold.reasons == Reason.NEGOTIATION and not (self.writes or self.deallocate)
+        return self.silent or (negotiates and current is not None and current.message == self.message)
+
+    @property
+    def keeps_room(self) -> bool:
+        """Whether room on a node is kept for the pod until others leave."""
+        return bool(self.nominate) and not self.again
+
+    @property
+    def waits_for_driver(self) -> bool:
+        """Whether nothing failed: a driver has to do its part."""
+        return self.hold.reasons in (Reason.BINDING, Reason.NEGOTIATION)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StillBinding:
-    """`pod` goes on waiting for devices that it has been given: nothing is written, and nothing told."""
+class Retry:
+    """There is no verdict on `pod`: try again, after a backoff unless said otherwise. Nothing is written."""
 
     pod: Pod
-    hold: Hold
-    #: when the devices are given up
-    until: datetime | None = None
+    cause: AnyCause | None = None
+    #: a conflict, not a fault of the pod: without a backoff, unless that has not helped before
+    at_once: bool = False
+    #: its turn did not come: its row stays as it is
+    untried: bool = False
+    #: an unexpected error: the worker's state may be wrong, and is read again
+    broken: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Postponed:
-    """There was no time left to look for a place for `pod`: it is tried again in the next batch."""
+class Gone:
+    """The pod needs no scheduling any more: it was deleted, has ended, or was bound by others."""
 
-    pod: Pod
+    uid: str
 
 
-Decision = Placement | PodRefusal | StillBinding | Postponed
+#: On one pod, from the decision to its row in the queue. What the commit returns as a `Placement` is bound.
+Verdict = Placement | Wait | Retry
+
+
+def is_refusal(verdict: Verdict) -> TypeGuard[Wait]:
+    """Whether the pod was tried and got no place; not for one that waits for its devices to be attached."""
+    return isinstance(verdict, Wait) and not verdict.silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDecision:
-    """What was decided about the pods of one group, at once.
+class GroupVerdict:
+    """The verdicts on the pods of one group, which are written together.
 
     wanted: so many of the group must have a place with these, or nothing of it is written; 0: each holds for itself.
-    scheduled: the group has what it needs. evicting: room is made for it. began: as `time.perf_counter` tells.
+    scheduled: the group has what it needs. evicting: room is made for it. began: by `time.perf_counter`.
     where: the label of the nodes among which most of it fits, the best of `domains`; "" where it may be anywhere.
-    again: not everything was tried; it goes on with the next attempt.
+    again: not everything was tried; the next attempt goes on.
     """
 
     group: PodGroup
-    decisions: tuple[Decision, ...]
+    verdicts: tuple[Verdict, ...]
     wanted: int = 0
     scheduled: bool = False
     evicting: bool = False
@@ -150,70 +190,71 @@ class GroupDecision:
     @property
     def promised(self) -> set[str]:
         """The uids of the pods that get a place by it, or have one kept until others leave."""
-        return {one.pod.metadata.uid for one in self.decisions if isinstance(one, Placement) or keeps_room(one)}
+        return promised(self.verdicts)
+
+    def with_refused(self, refused: Mapping[str, Wait], placed: Collection[str]) -> GroupVerdict:
+        """The same where these of its pods get no place; of a gang with too few left none does, and each says why.
+
+        refused: by the uid of the pod. placed: the uids of the pods of the group that have a place already.
+        """
+        verdicts = tuple(refused.get(verdict.uid, verdict) for verdict in self.verdicts)
+        fitting = len((self.promised - refused.keys()).union(placed))
+        if fitting >= self.wanted:
+            return replace(self, verdicts=verdicts, scheduled=self.scheduled and bool(fitting))
+        waiting = tuple(self._without_gang(verdict, fitting) for verdict in verdicts)
+        return GroupVerdict(group=self.group, verdicts=waiting, began=self.began)
+
+    def _without_gang(self, verdict: Verdict, fitting: int) -> Verdict:
+        """Of a gang of which too few fit; a pod that requests what another was refused waits for the gang.
+
+        With a topology what comes free anywhere may help, wherever the attempt that came closest was made.
+        """
+        if isinstance(verdict, Retry) or (isinstance(verdict, Wait) and verdict.silent):
+            return verdict
+        if isinstance(verdict, Placement) or Reason.GANG in verdict.hold.reasons:
+            verdict = self.waiting(verdict.pod, fitting)
+        if not self.where:
+            return verdict
+        hold = replace(verdict.hold, reasons=verdict.hold.reasons | FREED | Reason.NODE)
+        return replace(verdict, hold=hold, again=verdict.again or self.again)
+
+    def waiting(self, pod: Pod, fitting: int, *, room: str = "") -> Wait:
+        """For a pod that has a place while others of its gang have none. room: the node on which it is kept."""
+        cause = GroupDoesNotFit(
+            shown_name(self.group.metadata.name),
+            placed=fitting,
+            wanted=self.wanted,
+            room=room,
+            annotated=is_annotated(self.group),
+            where=self.where,
+            domains=self.domains,
+        )
+        hold = Hold(reasons=Reason.GANG, awaited=frozenset({group_key(*self.group.key)}), cause=cause)
+        return Wait(pod=pod, hold=hold, nominate=room)
 
 
-AnyDecision = Decision | GroupDecision
+AnyVerdict = Verdict | GroupVerdict
 
 
-def keeps_room(decision: Decision) -> bool:
-    """Whether the pod waits for room on a node that others leave for it."""
-    return isinstance(decision, PodRefusal) and bool(decision.nominate) and not decision.again
+def promised(verdicts: Iterable[Verdict]) -> set[str]:
+    """The uids of the pods that get a place by these verdicts, or have one kept until others leave."""
+    return {
+        verdict.uid
+        for verdict in verdicts
+        if isinstance(verdict, Placement) or (isinstance(verdict, Wait) and verdict.keeps_room)
+    }
 
 
-def waiting_for_gang(together: GroupDecision, pod: Pod, fitting: int, *, room: str = "") -> PodRefusal:
-    """What becomes of a pod that has a place while others of its gang have none. room: the node on which it is kept."""
-    group, awaited = together.group, frozenset({group_key(*together.group.key)})
-    cause = GroupDoesNotFit(
-        shown_name(group.metadata.name),
-        placed=fitting,
-        wanted=together.wanted,
-        room=room,
-        annotated=is_annotated(group),
-        where=together.where,
-        domains=together.domains,
-    )
-    hold = Hold(reasons=Reason.GANG, awaited=awaited, cause=cause)
-    return PodRefusal(pod=pod, hold=hold, nominate=room)
-
-
-def with_refused(together: GroupDecision, refused: Mapping[str, PodRefusal], placed: Collection[str]) -> GroupDecision:
-    """`together`, where these of its pods get no place; of a gang with too few left none does, and each is told why.
-
-    refused: by the uid of the pod. placed: the uids of the pods of the group that have a place already.
-    """
-    decisions = tuple(refused.get(one.pod.metadata.uid, one) for one in together.decisions)
-    fitting = len((together.promised - refused.keys()).union(placed))
-    if fitting >= together.wanted:
-        return replace(together, decisions=decisions, scheduled=together.scheduled and bool(fitting))
-    told = (_told_of_gang(together, one, fitting) for one in decisions)
-    return GroupDecision(group=together.group, decisions=tuple(told), began=together.began)
-
-
-def _told_of_gang(together: GroupDecision, decision: Decision, fitting: int) -> Decision:
-    """What a pod is told of a gang of which too few fit; one that asks for what another was refused waits for the gang.
-
-    With a topology what comes free anywhere may help, wherever the attempt that came closest was made.
-    """
-    if isinstance(decision, PodRefusal) and Reason.GANG not in decision.hold.reasons:
-        told = decision
-    elif isinstance(decision, Placement | PodRefusal):
-        told = waiting_for_gang(together, decision.pod, fitting)
-    else:
-        return decision
-    if not together.where:
-        return told
-    hold = replace(told.hold, reasons=told.hold.reasons | FREED | Reason.NODE)
-    return replace(told, hold=hold, again=told.again or together.again)
-
-
-def singles(decisions: Iterable[AnyDecision]) -> Iterator[Decision]:
-    """Each decision about one pod."""
-    for decision in decisions:
-        if isinstance(decision, GroupDecision):
-            yield from decision.decisions
+def singles(verdicts: Iterable[AnyVerdict]) -> Iterator[Verdict]:
+    """Each verdict on one pod."""
+    for verdict in verdicts:
+        if isinstance(verdict, GroupVerdict):
+            yield from verdict.verdicts
         else:
-            yield decision
+            yield verdict
+
+
+# Whether a placement still holds -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -283,23 +324,6 @@ def _pools_in_use(
             yield result, pool
 
 
-def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None) -> ResourceClaim:
-    """`claim`, as it is now, with what it is given and its finalizer. Raises: Conflict where it has something."""
-    if claim.status.allocation is not None:
-        raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
-    finalizers, driver = {DELETE_PROTECTION: None}, ""
-    if allocation.resource_handles:  # by structured parameters
-        finalizers[STRUCTURED_FINALIZER], driver = None, allocation.resource_handles[0].driver_name
-    if at is not None:
-        allocation = structs.replace(allocation, allocation_timestamp=at)
-    protected = tuple(dict.fromkeys((*claim.metadata.finalizers, *finalizers)))
-    return structs.replace(
-        claim,
-        metadata=structs.replace(claim.metadata, finalizers=protected),
-        status=structs.replace(claim.status, allocation=allocation, driver_name=driver),
-    )
-
-
 # The PodScheduled condition ------------------------------------------------------------------------------------------
 
 
@@ -316,10 +340,10 @@ def nominated(pod: Pod, node: str) -> Pod:
     return structs.replace(pod, status=status)
 
 
-def charged_as(known: Pod, pod: Pod) -> Pod:
-    """`pod` with what the devices of `known` take of its node; a claim that existed in memory has its name by now."""
+def charged_as(decided: Pod, pod: Pod) -> Pod:
+    """`pod` with what the devices of `decided` take of its node; a claim that existed in memory has its name by now."""
     special = pod.status.extended_resource_claim_status
-    charges = known.status.node_allocatable_resource_claim_statuses
+    charges = decided.status.node_allocatable_resource_claim_statuses
     if charges and special is not None:
         names = {IN_MEMORY: special.resource_claim_name}
         charges = tuple(
@@ -338,40 +362,12 @@ def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
 
 def _with(pod: Pod, condition: PodCondition, now: str) -> Pod:
     """lastTransitionTime moves only with the status."""
-    known = condition_of(pod.status.conditions, condition.type)
-    if known is not None and _told(known) == _told(condition):
-        return pod
-    same_status = known is not None and known.status == condition.status
-    since = known.last_transition_time if known is not None and same_status else now
+    current = condition_of(pod.status.conditions, condition.type)
+    since: str | None = now
+    if current is not None and current.status == condition.status:
+        if (current.reason, current.message) == (condition.reason, condition.message):
+            return pod
+        since = current.last_transition_time
     fresh = structs.replace(condition, last_transition_time=since, observed_generation=pod.metadata.generation)
     others = [other for other in pod.status.conditions if other.type != condition.type]
     return structs.replace(pod, status=structs.replace(pod.status, conditions=(*others, fresh)))
-
-
-def _told(condition: PodCondition) -> tuple[str, str, str]:
-    return condition.status, condition.reason, condition.message
-
-
-# The PodGroupScheduled condition -------------------------------------------------------------------------------------
-
-
-def with_scheduled(group: PodGroup, *, scheduled: bool, evicting: bool, now: str) -> PodGroup:
-    """`group` with what became of the attempt to place its pods; the same value where it says so already."""
-    message = "pod group is unschedulable"
-    if evicting:
-        message += ", pod group is waiting for preemption to complete"
-    known = condition_of(group.status.conditions, SCHEDULED)
-    fresh = Condition(
-        type=SCHEDULED,
-        status="True" if scheduled else "False",
-        reason="Scheduled" if scheduled else UNSCHEDULABLE,
-        message="" if scheduled else message,
-        last_transition_time=now,
-        observed_generation=group.metadata.generation,
-    )
-    if known is not None and known.status == fresh.status:
-        fresh = structs.replace(fresh, last_transition_time=known.last_transition_time)
-    if known == fresh:
-        return group
-    others = [one for one in group.status.conditions if one.type != SCHEDULED]
-    return structs.replace(group, status=structs.replace(group.status, conditions=(*others, fresh)))
