@@ -97,10 +97,14 @@ class OpenConnection:
         if self.dropped:
             protocol.transport.abort()
 
-    def claim(self, identity: Identity | None) -> None:
+    def claim(self, level: Level, holder: str) -> None:
+        """Count it for the holder (`holder_of`)."""
+        self.table.move(self, level, holder)
+
+    def claim_for(self, identity: Identity | None) -> None:
         """Count it for the identity of its latest request, if that showed a credential."""
         if identity is not None and identity.name not in ("", ANONYMOUS_USER):
-            self.table.move(self, level_of(identity), holder_of(identity.name))
+            self.claim(level_of(identity), holder_of(identity.name))
 
     def close(self) -> None:
         """It has ended. Twice is once."""

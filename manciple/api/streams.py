@@ -481,7 +481,7 @@ def claim_connection(scope: Scope, identity: Identity | None) -> None:
     """Count the request's connection for the identity that sent it, if both are known."""
     connection: OpenConnection | None = scope.get(CONNECTION)
     if connection is not None:
-        connection.claim(identity)
+        connection.claim_for(identity)
 
 
 async def refused(admission: Admission) -> ApiError:

@@ -27,7 +27,7 @@ class Table(ConnectionTable):
         connection.cancel_handshake = lambda: self.gone.append(connection)
         if more.pop("busy", False):
             connection.protocol = Busy(lambda: self.gone.append(connection))
-        connection.claim(identity)
+        connection.claim_for(identity)
         return connection
 
 
@@ -95,7 +95,7 @@ def test_a_node_that_opens_too_many_loses_its_own() -> None:
 def test_the_one_that_was_quiet_for_longest_goes_first() -> None:
     table = Table()
     first, second = table.connect(identity=ALICE), table.connect(identity=ALICE)
-    first.claim(ALICE)  # a second request
+    first.claim_for(ALICE)  # a second request
     while not table.gone:
         table.connect(identity=ALICE)
     assert table.gone == [second]
@@ -119,7 +119,7 @@ def test_what_has_ended_is_no_more_counted() -> None:
     connections = [table.connect(identity=one) for one in (ALICE, NODE)]
     for one in [*connections, *connections]:
         one.close()
-        one.claim(BOB)
+        one.claim_for(BOB)
     assert not any(table.counts.values())
 
 

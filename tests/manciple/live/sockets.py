@@ -12,6 +12,8 @@ from typing import Any
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 
+from manciple.access.authentication.chain import CONNECTION
+from manciple.api.connections import ConnectionTable, OpenConnection
 from manciple.asgi import application
 from manciple.live.consumers import PATH
 
@@ -25,6 +27,8 @@ class Socket:
     """One connection, seen from the browser."""
 
     line: Any
+    #: what the server knows of it
+    connection: OpenConnection
 
     async def message(self) -> dict[str, Any]:
         """The next thing that the server does."""
@@ -81,7 +85,10 @@ async def opened(
     if token:
         shown["authorization"] = f"Bearer {token}"
     path, _, query = path.partition("?")
+    connection = ConnectionTable(100, descriptors=1000).add("192.0.2.7", descriptor=3)
+    assert connection is not None
     scope = {
+        CONNECTION: connection,
         "type": "websocket",
         "path": path,
         "query_string": query.encode(),
@@ -92,7 +99,7 @@ async def opened(
     line: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     await line.send_input({"type": "websocket.connect"})
     try:
-        yield Socket(line)
+        yield Socket(line, connection)
     finally:
         await line.send_input({"type": "websocket.disconnect", "code": 1000})
         await line.wait(timeout=PATIENCE)

@@ -296,6 +296,17 @@ def test_one_person_has_so_many_pages_open_and_no_more(root: Api, settings: Any)
     asyncio.run(opening())
 
 
+def test_the_connection_of_an_open_page_counts_for_its_person(root: Api) -> None:
+    person, session = signed_in("alice")
+
+    async def opening() -> tuple[str, str]:
+        async with opened(session=session) as page:
+            await page.first_words()
+            return page.connection.level, page.connection.holder
+
+    assert asyncio.run(opening()) == ("workload", person.username)
+
+
 # The end --------------------------------------------------------------------------------------------------------------
 
 
