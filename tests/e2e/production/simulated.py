@@ -40,6 +40,9 @@ def _of_mig(scene: Scene, what: str) -> DeviceRequest:
 
 
 def _uuid(scene: Scene) -> str:
-    slices = scene.api.listed(scene.place("ResourceSlice"), fieldSelector=f"spec.driver={MIG}")
-    devices = [device["attributes"] for one in slices for device in one["spec"].get("devices", ())]
-    return str(next(one["uuid"]["string"] for one in devices if one["type"]["string"] == "gpu"))
+    def published() -> str | None:
+        slices = scene.api.listed(scene.place("ResourceSlice"), fieldSelector=f"spec.driver={MIG}")
+        devices = (device["attributes"] for one in slices for device in one["spec"].get("devices", ()))
+        return next((one["uuid"]["string"] for one in devices if one["type"]["string"] == "gpu"), None)
+
+    return str(scene.until("a GPU that can be cut", published))  # an agent that has just started publishes it anew
