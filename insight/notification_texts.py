@@ -1,7 +1,7 @@
-"""What happened that people may ask to be told of: out of the log, the impairments and the queue, as texts.
+"""Notification texts: what happened, from the log, the impairments and the queue.
 
-Each is told once for everybody; who is told of it is another matter (`insight.notifications`). What a
-namespace holds is told with that namespace, so that nobody else hears of it.
+Each happening has one text for all recipients, which `insight.notifications` chooses. A text about an object of a
+namespace carries that namespace, so that only people who may see it are notified.
 """
 
 from __future__ import annotations

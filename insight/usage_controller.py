@@ -1,4 +1,4 @@
-"""Takes the samples of usage on time, and forgets processes that were silent for long."""
+"""Samples usage once a minute, and removes processes without a recent heartbeat."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scheduling.placement.policies import free_by_class
 #: Seconds for which a process that has just started takes no samples: it lists the cluster for the scheduler, and pods
 #: wait for that.
 WARMING_UP = 30.0
-#: when this process was asked first, by the monotonic clock
+#: when this controller first ran in this process, by the monotonic clock
 _asked_first = PerProcess(time.monotonic)
 
 
 def reconcile(now: datetime) -> int:
-    """Returns how many rows came and went."""
+    """Returns how many rows were added and removed."""
     first = _asked_first()
     warm = time.monotonic() - first >= WARMING_UP
     sampled = usage.sample(now) if warm else 0

@@ -205,7 +205,7 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
-#: Seconds that beat sleeps at most, so that it ends soon when it is told to.
+#: Maximum sleep of beat in seconds: how long a signal to stop may have to wait.
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 #: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers
 #: may be fetched beforehand.

@@ -217,7 +217,7 @@ def _with_names_of_source(claim: PodResourceClaim) -> PodResourceClaim:
 def _with_sources_of(
     claims: tuple[PodResourceClaim, ...], old: tuple[PodResourceClaim, ...]
 ) -> tuple[PodResourceClaim, ...]:
-    """Keep `source` as it was: clients know one of the two forms and drop the other when they write a pod back."""
+    """Keep the stored `source`: clients know one of its two forms, and drop the other when they write a pod back."""
     sources = {one.name: one.source for one in old}
     return tuple(replace(_with_names_of_source(one), source=sources.get(one.name)) for one in claims)
 

@@ -189,7 +189,7 @@ def acting(identity: Identity, headers: Mapping[str, str]) -> Identity:
 
 
 def _named(user: str, headers: Mapping[str, str]) -> Identity:
-    """Whom the headers name, as they name them."""
+    """The identity to impersonate, exactly as the headers name it."""
     extra = {
         unquote(name[len(EXTRA) :].lower()): _listed(text)
         for name, text in headers.items()

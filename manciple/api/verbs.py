@@ -560,7 +560,7 @@ def _admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry
 # Edits ----------------------------------------------------------------------------------------------------------------
 
 
-#: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
+#: Attempts at an update that conflicts with other writers (upstream: patches retry 5 times).
 ATTEMPTS = 5
 
 #: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
@@ -697,7 +697,7 @@ def made_together(edits: Sequence[Edit]) -> list[WriteAnswer | Exception]:
     for remaining in reversed(range(ATTEMPTS)):
         anew = remaining < ATTEMPTS - 1
         outcomes.update(zip(left, _attempted([edits[place] for place in left], anew=anew), strict=True))
-        # As in `Edit.made`: a guess that failed says nothing, and whom somebody else forestalled tries again.
+        # As in `Edit.made`: a failed guess proves nothing, and a conflict is retried.
         left = [place for place in left if isinstance(outcomes[place], Conflict if anew else ApiError)]
         if not left:
             break

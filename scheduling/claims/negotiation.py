@@ -6,7 +6,7 @@
     `StillNegotiating` the pod waits (`hold`)
     `writes`           what is said with that, or with the binding: in the transaction of the decision
 
-For a pod that has such claims (`scheduling.claims.pod_claims.may_be_negotiated`) the cycle asks, in this order: what
+For a pod that has such claims (`scheduling.claims.readiness.may_be_negotiated`) the cycle asks, in this order: what
 the scheduler allocates itself (`left`); which nodes are left, or that none need be searched yet (`restricted`); which
 of them to try first (`preferred`); and once a node is chosen, what follows (`next`). Other pods never come here.
 

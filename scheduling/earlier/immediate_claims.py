@@ -1,7 +1,7 @@
 """Allocates claims with structured parameters and the mode Immediate: without a pod, on any node that takes pods.
 
 They wait until their parameters are there and some node has what they ask for; an event says what for. Who is allocated
-so stays allocated (`scheduling.claims.pod_claims.stays_allocated`), and pods go where it is.
+so stays allocated (`claims.pod_claims.stays_allocated`), and pods go where it is.
 
 It works in the turn of who places pods, on the same state, and decides again in the transaction in which it writes; so
 no device is given twice, and no pod is told what does not hold.

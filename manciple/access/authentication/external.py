@@ -504,12 +504,12 @@ LONGEST_NAME = 150
 
 
 class PersonRefused(Exception):
-    """Who was vouched for does not come in. Its text says why, and what to do."""
+    """The person may not sign in, although a provider vouches for them. The text says why, and what to do."""
 
 
 @transaction.atomic
 def person_of_provider(issuer: str, subject: str, identity: Identity) -> Any:
-    """The person whom a provider means; made at their first sign-in. Raises: PersonRefused."""
+    """The person behind a provider's identity, created at the first sign-in. Raises: PersonRefused."""
     link = OutsideAccount.objects.select_related("person").filter(issuer=issuer, subject=subject).first()
     if link is None:
         link = OutsideAccount.objects.create(issuer=issuer, subject=subject, person=_new_person(identity.name))
@@ -547,7 +547,7 @@ def _check_free(name: str, *, but: Any = None) -> None:
 
 
 def _admitted(person: Any, identity: Identity, *, prefix: str, told: bool) -> Any:
-    """With the groups that were told. Raises: PersonRefused for one who may not sign in."""
+    """`person`, with the reported groups if there are any. Raises: PersonRefused where the account is closed."""
     if not person.is_active:
         raise PersonRefused(f"The account {person.get_username()} is closed. An administrator can open it again.")
     if told:

@@ -389,7 +389,7 @@ class AgentTokens:
             raise Unauthorized(f"token audiences [{good_for}] is invalid for the target audiences [{wanted}]")
         return Authenticated(API_SERVER, (good_for,))
 
-    def remembered(self, token: str) -> Identity | None:  # noqa: ARG002 - of no use at the API
+    def remembered(self, token: str) -> Identity | None:  # noqa: ARG002 - not valid at the API
         return None
 
 
@@ -404,7 +404,7 @@ def issue_for_node(node: str, *, certificate: str) -> str:
 
 
 def audience(token: str) -> str | None:
-    """For whom a token of ours is good; None for a token that is none, was changed, or is too old."""
+    """The audience of a token issued here; None if the token is of another kind, altered or expired."""
     if _SEPARATOR not in token:
         return None  # of another kind; asking the signature costs more than all else that a request pays for its token
     try:
