@@ -518,14 +518,16 @@ def person_of_provider(issuer: str, subject: str, identity: Identity) -> Any:
         _check_free(identity.name, but=person)
         person.username = identity.name
         person.save(update_fields=["username"])
-    return _admitted(person, identity, prefix=settings.OIDC_GROUPS_PREFIX, told=bool(settings.OIDC_GROUPS_CLAIM))
+    return _admitted(
+        person, identity, prefix=settings.OIDC_GROUPS_PREFIX, reports_groups=bool(settings.OIDC_GROUPS_CLAIM)
+    )
 
 
 @transaction.atomic
 def person_of_proxy(identity: Identity) -> Any:
     """The person of that name, whoever made the account: the proxy is trusted to know. Raises: PersonRefused."""
     person = get_user_model().objects.filter(username=identity.name).first() or _new_person(identity.name)
-    return _admitted(person, identity, prefix="", told=bool(settings.PROXY_GROUP_HEADER))
+    return _admitted(person, identity, prefix="", reports_groups=bool(settings.PROXY_GROUP_HEADER))
 
 
 def _new_person(name: str) -> Any:
@@ -546,11 +548,11 @@ def _check_free(name: str, *, but: Any = None) -> None:
         )
 
 
-def _admitted(person: Any, identity: Identity, *, prefix: str, told: bool) -> Any:
+def _admitted(person: Any, identity: Identity, *, prefix: str, reports_groups: bool) -> Any:
     """`person`, with the reported groups if there are any. Raises: PersonRefused where the account is closed."""
     if not person.is_active:
         raise PersonRefused(f"The account {person.get_username()} is closed. An administrator can open it again.")
-    if told:
+    if reports_groups:
         _follow(person, [one for one in identity.groups if one not in (MASTERS, AUTHENTICATED)], prefix=prefix)
     return person
 
