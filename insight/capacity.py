@@ -69,7 +69,8 @@ class Census:
 def read_census(person: Person | None = None) -> Census:
     """As it is now. person: waiting pods are counted only as far as they see them; None for all."""
     snapshot = read_devices()
-    queue = QueuedPod.objects.all() if person is None else person.seen(QueuedPod.objects.all())
+    waiting = QueuedPod.objects.waiting()
+    queue = waiting if person is None else person.seen(waiting)
     return Census(
         revision=snapshot.revision,
         snapshot=snapshot,

@@ -7,6 +7,19 @@ Of the samples, only the sizes of classes are read by the scheduler (`scheduling
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Exists, OuterRef
+
+from claims.models import Pod
+
+
+class QueuedPods(models.QuerySet["QueuedPod"]):
+    """Rows of the queue."""
+
+    def waiting(self) -> QueuedPods:
+        """Without those whose pod is bound or gone. The index knows that with the write, the queue a moment later, and
+        nothing makes a page ask again then.
+        """
+        return self.filter(Exists(Pod.objects.filter(uid=OuterRef("uid"), node_name="")))
 
 
 class QueuedPod(models.Model):
@@ -39,6 +52,8 @@ class QueuedPod(models.Model):
     cause = models.TextField(default="")
     #: when the state was last decided
     parked_at = models.DateTimeField(null=True)
+
+    objects = QueuedPods.as_manager()
 
     class Meta:
         indexes = [

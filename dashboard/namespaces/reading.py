@@ -77,7 +77,7 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     claims = _claims(_within(person.seen(Claim.objects.all()), name))
     given = person.seen(AllocatedDevice.objects.filter(admin_access=False), "claim__namespace")
     devices = _devices(given.filter(claim__namespace=name) if name else given)
-    causes = _causes(_within(person.seen(QueuedPod.objects.all()), name))
+    causes = _causes(_within(person.seen(QueuedPod.objects.waiting()), name))
     names = sorted({*found, *pods, *claims, *devices})
     return [
         _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], causes=causes[one])

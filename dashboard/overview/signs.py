@@ -117,4 +117,5 @@ def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> da
 
 
 def _queue(person: Person) -> QueueSign:
-    return QueueSign(**person.seen(QueuedPod.objects.all()).aggregate(length=Count("uid"), oldest=Min("created_at")))
+    waiting = person.seen(QueuedPod.objects.waiting())
+    return QueueSign(**waiting.aggregate(length=Count("uid"), oldest=Min("created_at")))

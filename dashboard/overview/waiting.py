@@ -196,7 +196,7 @@ LOOKED_AT = 5000
 
 def waiting_for(key: str, mended: Mended) -> list[str]:
     """The uids of the pods in the queue that wait for this (see `key_of`)."""
-    rows = QueuedPod.objects.order_by("created_at").values_list("uid", "cause")[:LOOKED_AT]
+    rows = QueuedPod.objects.waiting().order_by("created_at").values_list("uid", "cause")[:LOOKED_AT]
     return [uid for uid, cause in rows if key_of(uid, decode(cause), mended) == key]
 
 
@@ -210,4 +210,4 @@ def title_of(key: str, mended: Mended, sees: Callable[[str], bool]) -> str:
 
 def asking_for(device_class: str) -> list[str]:
     """The uids of the pods in the queue whose claims without devices ask for this class."""
-    return [uid for uid, names in classes_asked(QueuedPod.objects.all()).items() if device_class in names]
+    return [uid for uid, names in classes_asked(QueuedPod.objects.waiting()).items() if device_class in names]

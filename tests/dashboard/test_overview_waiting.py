@@ -23,6 +23,7 @@ from claims.causes.messages import brief
 from claims.causes.next_steps import TOPICS, topic_of
 from dashboard.overview.waiting import WaitingPod, by_topic, said_of
 from inventory.kinds.devices import ResourceSlice
+from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import ForgottenClaim, IncompletePool, Mended, Mending
 from tests.builders import (
     DRIVER,
@@ -179,3 +180,13 @@ def test_what_most_pods_wait_for_come_first_and_turns_last() -> None:
     found = by_topic(pods)
     assert [(group.topic.key, group.count) for group in found] == [("held", 2), ("room", 1), ("turn", 3)]
     assert [pod.name for pod in found[0].named] == ["b", "a"]
+
+
+def test_a_pod_that_is_gone_waits_no_more_although_the_queue_does_not_know_yet(cluster: Cluster) -> None:
+    pod = cluster.create(make_pod("gone", claims={"gpu": "missing"}))
+    cluster.settle()
+    assert [row.name for row in QueuedPod.objects.waiting()] == ["gone"]
+    cluster.delete(pod)
+    assert [row.name for row in QueuedPod.objects.all()] == ["gone"]
+    assert list(QueuedPod.objects.waiting()) == []
+    cluster.settle()

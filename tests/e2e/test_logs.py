@@ -142,8 +142,11 @@ def test_a_pod_that_never_ran_before_has_no_previous_log(kubectl: Kubectl, pod: 
 def test_the_certificate_that_the_node_tells_is_the_agents(kubectl: Kubectl, node: str) -> None:
     found = kubectl.json("get", "node", node)
     port = found["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-    answer = httpx.get(f"https://127.0.0.1:{port}/healthz", verify=False)
-    assert (answer.status_code, answer.text) == (200, "ok")
+
+    def health() -> str:
+        return httpx.get(f"https://127.0.0.1:{port}/healthz", verify=False).text
+
+    wait_for("the agent to be healthy", lambda: health() == "ok")
     assert re.fullmatch("[0-9a-f]{64}", found["metadata"]["annotations"]["manciple.dev/agent-certificate-sha256"])
 
 
