@@ -16,8 +16,10 @@ from typing import ClassVar
 
 from django.db import models
 
-#: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
-NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
+from inventory.models import DRIVER, LABEL, NAME, UID
+from manciple.access.restricting import OfNamespace
+from manciple.pages import links
+from manciple.wire.resources import QUOTAS
 
 DeviceKey = tuple[str, str, str, str]  # (driver, pool, device, node of the allocation)
 
@@ -38,8 +40,16 @@ class Claim(models.Model):
     #: "resource_claim_template", "extended_resource", or "" for one that somebody made by hand
     source = models.CharField(max_length=32, default="")
 
+    objects: ClassVar[OfNamespace[Claim]] = OfNamespace.manager()
+
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="claim_key")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return links.claim_url(self.namespace, self.name)
 
 
 class Reservation(models.Model):
@@ -54,11 +64,16 @@ class Reservation(models.Model):
     name = models.TextField()
     uid = models.TextField()
 
+    objects: ClassVar[OfNamespace[Reservation]] = OfNamespace.manager("claim__namespace")
+
     class Meta:
         indexes = [
             models.Index(fields=["claim"], name="reservation_claim"),
             models.Index(fields=["uid"], name="reservation_uid"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} {self.name}"
 
 
 class AllocatedDevice(models.Model):
@@ -83,6 +98,8 @@ class AllocatedDevice(models.Model):
     #: what the request asked for; "" where the claim has no such request
     device_class = models.CharField(max_length=NAME, default="")
 
+    objects: ClassVar[OfNamespace[AllocatedDevice]] = OfNamespace.manager("claim__namespace")
+
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -95,6 +112,12 @@ class AllocatedDevice(models.Model):
             models.Index(fields=["claim"], name="allocated_device_claim"),
             models.Index(fields=["driver", "pool", "device", "node"], name="allocated_device_key"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+    def get_absolute_url(self) -> str:
+        return links.device_url(self.driver, self.pool, self.device, self.node)
 
 
 class PastAllocation(models.Model):
@@ -121,6 +144,8 @@ class PastAllocation(models.Model):
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField()
 
+    objects: ClassVar[OfNamespace[PastAllocation]] = OfNamespace.manager()
+
     class Meta:
         indexes = [
             models.Index(fields=["driver", "pool", "device", "ended_at"], name="past_allocation_device"),
@@ -128,8 +153,11 @@ class PastAllocation(models.Model):
             models.Index(fields=["claim_uid"], name="past_allocation_claim"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device} of {self.namespace}/{self.claim}"
 
-class UseSpellQuerySet(models.QuerySet["UseSpell"]):
+
+class UseSpellQuerySet(OfNamespace["UseSpell"]):
     def standing(self, claims: Iterable[str]) -> UseSpellQuerySet:
         """The spells of these claims (by uid) that have not ended."""
         return self.filter(claim_uid__in=claims, ended_at__isnull=True)
@@ -161,6 +189,9 @@ class UseSpell(models.Model):
             models.Index(fields=["claim_uid"], name="use_spell_claim"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device} of {self.namespace}"
+
     @property
     def key(self) -> tuple[str, str, str, str]:
         return (self.driver, self.pool, self.device, self.share_id)
@@ -177,9 +208,17 @@ class Pod(models.Model):
     deleting = models.BooleanField()
     claim_names = models.JSONField()
 
+    objects: ClassVar[OfNamespace[Pod]] = OfNamespace.manager()
+
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="pod_key")]
         indexes = [models.Index(fields=["node_name"], name="pod_node")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return links.pod_url(self.namespace, self.name)
 
 
 class PodClaim(models.Model):
@@ -190,8 +229,54 @@ class PodClaim(models.Model):
     namespace = models.CharField(max_length=LABEL)
     claim = models.CharField(max_length=NAME)
 
+    objects: ClassVar[OfNamespace[PodClaim]] = OfNamespace.manager()
+
     class Meta:
         indexes = [
             models.Index(fields=["pod"], name="pod_claim_pod"),
             models.Index(fields=["namespace", "claim"], name="pod_claim_key"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.claim}"
+
+
+class Quota(models.Model):
+    """One ResourceQuota; its `limits` are the keys of `status.hard`."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
+
+    objects: ClassVar[OfNamespace[Quota]] = OfNamespace.manager(resource=QUOTAS)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="quota_key")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return links.quota_url(self.namespace, self.name)
+
+
+class QuotaLimit(models.Model):
+    """One key of a quota, and what is used of it, as of its status."""
+
+    #: No constraint: as in `Reservation`.
+    quota = models.ForeignKey(
+        Quota, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="limits"
+    )
+    resource = models.TextField()  # "pods", "gpu.deviceclass.resource.k8s.io/devices"
+    hard = models.TextField()  # a Kubernetes quantity
+    used = models.TextField()  # likewise; "" while it has not been counted
+    #: used / hard: 1 when it is used up, or nothing is allowed; None while it has not been counted
+    fraction = models.FloatField(null=True)
+
+    objects: ClassVar[OfNamespace[QuotaLimit]] = OfNamespace.manager("quota__namespace", resource=QUOTAS)
+
+    class Meta:
+        indexes = [models.Index(fields=["quota"], name="quota_limit_quota")]
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.used or '?'} of {self.hard}"

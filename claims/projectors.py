@@ -1,4 +1,4 @@
-"""Index rows of ResourceClaims and Pods; a device that another claim holds is refused here.
+"""Index rows of ResourceClaims, Pods and ResourceQuotas; a device that another claim holds is refused here.
 
 A claim has a row of its own, one per reservation and one per allocated device. Unchanged rows are not written (when a
 driver reports `status.devices`, say). Before devices are written, their holders are looked up (`holders_of`): writers
@@ -21,6 +21,7 @@ from django.db import IntegrityError
 from django.db.models import Max, Q
 
 from claims.kinds.pods import Pod as PodObject
+from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     POD_CLAIM_ANNOTATION,
@@ -39,6 +40,8 @@ from claims.models import (
     PastAllocation,
     Pod,
     PodClaim,
+    Quota,
+    QuotaLimit,
     Reservation,
 )
 from claims.pod_claims import claim_names
@@ -49,7 +52,8 @@ from inventory.models import PublishedSlice
 from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
-from manciple.wire.resources import CLAIMS, PODS
+from manciple.wire.quantity import Quantity
+from manciple.wire.resources import CLAIMS, PODS, QUOTAS
 
 # History --------------------------------------------------------------------------------------------------------------
 
@@ -175,9 +179,24 @@ class PodClaimRow(NamedTuple):
     claim: str
 
 
+class QuotaRow(NamedTuple):
+    uid: str
+    namespace: str
+    name: str
+
+
+class QuotaLimitRow(NamedTuple):
+    quota_id: str
+    resource: str
+    hard: str
+    used: str
+    fraction: float | None
+
+
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=partial(_clear, AllocatedDevice, Reservation, Claim))
     hooks.register_projector(PODS, project_pods, clear=partial(_clear, PodClaim, Pod))
+    hooks.register_projector(QUOTAS, project_quotas, clear=partial(_clear, QuotaLimit, Quota))
 
 
 def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
@@ -254,6 +273,37 @@ def pod_row(obj: PodObject) -> PodRow:
 
 def pod_claim_rows(obj: PodObject) -> tuple[PodClaimRow, ...]:
     return tuple(PodClaimRow(obj.metadata.uid, obj.metadata.namespace, name) for name in claim_names(obj))
+
+
+#: Of a limit, used: a million times the limit is written down where more is used.
+MOST_THOUSANDTHS = 10**9
+
+
+def quota_row(obj: ResourceQuota) -> QuotaRow:
+    return QuotaRow(obj.metadata.uid, obj.metadata.namespace, obj.metadata.name)
+
+
+def quota_limit_rows(obj: ResourceQuota) -> tuple[QuotaLimitRow, ...]:
+    used = obj.status.used
+    return tuple(
+        QuotaLimitRow(obj.metadata.uid, key, str(hard), str(used.get(key, "")), _fraction(used.get(key), hard))
+        for key, hard in obj.spec.hard.items()
+    )
+
+
+def _fraction(used: str | None, hard: str) -> float | None:
+    """In thousandths, since the amounts may be larger than floats are."""
+    if used is None:
+        return None
+    limit = Quantity.parse(hard).nanos
+    return min(Quantity.parse(used).nanos * 1000 // limit, MOST_THOUSANDTHS) / 1000 if limit else 1.0
+
+
+def project_quotas(changes: Sequence[Change]) -> None:
+    _sync_rows(Quota, QuotaRow._fields, *hooks.differences(changes, quota_row))
+    stale, fresh = _row_changes(changes, quota_limit_rows)
+    sql.delete(QuotaLimit, ["quota_id"], stale)
+    sql.insert(QuotaLimit, QuotaLimitRow._fields, fresh)
 
 
 def project_pods(changes: Sequence[Change]) -> None:
@@ -345,7 +395,7 @@ def _has_reports(change: Change) -> bool:
 
 
 def _sync_rows(
-    model: type[Pod] | type[Claim], columns: Sequence[str], removed: Sequence[Any], written: Sequence[Any]
+    model: type[Pod] | type[Claim] | type[Quota], columns: Sequence[str], removed: Sequence[Any], written: Sequence[Any]
 ) -> None:
     """Insert, update and delete rows that begin with uid, namespace and name; those three never change."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}

@@ -70,7 +70,7 @@ def read_census(person: Person | None = None) -> Census:
     """As it is now. person: waiting pods are counted only as far as they see them; None for all."""
     snapshot = read_devices()
     waiting = QueuedPod.objects.waiting()
-    queue = waiting if person is None else person.seen(waiting)
+    queue = waiting if person is None else waiting.restrict(person)
     return Census(
         revision=snapshot.revision,
         snapshot=snapshot,

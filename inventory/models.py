@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from django.db import models
 
+from manciple.access.restricting import OfCluster
+from manciple.pages import links
+from manciple.wire.resources import CLASSES, NODES, SLICES
+
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
 NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
+
+
+class PosixTime(models.FloatField):  # type: ignore[type-arg]
+    """A moment, stored as POSIX seconds: a column of the first releases, whose type an older version still reads."""
+
+    def from_db_value(self, value: float | None, *_: Any) -> datetime | None:
+        return None if value is None else datetime.fromtimestamp(value, UTC)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return value.timestamp() if isinstance(value, datetime) else value
 
 
 class PublishedSlice(models.Model):
@@ -27,8 +43,16 @@ class PublishedSlice(models.Model):
     node_name = models.CharField(max_length=NAME)  # "" where the slice is not one node's
     device_count = models.IntegerField()
 
+    objects: ClassVar[OfCluster[PublishedSlice]] = OfCluster.manager(SLICES)
+
     class Meta:
         indexes = [models.Index(fields=["driver", "pool", "node_name"], name="slice_of_pool")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_absolute_url(self) -> str:
+        return links.object_url(SLICES, "", self.name)
 
 
 #: Pools that a query names one by one; of more of them all are read.
@@ -50,8 +74,13 @@ class Pool(models.Model):
     node_name = models.CharField(max_length=NAME)
     device_count = models.IntegerField()
 
+    objects: ClassVar[OfCluster[Pool]] = OfCluster.manager(SLICES)
+
     class Meta:
         constraints = [models.UniqueConstraint(fields=["driver", "name", "node_name"], name="pool_of_node")]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.name}"
 
     @classmethod
     def publishing_nodes(cls, names: Collection[str] | None = None) -> Mapping[tuple[str, str], set[str]]:
@@ -87,6 +116,8 @@ class Device(models.Model):
     #: its driver put a NoExecute taint on it
     evicting = models.BooleanField(default=False)
 
+    objects: ClassVar[OfCluster[Device]] = OfCluster.manager(SLICES)
+
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]
         indexes = [
@@ -94,6 +125,12 @@ class Device(models.Model):
             models.Index(fields=["node_name"], name="device_node"),
             models.Index(fields=["evicting"], condition=models.Q(evicting=True), name="device_evicting"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return links.device_url(self.driver, self.pool, self.name, self.node_name)
 
 
 class DeviceClass(models.Model):
@@ -104,6 +141,17 @@ class DeviceClass(models.Model):
     selectors = models.JSONField()
     config = models.JSONField()
     extended_resource_name = models.CharField(max_length=NAME + 1 + LABEL)  # "" where the class serves none
+
+    objects: ClassVar[OfCluster[DeviceClass]] = OfCluster.manager(CLASSES)
+
+    class Meta:
+        verbose_name_plural = "device classes"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_absolute_url(self) -> str:
+        return links.class_url(self.name)
 
 
 class Node(models.Model):
@@ -118,12 +166,23 @@ class Node(models.Model):
     capacity = models.JSONField()
     allocatable = models.JSONField()
 
+    objects: ClassVar[OfCluster[Node]] = OfCluster.manager(NODES)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_absolute_url(self) -> str:
+        return links.node_url(self.name)
+
 
 class DepartedNode(models.Model):
     """When a Node was deleted, for a day. No document tells it, so `reindex` leaves these rows alone."""
 
     name = models.CharField(max_length=NAME, primary_key=True)
-    at = models.FloatField()  # POSIX seconds
+    at = PosixTime()
+
+    def __str__(self) -> str:
+        return f"{self.name} until {self.at:%Y-%m-%d %H:%M}"
 
 
 class Incident(models.Model):
@@ -154,6 +213,12 @@ class Incident(models.Model):
             models.Index(fields=["driver", "pool", "touched_at"], name="incident_recent"),
             models.Index(fields=["ended_at"], name="incident_ended"),
         ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    def get_absolute_url(self) -> str:
+        return links.incident_url(self.id)
 
 
 class Impairment(models.Model):
@@ -198,3 +263,6 @@ class Impairment(models.Model):
             models.Index(fields=["incident"], name="impairment_incident"),
             models.Index(fields=["ended_at"], name="impairment_ended"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}: {self.key or self.message}"

@@ -10,9 +10,12 @@ from django.db import models
 from django.db.models import Exists, OuterRef
 
 from claims.models import Pod
+from inventory.models import LABEL, NAME, UID
+from manciple.access.restricting import OfNamespace
+from manciple.pages import links
 
 
-class QueuedPods(models.QuerySet["QueuedPod"]):
+class QueuedPods(OfNamespace["QueuedPod"]):
     """Rows of the queue."""
 
     def waiting(self) -> QueuedPods:
@@ -30,9 +33,9 @@ class QueuedPod(models.Model):
         BACKOFF = "backoff"  #: to be tried at `not_before`
         UNSCHEDULABLE = "unschedulable"  #: waits for an event that lifts one of `held_by`, or for `not_before`
 
-    uid = models.CharField(max_length=64, primary_key=True)
-    namespace = models.CharField(max_length=253)
-    name = models.CharField(max_length=253)
+    uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
     #: metadata.generation that the last attempt saw
     generation = models.BigIntegerField(default=0)
     priority = models.IntegerField(default=0)
@@ -64,12 +67,15 @@ class QueuedPod(models.Model):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} ({self.state})"
 
+    def get_absolute_url(self) -> str:
+        return links.pod_url(self.namespace, self.name)
+
 
 class UsageSample(models.Model):
     """How many devices were in which state at a minute: of all devices ("" as the class), or of those of one class."""
 
     at = models.DateTimeField()  # truncated to the minute
-    device_class = models.CharField(max_length=253)
+    device_class = models.CharField(max_length=NAME)
     counts = models.JSONField()  # state (as in dashboard.devices.lines) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
     #: of a class, in devices: what is free, shares and partitions too, and how much of that is expected to stay unused

@@ -87,7 +87,7 @@ def read_claims(
 ) -> list[ClaimRow]:
     """The claims that `person` sees, or the one with `uid`. with_classes: tell also what pending ones ask for."""
     now = now or datetime.now(UTC)
-    found = person.seen(Claim.objects.all())
+    found = Claim.objects.restrict(person)
     if uid:
         found = found.filter(uid=uid)
     columns = ("uid", "namespace", "name", "allocated", "deleting", "created_at", "allocated_at")
@@ -199,7 +199,7 @@ def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, AnyCause | N
 
 def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     """Those of the first `most` pending claims, the oldest first, that `person` sees."""
-    rows = person.seen(Claim.objects.filter(allocated=False, deleting=False)).order_by("created_at")
+    rows = Claim.objects.filter(allocated=False, deleting=False).restrict(person).order_by("created_at")
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
 
 

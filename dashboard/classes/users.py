@@ -128,7 +128,7 @@ def users_of(class_name: str, person: Person) -> Users:
     waiting, templates = (
         tuple(one for one in found if class_name in one.requests and person.sees(one.namespace)) for found in _askers()
     )
-    rows = person.seen(AllocatedDevice.objects.filter(device_class=class_name, admin_access=False), "claim__namespace")
+    rows = AllocatedDevice.objects.filter(device_class=class_name, admin_access=False).restrict(person)
     holding = frozenset(rows.values_list("claim__namespace", "claim__name"))
     return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
 
@@ -165,7 +165,7 @@ def counts(person: Person) -> Mapping[str, tuple[int, int, int]]:
             if person.sees(one.namespace):
                 for name in one.requests:
                     found.setdefault(name, [0, 0, 0])[column] += 1
-    rows = person.seen(AllocatedDevice.objects.filter(admin_access=False).exclude(device_class=""), "claim__namespace")
+    rows = AllocatedDevice.objects.filter(admin_access=False).exclude(device_class="").restrict(person)
     for name, number in rows.values_list("device_class").annotate(Count("claim", distinct=True)):
         found.setdefault(name, [0, 0, 0])[1] = number
     return {name: (waits, holds, keeps) for name, (waits, holds, keeps) in found.items()}

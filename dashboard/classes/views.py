@@ -156,7 +156,7 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     snapshot = read_devices()
     uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
-    waiting = waiting_by_class(person.seen(QueuedPod.objects.waiting()))
+    waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person))
     query = ClassQuery.read(request)
     rows = [
         _row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0)), waiting[one.metadata.name])

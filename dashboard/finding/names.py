@@ -44,7 +44,8 @@ def _first(found: QuerySet[Any], *order: str) -> tuple[list[Any], bool]:
 def _namespaced(model: type[Model], resource: str, url: Callable[[str, str], str]) -> Search:
     def search(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
         place, name = sought.parts
-        seen = person.seen(model._default_manager.all())
+        rows: Any = model._default_manager
+        seen = rows.restrict(person)
         taken, more = _first(
             _ranked(seen.filter(namespace__icontains=place) if place else seen, name), "name", "namespace"
         )

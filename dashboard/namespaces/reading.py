@@ -73,11 +73,11 @@ class NamespaceHoldings:
 def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings]:
     """Those that `person` sees, or only `name`; ones that hold something without existing are told too."""
     found = {one.name: one for one in _objects(name) if person.sees(one.name)}
-    pods = _pods(_within(person.seen(Pod.objects.all()), name))
-    claims = _claims(_within(person.seen(Claim.objects.all()), name))
-    given = person.seen(AllocatedDevice.objects.filter(admin_access=False), "claim__namespace")
+    pods = _pods(_within(Pod.objects.restrict(person), name))
+    claims = _claims(_within(Claim.objects.restrict(person), name))
+    given = AllocatedDevice.objects.filter(admin_access=False).restrict(person)
     devices = _devices(given.filter(claim__namespace=name) if name else given)
-    causes = _causes(_within(person.seen(QueuedPod.objects.waiting()), name))
+    causes = _causes(_within(QueuedPod.objects.waiting().restrict(person), name))
     names = sorted({*found, *pods, *claims, *devices})
     return [
         _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], causes=causes[one])

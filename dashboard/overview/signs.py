@@ -117,5 +117,5 @@ def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> da
 
 
 def _queue(person: Person) -> QueueSign:
-    waiting = person.seen(QueuedPod.objects.waiting())
+    waiting = QueuedPod.objects.waiting().restrict(person)
     return QueueSign(**waiting.aggregate(length=Count("uid"), oldest=Min("created_at")))

@@ -266,7 +266,7 @@ def _range(parts: Sequence[float]) -> str:
 def waiting_groups(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
     columns = ("uid", "namespace", "name", "created_at", "cause")
     rows: Iterable[tuple[str, str, str, datetime, str]] = (
-        person.seen(QueuedPod.objects.waiting()).order_by("created_at").values_list(*columns)[:SORTED]
+        QueuedPod.objects.waiting().restrict(person).order_by("created_at").values_list(*columns)[:SORTED]
     )
     pods = (
         WaitingPod(uid=uid, namespace=namespace, name=name, since=since, cause=decode(cause))

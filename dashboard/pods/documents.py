@@ -339,7 +339,7 @@ def _option(name: str, schema: Mapping[str, Any]) -> Option:
 
 
 def _values(person: Person) -> dict[str, list[str]]:
-    claims = list(person.seen(Claim.objects.all()).order_by("name").values_list("name", flat=True)[:NAMES])
+    claims = list(Claim.objects.restrict(person).order_by("name").values_list("name", flat=True)[:NAMES])
     classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:NAMES])
     nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:NAMES])
     found = {

@@ -178,7 +178,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     query = PodQuery.read(request)
     person = person_of(request)
-    seen = person.seen(PodRow.objects.all())
+    seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
     chosen = query.chosen(seen, mended)
     counts = _counts(chosen)

@@ -105,11 +105,11 @@ class Timeline:
         filters: dict[str, Any] = {"admin_access": False} | {name: value for name, value in exact.items() if value}
         if pools is not None:
             filters["pool__in"] = pools
-        past = PastAllocation.objects.filter(ended_at__gt=window.begin, began_at__lt=window.end, **filters)
-        now: QuerySet[Any] = AllocatedDevice.objects.annotate(
+        past: Any = PastAllocation.objects.filter(ended_at__gt=window.begin, began_at__lt=window.end, **filters)
+        now: Any = AllocatedDevice.objects.annotate(
             began_at=Coalesce("claim__allocated_at", "claim__created_at"), namespace=F("claim__namespace")
         ).filter(began_at__lt=window.end, **filters)
-        told: QuerySet[Any] = UseSpell.objects.filter(
+        told: Any = UseSpell.objects.filter(
             Q(ended_at__gt=window.begin) | Q(ended_at__isnull=True),
             began_at__lt=window.end,
             **{name: value for name, value in filters.items() if name != "admin_access"},
@@ -117,12 +117,10 @@ class Timeline:
         if query.node:
             past, now, told = (rows.filter(node__in=("", query.node)) for rows in (past, now, told))
         if query.namespace:
-            past, now, told = (person.seen(rows.filter(namespace=query.namespace)) for rows in (past, now, told))
+            past, now, told = (rows.filter(namespace=query.namespace).restrict(person) for rows in (past, now, told))
         if query.by == "model":
             past, now, told = (rows.annotate(model=_model()) for rows in (past, now, told))
-        self._past: QuerySet[Any] = past
-        self._now = now
-        self._told = told
+        self._past, self._now, self._told = past, now, told
         self._pools = pools
 
     @cached_property
@@ -138,7 +136,7 @@ class Timeline:
 
     def count(self) -> int:
         """Rows of devices held, now and in the past."""
-        return self._past.count() + self._now.count()
+        return int(self._past.count() + self._now.count())
 
     def devices(self) -> list[DeviceKey]:
         """Those that were held at all, or out of order; not for a rule that names no pool."""
@@ -281,7 +279,7 @@ class Timeline:
         begin, end = self._window.begin, self._window.end
         now, past = self._now.filter(began_at__gte=begin), self._past.filter(began_at__gte=begin, began_at__lt=end)
         person = self._person
-        found = waits_of(person.seen(now), person.seen(past), column=self._column)
+        found = waits_of(now.restrict(person), past.restrict(person), column=self._column)
         return [Wait(self._group_of(one.group), one.at, one.seconds) for one in found]
 
     # One row -------------------------------------------------------------------------------------------------------

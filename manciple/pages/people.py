@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import Http404, HttpRequest
 
 from manciple.access import authorization, rbac
@@ -74,10 +74,6 @@ class Person:
     def may_edit(self, namespace: str) -> bool:
         """Whether they may make and delete pods and claims in `namespace`."""
         return all(self.may(verb, resource, namespace) for resource in WORK for verb in ("create", "delete"))
-
-    def seen(self, rows: QuerySet[Row], field: str = "namespace") -> QuerySet[Row]:
-        """Those of `rows` whose namespace (in `field`) they see."""
-        return rows if self.namespaces is None else rows.filter(**{f"{field}__in": self.namespaces})
 
 
 def _wanted(verb: str, resource: str, namespace: str, name: str) -> Attributes:
