@@ -1,10 +1,11 @@
 """The pages."""
 
-from django.urls import path
+from django.urls import include, path
 
 from dashboard.access import views as access
 from dashboard.account import preferences
 from dashboard.account import views as account
+from dashboard.admin import site
 from dashboard.audit import views as audit
 from dashboard.bulk import views as bulk
 from dashboard.claim_templates import views as templates_pages
@@ -62,6 +63,8 @@ _LISTS = {
 }
 
 urlpatterns = [
+    path("", include("dashboard.rest.urls")),
+    path("admin/", site.urls),
     *(path(f"{name}.csv", view, name=f"{name}-csv") for name, view in _LISTS.items()),
     path("views", saved_views.list_views, name="views"),
     path("views/save", saved_views.keep_view, name="view-save"),

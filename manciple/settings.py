@@ -105,12 +105,15 @@ DEBUG = False
 ALLOWED_HOSTS = os.environ.get("MANCIPLE_ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{gethostname()}").split(",")
 
 INSTALLED_APPS = [
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
+    "django_filters",
+    "drf_spectacular_sidecar",
     "channels",
     "django_htmx",
     "manciple.store",
@@ -162,7 +165,12 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
         "OPTIONS": {
-            "loaders": [("django.template.loaders.cached.Loader", ["manciple.pages.templates.Loader"])],
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    ["manciple.pages.templates.Loader", "django.template.loaders.app_directories.Loader"],
+                )
+            ],
             "builtins": [f"manciple.pages.templatetags.{name}" for name in ("icons", "manual", "numbers", "tables")],
             "context_processors": [
                 "django.template.context_processors.request",
@@ -465,6 +473,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["manciple.api.door.Allowed"],
     "UNAUTHENTICATED_USER": None,
     "EXCEPTION_HANDLER": "manciple.api.answers.handle_exception",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
 
 #: HOST:PORT at which a worker or beat serves its metrics, over plain HTTP and to anybody; "" for nowhere.

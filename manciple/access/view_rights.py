@@ -36,7 +36,8 @@ PUBLIC, SIGNED_IN, AUTHORIZES = ViewRights(public=True), ViewRights(), ViewRight
 
 def rights_of(view: Callable[..., Any]) -> ViewRights | None:
     """What `view` declares, itself or by its class; None where it declares nothing."""
-    found = getattr(view, "rights", None) or getattr(getattr(view, "view_class", None), "rights", None)
+    owners = (view, getattr(view, "view_class", None), getattr(view, "cls", None))  # cls: of DRF's viewsets
+    found = next((rights for owner in owners if (rights := getattr(owner, "rights", None))), None)
     return found if isinstance(found, ViewRights) else None
 
 

@@ -578,6 +578,8 @@ _PROBES = ("/livez", "/readyz", "/healthz")
 _LIVENESS = "/livez"
 _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _API = ("/api", "/apis", "/openapi")
+#: For people as much as for programs, and as costly as pages.
+_PAGES_OF_API = ("/api/inventory", "/api/docs")
 
 
 class Intake:
@@ -660,6 +662,8 @@ def lane_of(path: str) -> str:
         return "liveness"
     if path.startswith(_PROBES):
         return "readiness"
+    if path.startswith(_PAGES_OF_API):
+        return "pages"
     return "api" if _is_below(path, (*_API, "/version", "/metrics")) else "pages"
 
 

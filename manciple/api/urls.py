@@ -56,5 +56,5 @@ urlpatterns: list[URLPattern] = [
     path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
     path("metrics", MetricsView.as_view()),
     path("metrics/resources", ResourceMetricsView.as_view()),
-    re_path(r"^(api|apis|openapi)/", operations.UnknownView.as_view()),
+    re_path(r"^(api(?!/(inventory|docs)\b)|apis|openapi)/", operations.UnknownView.as_view()),
 ]

@@ -1,0 +1,194 @@
+"""/admin/: the index tables in Django's admin, to read, for administrators.
+
+Rows are projections of API objects (`inventory.projectors`, `claims.projectors`): a change here would be undone by the
+next write of its object, so nothing can be changed. Whoever wants to change an object follows "View on site" to its
+page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
+from django.urls import URLPattern, URLResolver
+
+from claims import models as claims
+from inventory import models as inventory
+from manciple.access.view_rights import routes
+from manciple.pages.rights import administrators_only
+from scheduling.models import QueuedPod
+
+
+class ReadOnlySite(admin.AdminSite):
+    """Signing in and out, and passwords, are the dashboard's."""
+
+    site_header = site_title = "Manciple"
+    index_title = "Index tables"
+    site_url = "/overview"
+    enable_nav_sidebar = True
+    _elsewhere = ("login", "logout", "password_change", "password_change_done")
+
+    def has_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature
+        return True  # `administrators_only` asked
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        patterns = [one for one in super().get_urls() if getattr(one, "name", "") not in self._elsewhere]
+        for _, pattern in routes(patterns):
+            pattern.callback = administrators_only(pattern.callback)
+        return patterns
+
+
+class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Everybody who comes here may read, and nobody may write."""
+
+    show_full_result_count = False
+    list_per_page = 100
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002 - Django's signature
+        return True
+
+    def has_module_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+
+def _reading(model: type[models.Model], *columns: str, search: Iterable[str] = (), filters: Iterable[str] = ()) -> None:
+    options = {"list_display": columns, "search_fields": tuple(search), "list_filter": tuple(filters)}
+    site.register(model, type(f"{model.__name__}Admin", (ReadOnly,), options))
+
+
+site = ReadOnlySite(name="admin")
+_reading(
+    inventory.Pool,
+    "driver",
+    "name",
+    "node_name",
+    "generation",
+    "slices_seen",
+    "slices_expected",
+    "complete",
+    "device_count",
+    search=("name", "node_name"),
+    filters=("driver", "complete"),
+)
+_reading(
+    inventory.PublishedSlice,
+    "name",
+    "driver",
+    "pool",
+    "generation",
+    "node_name",
+    "device_count",
+    search=("name", "pool", "node_name"),
+    filters=("driver",),
+)
+_reading(
+    inventory.Device,
+    "driver",
+    "pool",
+    "name",
+    "node_name",
+    "shared",
+    "evicting",
+    search=("pool", "name", "node_name"),
+    filters=("driver", "shared", "evicting"),
+)
+_reading(inventory.DeviceClass, "name", "extended_resource_name", search=("name", "extended_resource_name"))
+_reading(inventory.Node, "name", "ready", "unschedulable", search=("name",), filters=("ready", "unschedulable"))
+_reading(
+    inventory.Incident,
+    "id",
+    "driver",
+    "pool",
+    "node",
+    "unhealthy",
+    "began_at",
+    "ended_at",
+    "acknowledged_by",
+    search=("driver", "pool", "node"),
+    filters=("unhealthy",),
+)
+_reading(
+    inventory.Impairment,
+    "driver",
+    "pool",
+    "device",
+    "source",
+    "effect",
+    "began_at",
+    "ended_at",
+    search=("pool", "device"),
+    filters=("source", "unhealthy"),
+)
+_reading(
+    claims.Claim,
+    "namespace",
+    "name",
+    "allocated",
+    "deleting",
+    "source",
+    "created_at",
+    "allocated_at",
+    search=("namespace", "name", "uid"),
+    filters=("allocated", "deleting", "source"),
+)
+_reading(
+    claims.AllocatedDevice,
+    "driver",
+    "pool",
+    "device",
+    "node",
+    "device_class",
+    "exclusive",
+    "admin_access",
+    search=("pool", "device", "node"),
+    filters=("driver", "exclusive", "admin_access"),
+)
+_reading(claims.Reservation, "resource", "name", "uid", search=("name", "uid"))
+_reading(
+    claims.PastAllocation,
+    "namespace",
+    "claim",
+    "driver",
+    "pool",
+    "device",
+    "began_at",
+    "ended_at",
+    search=("namespace", "claim", "pool", "device"),
+    filters=("driver",),
+)
+_reading(
+    claims.Pod,
+    "namespace",
+    "name",
+    "node_name",
+    "phase",
+    "deleting",
+    search=("namespace", "name", "node_name"),
+    filters=("phase", "deleting"),
+)
+_reading(claims.Quota, "namespace", "name", search=("namespace", "name"))
+_reading(claims.QuotaLimit, "quota_id", "resource", "used", "hard", "fraction", search=("resource",))
+_reading(
+    QueuedPod,
+    "namespace",
+    "name",
+    "state",
+    "attempts",
+    "priority",
+    "created_at",
+    "not_before",
+    search=("namespace", "name"),
+    filters=("state",),
+)

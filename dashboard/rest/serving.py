@@ -1,0 +1,100 @@
+"""What all REST resources here have in common: who asks, what they may read, pages of rows, and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.filters import OrderingFilter
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BrowsableAPIRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView, exception_handler
+from rest_framework.viewsets import ReadOnlyModelViewSet
+
+from manciple.access.view_rights import AUTHORIZES
+from manciple.api.door import ShownCredentials
+from manciple.pages.people import Person, person_of, person_of_identity
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import ANONYMOUS
+
+#: Rows on a page of a list, unless `page_size` says otherwise, and the most that it may say.
+PAGE_ROWS, MOST_ROWS = 100, 1000
+
+
+# DRF's `request.user` is what the authentication knows them as, `request.auth` the Person.
+
+
+class SignedIn(BaseAuthentication):
+    """The person whose session it is. Nothing here writes, so no request needs a CSRF token."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Person] | None:
+        http = request._request
+        return (http.user, person_of(http)) if http.user.is_authenticated else None
+
+
+class Credentials(ShownCredentials):
+    """Whoever shows a token or a certificate, as in the API: service accounts and people's own tokens."""
+
+    def authenticate(self, request: Request) -> Any:
+        identity, _ = super().authenticate(request)
+        if identity == ANONYMOUS:
+            return None
+        person = person_of_identity(identity)
+        request._request.manciple_person = person  # type: ignore[attr-defined]  # for `person_of` in templates
+        return identity, person
+
+
+class MayRead(BasePermission):
+    """Whoever is known; of what they may not list, the view shows nothing (`restrict`) or says so."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        person = request.auth
+        if not isinstance(person, Person):
+            return False
+        return all(person.may("list", resource) for resource in getattr(view, "lists", ()))
+
+
+class Pages(PageNumberPagination):
+    page_size = PAGE_ROWS
+    page_size_query_param = "page_size"
+    max_page_size = MOST_ROWS
+
+
+class RestView(APIView):
+    """A view of a REST resource. lists: resources of the cluster that whoever asks has to be allowed to list."""
+
+    rights = AUTHORIZES
+    lists: tuple[str, ...] = ()
+    authentication_classes = [Credentials, SignedIn]
+    permission_classes = [MayRead]
+    renderer_classes = [JSONRenderer, BrowsableAPIRenderer]
+    http_method_names = ["get", "head", "options"]
+
+    def get_exception_handler(self) -> Any:
+        return _answer_error
+
+
+def _answer_error(error: Exception, context: dict[str, Any]) -> Response | None:
+    if isinstance(error, ApiError):
+        return Response({"detail": error.message}, status=error.code)
+    return exception_handler(error, context)
+
+
+class RowViewSet(RestView, ReadOnlyModelViewSet[Any]):
+    """Rows of an index table that the person may read, filtered, in an order, in pages."""
+
+    pagination_class = Pages
+    filter_backends = [DjangoFilterBackend, OrderingFilter]
+    rows: QuerySet[Any]
+
+    def get_queryset(self) -> QuerySet[Any]:
+        return self.rows.all().restrict(self.person)  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def person(self) -> Person:
+        return self.request.auth  # type: ignore[return-value]  # MayRead let nobody else in
