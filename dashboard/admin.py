@@ -1,8 +1,7 @@
 """/admin/: the index tables in Django's admin, to read, for administrators.
 
 Rows are projections of API objects (`inventory.projectors`, `claims.projectors`): a change here would be undone by the
-next write of its object, so nothing can be changed. Whoever wants to change an object follows "View on site" to its
-page.
+next write of its object, so nothing can be changed. Whoever wants to change an object opens its page from there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Exists, OuterRef
 
 from claims.models import Pod
-from inventory.models import LABEL, NAME, UID
+from inventory.models import NAME
 from manciple.access.restricting import OfNamespace
 from manciple.pages import links
 
@@ -33,9 +33,10 @@ class QueuedPod(models.Model):
         BACKOFF = "backoff"  #: to be tried at `not_before`
         UNSCHEDULABLE = "unschedulable"  #: waits for an event that lifts one of `held_by`, or for `not_before`
 
-    uid = models.CharField(max_length=UID, primary_key=True)
-    namespace = models.CharField(max_length=LABEL)
-    name = models.CharField(max_length=NAME)
+    # Columns of the first releases: wider than the API allows, which costs nothing.
+    uid = models.CharField(max_length=64, primary_key=True)
+    namespace = models.CharField(max_length=253)
+    name = models.CharField(max_length=253)
     #: metadata.generation that the last attempt saw
     generation = models.BigIntegerField(default=0)
     priority = models.IntegerField(default=0)

@@ -12,9 +12,10 @@ class Migration(migrations.Migration):
             name="deviceclass",
             options={"verbose_name_plural": "device classes"},
         ),
-        migrations.AlterField(
-            model_name="departednode",
-            name="at",
-            field=inventory.models.PosixTime(),
+        # The column stays as it is.
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterField(model_name="departednode", name="at", field=inventory.models.PosixTime()),
+            ],
         ),
     ]
