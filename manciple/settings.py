@@ -476,6 +476,8 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
 
+SPECTACULAR_SETTINGS = {"TITLE": "Manciple's inventory", "VERSION": "v1", "DISABLE_ERRORS_AND_WARNINGS": True}
+
 #: HOST:PORT at which a worker or beat serves its metrics, over plain HTTP and to anybody; "" for nowhere.
 METRICS_LISTEN = os.environ.get("MANCIPLE_METRICS_LISTEN", "").strip()
 

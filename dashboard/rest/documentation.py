@@ -70,6 +70,5 @@ class InventorySchema(RestView):
     renderer_classes = [JSONRenderer]
 
     def get(self, request: Request) -> Response:
-        paths = [path("api/inventory/", include(router.urls))]
-        generator: Any = SchemaGenerator(title="Manciple inventory", version="v1", patterns=paths)  # type: ignore[no-untyped-call]
+        generator: Any = SchemaGenerator(patterns=[path("api/inventory/", include(router.urls))])  # type: ignore[no-untyped-call]
         return Response(generator.get_schema(request=request, public=True))

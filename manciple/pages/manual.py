@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: The documents that are shown, in the order of the list: what people read who use or run an installation.
 NAMES = (
     "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "monitoring", "gates",
-    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent",
+    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
 )  # fmt: skip
 ADDRESS = "/manual"
 _PUNCTUATION = re.compile(r"[^\w\- ]")
