@@ -137,7 +137,7 @@ def test_nobody_reads_more_than_the_kubernetes_api_would_show_them(lab: Cluster)
 
 def test_without_a_session_or_a_token_nothing_is_shown(lab: Cluster) -> None:
     for path in ("", "devices/", "claims/", "pods/lab/late/explain/", "schema/"):
-        assert get(Client(), path, 401) == {"detail": "Authentication credentials were not provided."}
+        assert set(get(Client(), path, 401)) == {"detail"}
     answer = Client().get(f"{ROOT}devices/", headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
 
