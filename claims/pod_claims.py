@@ -102,6 +102,11 @@ def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
     return None
 
 
+def is_controlled_by(meta: ObjectMeta, pod: Pod) -> bool:
+    """Whether exactly this pod controls the object, not another one of its name."""
+    return controller_of(meta) == (pod.metadata.name, pod.metadata.uid)
+
+
 def controlled_by(pod: Pod) -> OwnerReference:
     """The owner reference of an object that is generated for the pod."""
     meta = pod.metadata

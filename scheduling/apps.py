@@ -14,7 +14,14 @@ from scheduling.cel import CelFeatures, CompileError, compile_new_selector
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     label = "scheduling"
-    controllers = ("scheduling.cycle.scheduler", "scheduling.rehearsal.moving", "scheduling.earlier")
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The modules that declare controllers, those of extensions while their gates are on."""
+        from scheduling.state import extensions  # noqa: PLC0415
+
+        own = ("scheduling.cycle.scheduler", "scheduling.rehearsal.moving", "scheduling.claims.kept")
+        return (*own, *extensions.modules())
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.

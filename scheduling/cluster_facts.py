@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from claims.classic.kinds import PodSchedulingContext
-from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.kinds.pod_groups import PodGroup
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import ExtendedNames
@@ -25,7 +23,7 @@ from manciple.store import event_log, objects
 from manciple.store.objects import listed
 from manciple.store.records import EventRecord, Stored
 from manciple.wire.registry import registry
-from manciple.wire.resources import CLAIMS, CLASSES, CONTEXTS, DRAFT_CLAIMS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
 
 #: Events read at a time.
 BATCH = 1000
@@ -102,14 +100,16 @@ class ClusterFacts:
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     groups: tuple[PodGroup, ...] = ()
-    contexts: tuple[PodSchedulingContext, ...] = ()
-    drafts: tuple[DraftClaim, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     #: which classes serve extended resources
     extended: ExtendedNames = field(default_factory=dict)
     replay: Replay = field(default_factory=Replay)
     #: node -> what lies on its disk; empty where nobody said where to look
     files: Mapping[str, NodeFiles] = field(default_factory=dict)
+
+    def stored(self, resource: str) -> list[Stored]:
+        """The objects of any resource, for the kinds that only extensions of the scheduler know."""
+        return [obj for obj in self.replay.live.values() if obj.resource == resource]
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -123,9 +123,7 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
         pods=tuple(listed(PODS, Pod)[1]),
         nodes=tuple(listed(NODES, Node)[1]),
         groups=tuple(listed(POD_GROUPS, PodGroup)[1]),
-        contexts=tuple(listed(CONTEXTS, PodSchedulingContext)[1]),
         slices=tuple(listed(SLICES, ResourceSlice)[1]),
-        drafts=tuple(listed(DRAFT_CLAIMS, DraftClaim)[1]),
         quotas=tuple(listed(QUOTAS, ResourceQuota)[1]),
         extended=extended_names(listed(CLASSES, DeviceClass)[1]),
         replay=replayed(),

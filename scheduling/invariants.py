@@ -1,11 +1,11 @@
 """What must hold whatever happened: the promises of docs/architecture.md, checked against documents.
 
 Each check takes the facts of one moment (`scheduling.cluster_facts`) and yields a sentence per violation. `CHECKS`
-names them as `manage.py check_invariants` prints them:
+names them as `manage.py check_invariants` prints them. Extensions of the scheduler (`scheduling.state.extensions`) add
+to these checks, or others, while their gates are on.
 
     1  no exclusive device in two allocations; consumed capacity and counters never above what is published
-    2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated (of cdi.k8s.io: used
-       ones are, by no more than may use them)
+    2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated
     3  a pod with a node has all its claims allocated, reserved for it, and available on that node
     4  what quotas tell as used is what the objects of their namespaces add up to
     5  claims that nobody holds are deallocated within one controller sweep
@@ -13,8 +13,7 @@ names them as `manage.py check_invariants` prints them:
     7  the event log, replayed, gives the current state of every kind
     8  of a gang as many pods have a node as it needs, or none has (unless it was whole once); claims are reserved for
        groups that exist
-    9  what drivers' controllers allocate: given to nobody while it is to be given back; every
-       PodSchedulingContext is that of a pod that has not ended
+    9  what drivers' controllers allocate is reserved for no pod while it is to be deallocated
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from claims.controllers.reservations import FINALIZER, decide, is_idle
-from claims.drafts.cdi.rules import claim_of, listed_resources
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -64,12 +62,13 @@ from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import condition_of
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, PODS
+from manciple.wire.resources import CLAIMS, DRAFT_CLAIMS, PODS
 from manciple.wire.selectors import node_selector_matches
+from scheduling.claims import kept
 from scheduling.claims.extended_resources import owner_uid
 from scheduling.cluster_facts import ClusterFacts
-from scheduling.earlier import draft_claims
 from scheduling.queue.verdicts import POD_SCHEDULED
+from scheduling.state import extensions
 
 #: (pool, device)
 DeviceKey = tuple[PoolKey, str]
@@ -189,7 +188,6 @@ def _draws_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> li
 
 
 def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
-    yield from draft_claims.broken(facts.drafts)
     for claim in facts.claims:
         of_driver = is_allocated_by_controller(claim)  # which protects it with a finalizer of its own
         if claim.status.allocation is not None and not of_driver and FINALIZER not in claim.metadata.finalizers:
@@ -310,12 +308,12 @@ def nodes_agree_with_their_disks(facts: ClusterFacts) -> Iterator[str]:
 def _claims_by_node(facts: ClusterFacts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
     """node -> uids of the claims that the `wanted` pods there use."""
     uids = {claim.key: claim.metadata.uid for claim in facts.claims}
-    drafts = {claim.key: claim.metadata.uid for claim in facts.drafts}
+    drafts = {(claim.namespace, claim.name): claim.uid for claim in facts.stored(DRAFT_CLAIMS)}
     found: dict[str, set[str]] = defaultdict(set)
     for pod in facts.pods:
         if pod.spec.node_name and wanted(pod):
             used = [uids.get((pod.metadata.namespace, name), "") for name in claim_names(pod)]
-            used += [drafts.get((pod.metadata.namespace, claim_of(pod, one)), "") for one in listed_resources(pod)]
+            used += [drafts.get((pod.metadata.namespace, name), "") for name in kept.draft_claims_of(pod)]
             found[pod.spec.node_name].update(filter(None, used))
     return found
 
@@ -353,11 +351,6 @@ def negotiations_end(facts: ClusterFacts) -> Iterator[str]:
         of_class = bool(claim.spec.resource_class_name)
         if of_class and status.allocation and not status.allocation.shareable and len(status.reserved_for) > 1:
             yield f"claim {name_of(claim)} is not shareable, and reserved {len(status.reserved_for)} times"
-    pods = {pod.key: pod for pod in facts.pods}
-    for context in facts.contexts:
-        pod = pods.get(context.key)
-        if pod is None or pod.metadata.uid not in {one.uid for one in context.metadata.owner_references}:
-            yield f"PodSchedulingContext {'/'.join(context.key)} has no pod"
 
 
 CHECKS: dict[str, Check] = {
@@ -375,4 +368,8 @@ CHECKS: dict[str, Check] = {
 
 def violations(facts: ClusterFacts) -> dict[str, tuple[str, ...]]:
     """For each check, in order, what violates it; an empty tuple is "ok"."""
-    return {name: tuple(check(facts)) for name, check in CHECKS.items()}
+    sentences = {name: tuple(check(facts)) for name, check in CHECKS.items()}
+    for extension in extensions.enabled():
+        for name, check in extension.invariants.items():
+            sentences[name] = (*sentences.get(name, ()), *check(facts))
+    return sentences

@@ -15,7 +15,7 @@ from claims.classic.kinds import PodSchedulingContext
 from claims.classic.ownership import IMMEDIATE, controller_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim, names_controller
-from claims.pod_claims import is_done
+from claims.pod_claims import is_controlled_by, is_done
 from dashboard.pods.reading import ClaimLine
 from dashboard.whatif.query import named
 from inventory.classic.values import ResourceClass
@@ -25,7 +25,6 @@ from manciple.store import history, objects
 from manciple.store.history import Revised
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, CONTEXTS, PODS, RESOURCE_CLASSES, kind
-from scheduling.earlier.classic_negotiation import is_of
 
 #: Steps and nodes that are shown at once; of more steps the latest, of more nodes the others folded.
 STEPS, NODES = 40, 8
@@ -169,7 +168,7 @@ def _contexts(pod: Pod, binding: Revised | None) -> list[Revised]:
         found = history.of_gone(CONTEXTS, *pod.key, near=binding.revision)
     else:
         found = []
-    return found if found and is_of(_context(found[-1]), pod) else []
+    return found if found and is_controlled_by(_context(found[-1]).metadata, pod) else []
 
 
 def _context(one: Revised) -> PodSchedulingContext:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from importlib import import_module
@@ -63,6 +63,8 @@ class Controller:
     every: float
     #: what may give it work before that
     wakes_on: frozenset[Change] = frozenset()
+    #: added to `wakes_on` when the process starts, for changes that depend on feature gates
+    also_wakes_on: Callable[[], frozenset[Change]] = frozenset
     queue: Queue = Queue.SWEEPS
     #: one at a time in the whole cluster; who comes second returns at once
     singleton: bool = True
@@ -116,7 +118,8 @@ def batches(values: Iterable[T], size: int, *, rest: float = 1.0) -> Iterator[li
 
 def enabled() -> tuple[Controller, ...]:
     """All whose features are on, those that pods wait for first. Django's apps must be ready."""
-    return tuple(one for one in discover(declaring()) if not one.gate or gates.enabled(one.gate))
+    declared = (one for one in discover(declaring()) if not one.gate or gates.enabled(one.gate))
+    return tuple(replace(one, wakes_on=one.wakes_on | one.also_wakes_on()) for one in declared)
 
 
 controllers = PerProcess(enabled)

@@ -265,7 +265,7 @@ class _Batch:
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
-            _write_negotiations(self._writer, (one for one in placement.writes if one.wanted is not None))
+            _write_negotiations(self._writer, (one for one in placement.writes if one.after is not None))
             claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
                 special_claims.give_back(self._writer, placement.outdated)
@@ -275,7 +275,7 @@ class _Batch:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
-        _write_negotiations(self._writer, (one for one in placement.writes if one.wanted is None))
+        _write_negotiations(self._writer, (one for one in placement.writes if one.after is None))
         self._record_event(bound, placement)
         binding_ended(claims, "success", self._now)
         return placement
@@ -431,7 +431,7 @@ def _keeps_allocation(claim: ResourceClaim, decided: ResourceClaim) -> bool:
 def _write_negotiations(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
     """Raises: Conflict where another writer has changed, created or deleted an object since the verdict."""
     for write in writes:
-        before, after, resource = write.known, write.wanted, kind(write.resource)
+        before, after, resource = write.before, write.after, kind(write.resource)
         meta = cast("ApiObject", before or after).metadata
         key = meta.namespace, meta.name
         current = writer.get(resource, *key)

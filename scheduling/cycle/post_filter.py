@@ -163,7 +163,7 @@ def refused_before_nodes(state: ClusterState, pod: Pod, hold: Hold) -> Wait:
     it waits. (KEP-3063's pseudo-code picks what to deallocate at random.)
     """
     refusal = refused_outright(state, pod, hold)
-    if not state.negotiators or not isinstance(hold.cause, ClaimInUse):
+    if not state.extensions or not isinstance(hold.cause, ClaimInUse):
         return refusal
     needed = [
         (reference, claim)

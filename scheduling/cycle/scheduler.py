@@ -5,7 +5,7 @@
        where none is ready, a few that were woken during their backoff          (`scheduling.queue.queue`)
     3. for each pod (or group, `scheduling.cycle.gangs`), on the state with the batch's placements so far:
        3a. its claims and their classes exist and are usable                     PreFilter
-           negotiations about claims that drivers decide about                  (`scheduling.claims.negotiation`)
+           extensions say whether they take part in placing it                  (`scheduling.state.extensions`)
        3b. nodes are filtered for everything but new devices                     Filter (`scheduling.state.nodes`)
        3c. new devices are allocated on the nodes that are left                  Filter, Score (`scheduling.allocator`)
            within the quotas                                                    (`scheduling.state.quota_room`)
@@ -40,7 +40,6 @@ from typing import TypeVar, overload
 from django.conf import settings
 
 from claims.causes.causes import Interrupted, SearchStopped
-from claims.classic.rules import NODES_MAX
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
 from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
@@ -57,7 +56,6 @@ from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import extended_placing, readiness
 from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed
-from scheduling.claims.readiness import may_be_negotiated
 from scheduling.claims.special_claims import ServedTwiceEvents
 from scheduling.cycle import preemption
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
@@ -86,6 +84,7 @@ from scheduling.queue.verdicts import (
     Verdict,
     Wait,
 )
+from scheduling.state import extensions
 from scheduling.state.cluster import ClusterState
 from scheduling.state.fair_share import FairShare
 from scheduling.state.nodes import FilterResult
@@ -367,18 +366,17 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> V
         hold = readiness.not_attached(pod, request.held, now=remedies.now, timeout=binding_timeout())
         if hold is not None:
             return refused_outright(state, pod, hold)
-    if not may_be_negotiated(pod, request.claims):
-        return _place(state, request, remedies)
-    negotiations = state.negotiations(request.pod, request.claims)
+    negotiations = state.negotiations(pod, request.claims)
     if isinstance(negotiations, Hold):
-        return refused_outright(state, request.pod, negotiations)
+        return refused_outright(state, pod, negotiations)
     for negotiation in negotiations:
         request = replace(request, wanting=negotiation.left(request.wanting))
-    return during_negotiations(_place(state, request, remedies, negotiations), negotiations)
+    verdict = _place(state, request, remedies, negotiations)
+    return during_negotiations(verdict, negotiations) if negotiations else verdict
 
 
 def _place(
-    state: ClusterState, request: PodRequest, remedies: Remedies | None, negotiations: Sequence[Negotiation] = ()
+    state: ClusterState, request: PodRequest, remedies: Remedies | None, negotiations: Sequence[Negotiation]
 ) -> Verdict:
     """Steps 3b to 3e."""
     filtered = _filter(state, request, negotiations)
@@ -443,19 +441,19 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement | Wait:
             return refused_outright(state, placement.pod, hold)
     if placement.pod.spec.scheduling_group is not None:
         placement = replace(placement, group=state.groups.of(placement.pod))
-    if state.structured is not None:
-        placement = state.structured.told(placement)
+    for extension in state.extensions:
+        placement = extension.placed(placement)
     with PluginRun("Reserve", "DynamicResources"):
         state.overlay.assume(placement)
     return placement
 
 
-def _possible(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, ...]) -> list[str]:
-    """Nodes that have the devices that the scheduler allocates itself; no more than a driver is asked about."""
+def _possible(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, ...], most: int) -> list[str]:
+    """At most so many of the nodes that have the devices that the scheduler allocates itself."""
     if request.is_served:
         return [node.name for node in fitting]
     possible = (node.name for node in fitting if isinstance(_search(state, request, (node,)).outcome, Allocated))
-    return list(islice(possible, NODES_MAX))
+    return list(islice(possible, most))
 
 
 def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
@@ -536,6 +534,7 @@ CONTROLLER = Controller(
     reconcile=schedule,
     every=1,  # backoffs end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
+    also_wakes_on=extensions.changes,
     # New pods enter the queue with the run that creates their claims.
     has_work=queue.ANYBODY_WAITS,
     queue=Queue.SCHEDULING,

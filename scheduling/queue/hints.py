@@ -5,13 +5,13 @@ decoded anyway serve as well). Out: `Wake`s, each with the reasons that the even
 object or one pod, which. `Wakes` matches those of many events against a waiting pod. A hint errs on the side of waking,
 which costs one attempt.
 
-The table `RULES` is the whole policy (KEP-4381 "EventsToRegister"; upstream:
+The table `RULES` is the whole policy, with what extensions register (KEP-4381 "EventsToRegister"; upstream:
 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, noderesources/fit.go). PURE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -50,33 +50,13 @@ def class_key(name: str) -> str:
 
 
 def resource_class_key(name: str) -> str:
-    """What a pod awaits when it waits for one ResourceClass."""
+    """What a pod awaits when it waits for one ResourceClass, which two extensions know."""
     return f"resource-class:{name}"
-
-
-def parameters_key(namespace: str) -> str:
-    """What a pod awaits when it waits for parameters of a claim in the namespace; "" for those of classes."""
-    return f"parameters:{namespace}"
-
-
-def context_key(namespace: str, name: str) -> str:
-    """What a pod awaits when drivers are to answer in its PodSchedulingContext."""
-    return f"context:{namespace}/{name}"
 
 
 def group_key(namespace: str, name: str) -> str:
     """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
     return f"group:{namespace}/{name}"
-
-
-def draft_claim_key(namespace: str, name: str) -> str:
-    """What a pod awaits when it waits for one claim of cdi.k8s.io."""
-    return f"draft-claim:{namespace}/{name}"
-
-
-def draft_class_key(name: str) -> str:
-    """What a pod awaits when it waits for a class of cdi.k8s.io."""
-    return f"draft-class:{name}"
 
 
 def quota_key(namespace: str, name: str, key: str = "") -> str:
@@ -132,7 +112,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     nominated_node_name: str = ""
     allocation: Any = None
-    resource_claims: Any = ()  # of a PodSchedulingContext
+    resource_claims: Any = ()  # of a PodSchedulingContext (`scheduling.earlier.classic`)
     used: dict[str, str] = {}  # of a quota
 
 
@@ -185,6 +165,8 @@ class About(NamedTuple):
     uid: str
 
 
+#: (resource, ADDED, MODIFIED or DELETED)
+Event = tuple[str, str]
 #: `seen`: the object, or a `Glance` of it
 Rule = Callable[[About, Any], Iterable[Wake]]
 
@@ -230,31 +212,6 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
             yield Wake(reasons=reasons, key=resource_key(name))
 
 
-def _resource_class_written(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING | Reason.NEGOTIATION, key=resource_class_key(about.name))
-    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
-
-
-def _claim_parameters_written(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(about.namespace))
-    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
-
-
-def _class_parameters_written(_about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(""))
-    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
-
-
-def _context_modified(about: About, seen: Any) -> Iterable[Wake]:
-    """What the scheduler writes itself comes before any answer, or after the last."""
-    if seen.status.resource_claims:
-        yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
-
-
-def _context_deleted(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
-
-
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
     """Every write that is charged modifies it: pods that wait for a key are woken only while that has room."""
     used, hard = seen.status.used, seen.spec.hard
@@ -267,14 +224,6 @@ def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
 
 def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
-
-
-def _draft_claim_changed(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.NEGOTIATION, key=draft_claim_key(about.namespace, about.name))
-
-
-def _draft_class_added(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING, key=draft_class_key(about.name))
 
 
 def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
@@ -309,18 +258,20 @@ def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
         yield Wake(reasons=Reason.NEIGHBOURS)  # it has its node now; others may want to be near it
 
 
-def _always(reasons: Reason) -> Rule:
+def always(reasons: Reason) -> Rule:
+    """The rule of an event that may lift these reasons for any pod."""
+
     def rule(_about: About, _seen: Any) -> Iterable[Wake]:
         yield Wake(reasons=reasons)
 
     return rule
 
 
-_DEVICES_CHANGED = _always(Reason.DEVICES | Reason.ERROR)
-_NODE_CHANGED = _always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE | Reason.NEIGHBOURS)
+_DEVICES_CHANGED = always(Reason.DEVICES | Reason.ERROR)
+_NODE_CHANGED = always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE | Reason.NEIGHBOURS)
 
 #: (resource, event type) -> what it wakes. Other events wake no pod.
-RULES: dict[tuple[str, str], Rule] = {
+RULES: dict[Event, Rule] = {
     ("resourceclaims.resource.k8s.io", ADDED): _claim_added,
     ("resourceclaims.resource.k8s.io", MODIFIED): _claim_modified,
     ("resourceclaims.resource.k8s.io", DELETED): _claim_deleted,
@@ -330,51 +281,49 @@ RULES: dict[tuple[str, str], Rule] = {
     ("deviceclasses.resource.k8s.io", ADDED): _class_added,
     ("deviceclasses.resource.k8s.io", MODIFIED): _class_modified,
     ("deviceclasses.resource.k8s.io", DELETED): _class_deleted,
-    ("noderesourceslices.resource.k8s.io", ADDED): _DEVICES_CHANGED,
-    ("noderesourceslices.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
-    ("noderesourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
-    ("resourceclasses.resource.k8s.io", ADDED): _resource_class_written,
-    ("resourceclasses.resource.k8s.io", MODIFIED): _resource_class_written,
-    ("resourceclaimparameters.resource.k8s.io", ADDED): _claim_parameters_written,
-    ("resourceclaimparameters.resource.k8s.io", MODIFIED): _claim_parameters_written,
-    ("resourceclaimparameters.resource.k8s.io", DELETED): _claim_parameters_written,
-    ("resourceclassparameters.resource.k8s.io", ADDED): _class_parameters_written,
-    ("resourceclassparameters.resource.k8s.io", MODIFIED): _class_parameters_written,
-    ("resourceclassparameters.resource.k8s.io", DELETED): _class_parameters_written,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
-    ("podschedulingcontexts.resource.k8s.io", MODIFIED): _context_modified,
-    ("podschedulingcontexts.resource.k8s.io", DELETED): _context_deleted,
     ("resourcequotas", MODIFIED): _quota_modified,
     ("resourcequotas", DELETED): _quota_deleted,
     ("podgroups.scheduling.k8s.io", ADDED): _group_added,
-    ("resourceclaims.cdi.k8s.io", ADDED): _draft_claim_changed,
-    ("resourceclaims.cdi.k8s.io", MODIFIED): _draft_claim_changed,
-    ("resourceclaims.cdi.k8s.io", DELETED): _draft_claim_changed,
-    ("resourceclasses.cdi.k8s.io", ADDED): _draft_class_added,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
-    ("nodes", DELETED): _always(Reason.NEIGHBOURS),  # one place less to spread over
+    ("nodes", DELETED): always(Reason.NEIGHBOURS),  # one place less to spread over
     ("pods", ADDED): _pod_added,
     ("pods", MODIFIED): _pod_modified,
     ("pods", DELETED): _pod_freed,
 }
 
-#: The resources whose events the queue reads: those of the table, and the pods that it queues.
-RESOURCES = frozenset(resource for resource, _ in RULES)
+#: The rules of extensions, which add to the table.
+FURTHER_RULES: dict[Event, tuple[Rule, ...]] = {}
+#: The resources whose events the queue reads: those of the rules, and the pods that it queues.
+RESOURCES = {resource for resource, _ in RULES}
+
+
+def register(rules: Mapping[Event, Rule]) -> None:
+    """Add the rules of an extension. May be called again with the same rules."""
+    for event, rule in rules.items():
+        registered = FURTHER_RULES.get(event, ())
+        if rule not in registered:
+            FURTHER_RULES[event] = (*registered, rule)
+            RESOURCES.add(event[0])
 
 
 def news_of(record: LogRecord) -> News:
     """`record` as the queue reads it; without wakes for events that help no pod."""
-    seen = _decoder.decode(record.text) if (record.resource, record.type) in RULES else None
+    event = record.resource, record.type
+    seen = _decoder.decode(record.text) if event in RULES or event in FURTHER_RULES else None
     about = About(record.namespace, record.name, record.uid)
     return news_about(seen, about, revision=record.revision, resource=record.resource, type_=record.type)
 
 
 def news_about(seen: Any, about: About, *, revision: int, resource: str, type_: str) -> News:
     """The same where the object itself is at hand."""
-    rule = RULES.get((resource, type_))
+    event = resource, type_
+    rule = RULES.get(event)
     wakes = () if rule is None else tuple(rule(about, seen))
+    for further in FURTHER_RULES.get(event, ()):
+        wakes += tuple(further(about, seen))
     return News(revision=revision, resource=resource, uid=about.uid, wakes=wakes)
 
 

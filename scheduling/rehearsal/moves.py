@@ -439,8 +439,12 @@ class MoveRehearsal:
     # The state -------------------------------------------------------------------------------------------------------
 
     def _request(self, pod: Pod) -> PodRequest | None:
-        request = request_of(self.copy.state, pod)
-        return None if isinstance(request, Hold) or may_be_negotiated(pod, request.claims) else request
+        """None for a pod that cannot be placed, or not by the scheduler alone."""
+        state = self.copy.state
+        request = request_of(state, pod)
+        if isinstance(request, Hold) or may_be_negotiated(pod, request.claims):
+            return None
+        return None if state.negotiations(pod, request.claims) else request
 
     def _refusals(self, request: PodRequest, domain: TopologyDomain | None) -> dict[str, Sequence[OfNode]]:
         nodes = self.copy.state.nodes

@@ -21,7 +21,6 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
-from claims.drafts.structured.translation import EVERY_DEVICE
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod, outline
 from claims.kinds.resource_claims import (
@@ -53,25 +52,23 @@ from manciple.wire.resources import (
     Key,
 )
 from scheduling.allocator import Features, Inventory, Snapshot
-from scheduling.claims import readiness
+from scheduling.claims import kept, readiness
 from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
-from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
-from scheduling.claims.readiness import ServingClasses, wants_a_node
-from scheduling.earlier import structured_claims
-from scheduling.earlier.classic_negotiation import ContextNegotiator
-from scheduling.earlier.draft_claims import DraftNegotiator
-from scheduling.earlier.structured_claims import DRAFT_PARAMETERS, StructuredClaims
+from scheduling.claims.negotiation import Negotiation, NegotiationWrites, StillNegotiating
+from scheduling.claims.readiness import ServingClasses, may_be_negotiated, wants_a_node
 from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import Drift, Placement, stale
+from scheduling.state import extensions
 from scheduling.state.budgets import Guard, KnownBudgets
+from scheduling.state.extensions import Extension
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups
 from scheduling.state.node_charges import NodeCharges
-from scheduling.state.nodes import NodeTable
+from scheduling.state.nodes import FilterResult, NodeTable
 from scheduling.state.part import Part
 from scheduling.state.quota_room import QuotaRoom
 from scheduling.state.residents import Resident, Residents, Rooms
@@ -86,10 +83,8 @@ NO_REASON = Reason(0)
 
 
 @dataclass(eq=False, repr=False)
-class ClusterState(NegotiatedState, View):
+class ClusterState(View):
     """See the module's docstring. shares: None unless namespaces take turns."""
-
-    forms: ClassVar[Sequence[type[Negotiator]]] = (ContextNegotiator, DraftNegotiator)
 
     features: Features = field(default_factory=Features)
     shares: FairShare | None = None
@@ -112,9 +107,8 @@ class ClusterState(NegotiatedState, View):
     quotas: QuotaRoom = field(default_factory=QuotaRoom)
     groups: WaitingGroups = field(default_factory=WaitingGroups)
     budgets: KnownBudgets = field(default_factory=KnownBudgets)
-    #: None while the gate is off
-    structured: StructuredClaims | None = field(init=False)
-    negotiators: tuple[Negotiator, ...] = field(init=False)
+    #: of the gates that are on
+    extensions: tuple[Extension, ...] = field(init=False)
     overlay: Overlay = field(init=False)
     #: claims as they are stored
     claims: dict[Key, ResourceClaim] = field(default_factory=dict)
@@ -134,22 +128,19 @@ class ClusterState(NegotiatedState, View):
         charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
         self.devices = Devices(inventory=Inventory(self.features), charges=charges)
         self.rooms = Rooms(self.nodes, self.devices.inventory)
-        structured = gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
-        self.structured = StructuredClaims(self.devices) if structured else None
-        self.negotiators = tuple(form() for form in self.forms if gates.enabled(form.gate))
+        self.extensions = tuple(extension(self.devices) for extension in extensions.enabled())
         self.overlay = Overlay(self)
         own = (self.nodes, self.nodes.neighbours, self.devices, self.serving, self.quotas, self.groups, self.budgets)
         followers = defaultdict[str, list[Part]](list)
-        optional = (part for part in (self.structured, self.shares) if part is not None)
-        for part in (*own, *optional, *self.negotiators):
+        shares = () if self.shares is None else (self.shares,)
+        for part in (*own, *shares, *self.extensions):
             for resource in part.follows:
                 followers[resource].append(part)
-        for resource in DRAFT_PARAMETERS if self.structured is not None else ():
-            followers[resource].append(self.devices)
         self._followers = {resource: tuple(following) for resource, following in followers.items()}
         self.resources = (*(resource for resource in self._followers if resource not in RESOURCES), *RESOURCES)
-        if self.structured is not None:
-            self.put(CLASSES, EVERY_DEVICE)
+        for extension in self.extensions:
+            for resource, obj in extension.provides:
+                self.put(resource, obj)
 
     # Following the log -----------------------------------------------------------------------------------------------
 
@@ -170,9 +161,7 @@ class ClusterState(NegotiatedState, View):
         self._news.clear()
         self._news_floor = self.revision
         self.begin()
-        self.tell_of_kept(self.claims.values())
-        if self.structured is None:
-            structured_claims.tell_of_kept(self.claims.values())
+        kept.warn(self.claims.values())
 
     def copy(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -238,10 +227,9 @@ class ClusterState(NegotiatedState, View):
     def _put_claim(self, claim: ResourceClaim) -> None:
         known = self.claims.get(claim.key)
         assumed = self.overlay.claims.pop(claim.key, None)
-        changed = known is None or known.status.allocation != claim.status.allocation
-        if changed:
-            self.devices.drift.claim_changed(claim, self.devices.inventory)
-        if changed or assumed is not None:
+        if known is None or known.status.allocation != claim.status.allocation:
+            self.devices.put(claim)
+        elif assumed is not None:
             self.devices.inventory.apply_claim(claim)
         self.claims[claim.key] = claim
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
@@ -252,7 +240,7 @@ class ClusterState(NegotiatedState, View):
         self.overlay.claims.pop(claim.key, None)
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
             self.devices.drift.special.add(self.special.remove(claim))
-        self.devices.inventory.remove_claim(claim.metadata.uid)
+        self.devices.remove(claim)
 
     def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
         """`pod` gets the devices of these claims only if there are no others: they couldn't be attached."""
@@ -333,8 +321,8 @@ class ClusterState(NegotiatedState, View):
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives for which its namespace's quotas have no room."""
         claims = readiness.pre_filter(pod, self._finder(pod), self.serving.own.__contains__)
-        if self.structured is not None and not isinstance(claims, Hold):
-            claims = self.structured.hold(claims) or claims
+        if not isinstance(claims, Hold):
+            claims = self.extension_hold(claims) or claims
         if isinstance(claims, Hold) or pod.metadata.namespace not in self.quotas.by_namespace:
             return claims
         return self.quotas.hold_before(pod, claims) or self.quotas.within(pod, claims)
@@ -343,10 +331,6 @@ class ClusterState(NegotiatedState, View):
         """The pod's requests for extended resources that devices serve; None if it has none."""
         known = self.special.of(pod, self.claim) if pod.metadata.uid in self.special.by_pod else None
         return Extended.of(pod, self.serving, known) if known is not None or self.serving.serve(pod) else None
-
-    def waiting_for_nobody(self) -> list[ResourceClaim]:
-        """Claims to allocate without a pod, as the allocator reads them; the oldest first."""
-        return [] if self.structured is None else self.structured.waiting_for_nobody(self.claims.values())
 
     @property
     def guard(self) -> Guard:
@@ -358,11 +342,48 @@ class ClusterState(NegotiatedState, View):
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """The claim as it will be once the overlay is committed."""
-        found = self.overlay.claims.get((namespace, name)) or self.claims.get((namespace, name))
-        return found if self.structured is None or found is None else self.structured.seen(found)
+        claim = self.overlay.claims.get((namespace, name)) or self.claims.get((namespace, name))
+        return None if claim is None else self.seen(claim)
 
     def _finder(self, pod: Pod) -> Callable[[str], ResourceClaim | None]:
         return partial(self.claim, pod.metadata.namespace)
+
+    # Extensions ------------------------------------------------------------------------------------------------------
+
+    def seen(self, claim: ResourceClaim) -> ResourceClaim:
+        """The claim as the allocator reads it."""
+        for extension in self.extensions:
+            claim = extension.seen(claim)
+        return claim
+
+    def extension_hold(self, claims: Sequence[ResourceClaim]) -> Hold | None:
+        """Why an extension lets no pod with these claims be placed; None where none objects."""
+        return next((hold for extension in self.extensions if (hold := extension.hold(claims)) is not None), None)
+
+    def negotiations(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[Negotiation, ...] | Hold:
+        """Each extension's part in placing the pod, or why the pod cannot be placed anywhere yet."""
+        answers = [extension.negotiation(pod, claims) for extension in self.extensions]
+        answers += [kept.hold(pod, claims)] if may_be_negotiated(pod, claims) else []
+        hold = next((answer for answer in answers if isinstance(answer, Hold)), None)
+        return hold or tuple(answer for answer in answers if isinstance(answer, Negotiation))
+
+    def undecided(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+        """Why it is not known yet where the pod fits: a driver has to decide. None where it is known."""
+        holds = [extension.undecided(pod, claims) for extension in self.extensions]
+        holds += [kept.hold(pod, claims)] if may_be_negotiated(pod, claims) else []
+        return next((hold for hold in holds if hold is not None), None)
+
+    def restricted(self, pod: Pod, claims: Sequence[ResourceClaim], filtered: FilterResult) -> FilterResult | Hold:
+        """`filtered` without the nodes that extensions refuse, or why that is not known yet."""
+        negotiations = self.negotiations(pod, claims)
+        if isinstance(negotiations, Hold):
+            return negotiations
+        for negotiation in negotiations:
+            left = negotiation.restricted(filtered, self.nodes)
+            if isinstance(left, StillNegotiating):
+                return left.hold
+            filtered = left
+        return filtered
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
@@ -414,7 +435,11 @@ class Devices(Part):
     _counting: dict[str, PoolKey] = field(default_factory=dict)
 
     def put(self, obj: ApiObject) -> None:
-        """Classes and parameters of a draft are nothing but drift here: other claims may ask for other devices now."""
+        """Add an object, or replace the one of its name.
+
+        A claim holds the devices that it is allocated. Objects of other kinds, which extensions put here, change what
+        claims request: every new allocation is checked again.
+        """
         if isinstance(obj, ResourceSlice):
             name, spec = obj.metadata.name, obj.spec
             self.inventory.apply_slice(obj)
@@ -424,6 +449,9 @@ class Devices(Part):
                 self._counting[name] = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
             if self.charges is not None:
                 self.charges.put(obj)
+        elif isinstance(obj, ResourceClaim):
+            self.drift.claim_changed(obj, self.inventory)
+            self.inventory.apply_claim(obj)
         elif isinstance(obj, DeviceTaintRule):
             self._note_tainted(self.inventory.apply_taint_rule(obj))
         else:
@@ -439,6 +467,8 @@ class Devices(Part):
             if self.charges is not None:
                 self.charges.remove(obj)
             self.drift.slice_changed(obj)
+        elif isinstance(obj, ResourceClaim):
+            self.inventory.remove_claim(obj.metadata.uid)
         elif isinstance(obj, DeviceTaintRule):
             self._note_tainted(self.inventory.remove_taint_rule(name))
         else:
@@ -491,7 +521,7 @@ class _ObjectStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SaidStep:
-    """Something was said to drivers. before: of each negotiator."""
+    """Objects of extensions are to be written. before: what each `Extension.reserve` returned."""
 
     before: tuple[Any, ...]
 
@@ -549,10 +579,11 @@ class Overlay:
         self._steps.append(_PlacedStep(placement=placement, waited=waited, claims=before, quotas=quotas, shares=shares))
         self.say(placement.writes)
 
-    def say(self, writes: Sequence[NegotiationWrite]) -> None:
+    def say(self, writes: NegotiationWrites) -> None:
         """The next pod of the batch finds these objects as they will be."""
         if writes:
-            self._steps.append(_SaidStep(before=tuple(one.reserve(writes) for one in self._state.negotiators)))
+            before = tuple(extension.reserve(writes) for extension in self._state.extensions)
+            self._steps.append(_SaidStep(before=before))
 
     def nominate(
         self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult], leaving: Iterable[str]
@@ -631,8 +662,8 @@ class Overlay:
                 case _PlacedStep() as step:
                     self._undo_placement(step)
                 case _SaidStep(before=before):
-                    for negotiator, one in zip(self._state.negotiators, before, strict=True):
-                        negotiator.unreserve(one)
+                    for extension, reserved in zip(self._state.extensions, before, strict=True):
+                        extension.unreserve(reserved)
                 case _RoomStep(uid=uid, leaving=leaving):
                     self._leaving -= leaving
                     if uid in self._rooms:

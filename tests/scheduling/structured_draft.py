@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from scheduling.earlier import immediate_claims
+from scheduling.earlier import structured_claims
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
 
@@ -117,7 +117,7 @@ class DraftCluster:
 
     def settle(self) -> None:
         self.cluster.settle()
-        while self.cluster.worker.in_turn(lambda state: immediate_claims.allocate(state, self.cluster.now)):
+        while self.cluster.worker.in_turn(lambda state: structured_claims.allocate(state, self.cluster.now)):
             self.cluster.settle()
 
     def get(self, kind: str, name: str) -> dict[str, Any]:

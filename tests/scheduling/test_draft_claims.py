@@ -28,7 +28,8 @@ from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
-from scheduling.earlier import draft_claim_controller
+from scheduling.claims import kept
+from scheduling.earlier import draft_claims
 from scheduling.rehearsal.explanations.current import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload, of_pod
@@ -108,8 +109,8 @@ class Draft:
             idle = 0 if sum(step() for step in steps) else idle + len(steps)
 
     def controller_step(self) -> int:
-        on = gates.enabled(draft_claim_controller.CONTROLLER.gate)
-        return (draft_claim_controller.reconcile if on else draft_claim_controller.reconcile_kept)(self.cluster.now)
+        on = gates.enabled(draft_claims.CONTROLLER.gate)
+        return draft_claims.reconcile(self.cluster.now) if on else kept.reconcile(self.cluster.now)
 
     def scheduler_step(self) -> int:
         """After every backoff; what it says in claims counts too, with which no pod is settled."""

@@ -18,7 +18,7 @@ from manciple.controllers import housekeeping
 from manciple.wire import codec, documents
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.storage import PreparedDevice
-from scheduling.earlier import draft_claim_controller
+from scheduling.earlier import draft_claims
 from tests.claims.drafts.acme import CLASS_OF_THE_STORY, PLUGIN, POD_OF_THE_STORY, AcmePlugin
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
@@ -70,7 +70,7 @@ class World:
     def goes_on(self, rounds: int = 10) -> None:
         """Everybody does what there is to do."""
         for _ in range(rounds):
-            draft_claim_controller.reconcile(self.cluster.now)
+            draft_claims.reconcile(self.cluster.now)
             self.cluster.later(11)
             self.cluster.worker.run()
             self.allocate()

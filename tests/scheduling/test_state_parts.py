@@ -15,7 +15,9 @@ import pytest
 from inventory.kinds import gates
 from manciple.copying import RESET, SHARED, copies_of_fields, copy_of, is_part
 from manciple.wire.resources import BUDGETS, PODS
+from scheduling.state import extensions
 from scheduling.state.cluster import ClusterState
+from scheduling.state.extensions import EXTENSIONS
 from scheduling.state.fair_share import FairShare
 from tests.builders import make_pod
 
@@ -48,6 +50,8 @@ def all_parts() -> list[type]:
     return list(found.values())
 
 
+with gates.using(**dict.fromkeys(EXTENSIONS, True)):
+    extensions.enabled()  # parts of the state that are imported now
 PARTS = all_parts()
 
 

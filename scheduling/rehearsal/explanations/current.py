@@ -171,10 +171,9 @@ def explain_claim(namespace: str, name: str) -> Explanation:
             return Explanation(
                 about=claim, revision=state.revision, state="Allocated", remark=_holding(claim), held=(claim,)
             )
-        if state.structured is not None:
-            if (hold := state.structured.hold([claim])) is not None:
-                return Explanation(about=claim, revision=state.revision, cause=hold.cause)
-            claim = state.structured.seen(claim)
+        if (hold := state.extension_hold([claim])) is not None:
+            return Explanation(about=claim, revision=state.revision, cause=hold.cause)
+        claim = state.seen(claim)
         try:
             with time_limit(Deadline.after_work(WORK_SECONDS)):
                 found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})

@@ -11,7 +11,7 @@ from claims.controllers import reservations
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.store import objects
-from scheduling.earlier import scheduling_contexts
+from scheduling.earlier import classic
 from scheduling.rehearsal.explanations.current import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload
@@ -78,7 +78,7 @@ def test_a_pod_that_negotiates_or_starts_with_its_claims_keeps_nobody_from_writi
     lab.run()
     assert (lab.bound("started"), lab.context("waiting") is None) == ("worker-1", False)
     monkeypatch.delattr(objects, "writing")
-    assert scheduling_contexts.reconcile(lab.now) == 0
+    assert classic.reconcile(lab.now) == 0
 
 
 def test_nodes_that_the_class_excludes_are_not_offered(world: World) -> None:

@@ -18,8 +18,8 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds.nodes import Node
 from manciple.store import event_log
 from manciple.wire.base import ApiObject, ObjectMeta
-from scheduling.earlier import scheduling_contexts
-from scheduling.earlier.classic_negotiation import WAITING_FOR_INFORMATION
+from scheduling.earlier import classic
+from scheduling.earlier.classic import WAITING_FOR_INFORMATION
 from tests.builders import NAMESPACE, make_pod
 from tests.scheduling.classic.world import World
 from tests.scheduling.test_metrics import value
@@ -185,7 +185,7 @@ def test_a_kill_after_any_statement_of_a_transaction_leaves_nothing_of_it(pair: 
 
     def ours(_done: int) -> None:
         dying(lambda: pair.worker.run())  # noqa: PLW0108 - of a worker that is another one after each death
-        dying(lambda: scheduling_contexts.reconcile(pair.now))
+        dying(lambda: classic.reconcile(pair.now))
 
     pair.run(ours, rests=2)
     assert set(torn) == {0}

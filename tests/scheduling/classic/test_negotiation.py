@@ -17,9 +17,11 @@ from claims.classic.kinds import (
 )
 from claims.classic.rules import NODES_MAX
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds import gates
 from scheduling.claims.negotiation import StillNegotiating
-from scheduling.earlier.classic_negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
+from scheduling.earlier.classic import AwaitedClaim, ClassicNegotiation
 from scheduling.queue.reasons import Hold
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_meta, make_pod
 from tests.scheduling.classic.world import classic_spec
 
@@ -37,7 +39,7 @@ def claim_of(name: str) -> ResourceClaim:
 
 def talks(
     claims: int, *, spec: PodSchedulingContextSpec | None = None, refused: Sequence[Sequence[str]] = ()
-) -> ContextNegotiation:
+) -> ClassicNegotiation:
     """refused: for each claim whose driver has answered, the nodes that it excludes."""
     pending = tuple(
         AwaitedClaim(entry=f"claim-{at}", claim=claim_of(f"claim-{at}"), driver=f"driver-{at}") for at in range(claims)
@@ -58,7 +60,7 @@ def talks(
         )
     )
     unsuitable = {one.name: frozenset(one.unsuitable_nodes) for one in answers}
-    return ContextNegotiation(pod=make_pod(), pending=pending, context=context, unsuitable=unsuitable)
+    return ClassicNegotiation(pod=make_pod(), pending=pending, context=context, unsuitable=unsuitable)
 
 
 def said(selected: str, *potential: str) -> PodSchedulingContextSpec:
@@ -128,19 +130,20 @@ def test_no_more_than_128_nodes_are_offered_and_the_selected_one_is_among_them(o
 
 
 def test_the_simulation_says_that_the_driver_decides() -> None:
-    found = talks(2).next("a", lambda: ["a", "b"])
+    found = talks(2).next("a", lambda _most: ["a", "b"])
     assert isinstance(found, StillNegotiating)
     cause = found.hold.cause
     assert cause == AwaitingDrivers("waiting for resource driver to provide information", ("driver-0", "driver-1"))
 
 
 def test_with_the_gate_off_pods_with_such_claims_wait_and_are_told_why() -> None:
-    hold = ContextNegotiator.while_off(make_pod(), [claim_of("gpu")])
+    hold = ClusterState().negotiations(make_pod(), [claim_of("gpu")])
     assert isinstance(hold, Hold)
     assert "feature gate DRAControlPlaneController is off" in str(hold.cause)
 
 
 def test_a_class_that_does_not_exist_is_told() -> None:
-    hold = ContextNegotiator().of(make_pod(claims={"gpu": "gpu"}), [claim_of("gpu")])
+    with gates.using(DRAControlPlaneController=True):
+        hold = ClusterState().negotiations(make_pod(claims={"gpu": "gpu"}), [claim_of("gpu")])
     assert isinstance(hold, Hold)
     assert "resource class gpu.example.com does not exist" in str(hold.cause)

@@ -14,7 +14,7 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
 from manciple.controllers import housekeeping
 from manciple.store import event_log
-from scheduling.earlier import scheduling_contexts
+from scheduling.earlier import classic
 from tests.builders import NAMESPACE, make_meta, make_node
 from tests.scheduling.classic.driver import ClassicDriver
 from tests.scheduling.cluster import Cluster
@@ -91,7 +91,7 @@ class World(Cluster):
             lambda: housekeeping.collect_garbage(self.now),
         ]
         if gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
-            ours.append(lambda: scheduling_contexts.reconcile(self.now))
+            ours.append(lambda: classic.reconcile(self.now))
         drivers: list[Callable[[], object]] = [driver.step for driver in self.drivers]
         return [*drivers, *ours] if self.drivers_first else [*ours, *drivers]
 

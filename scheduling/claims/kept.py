@@ -1,0 +1,159 @@
+"""What remains of an extension after its gate was turned off: pods that wait learn why, running pods keep their claims.
+
+The modules of the extensions (`scheduling.state.extensions`) are not imported then, so all of this works without them:
+
+    hold                  why a pod waits whose claims nobody allocates any more
+    warn                  a warning in the scheduler's log: how many claims are kept
+    `keep_draft_claims`   a controller: an event for each pod that keeps claims of cdi.k8s.io, which it releases when
+                          the pod ends
+    draft_claims_of       the claims of cdi.k8s.io that a pod may have on its node
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from claims import event_recorder
+from claims.causes.causes import NobodyAllocates
+from claims.drafts.cdi.rules import claim_of, listed_resources
+from claims.drafts.cdi.values import ResourceClaim as DraftClaim
+from claims.drafts.cdi.values import with_status
+from claims.event_recorder import EventNote
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
+from claims.pod_claims import is_done
+from inventory.kinds import gates
+from manciple.controllers.declaration import Controller
+from manciple.store import objects, sql
+from manciple.store.objects import Writer, decoded, to_read
+from manciple.wire.base import OwnerReference
+from manciple.wire.identity import controller
+from manciple.wire.resources import DRAFT_CLAIMS, EVENTS, PODS, Key, kind
+from scheduling.queue.reasons import Hold, Reason
+
+log = logging.getLogger(__name__)
+
+IDENTITY = controller("resource-claim-controller")
+COMPONENT = "resource_claim"
+#: Objects in one transaction.
+BATCH = 100
+KEPT = (
+    "The feature gate DRAClaimsDraft is off. The pod keeps the claims that it uses; "
+    "no new ones are allocated, and its own are released when it ends"
+)
+
+
+# Waiting pods ---------------------------------------------------------------------------------------------------------
+
+
+def hold(pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+    """Why no node is searched for the pod; None where nothing of it depends on a gate that is off."""
+    if not gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
+        if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):  # it has its own words for classes that it does not serve
+            claims = [claim for claim in claims if claim.spec.controller_name]
+        for claim in claims:
+            if claim.status.allocation is None and names_controller(claim):
+                text = f"resourceclaim {claim.metadata.name} is allocated by its driver's controller, and feature gate"
+                cause = NobodyAllocates(f"{text} DRAControlPlaneController is off")
+                return Hold(reasons=Reason.NEGOTIATION, cause=cause)
+    if not gates.enabled(gates.CLAIMS_DRAFT) and isinstance(pod.spec.resources, tuple):
+        text = f"the feature gate {gates.CLAIMS_DRAFT} is off: nobody allocates what spec.resources lists"
+        return Hold(reasons=Reason.ERROR, cause=NobodyAllocates(text))
+    return None
+
+
+# Running pods ---------------------------------------------------------------------------------------------------------
+
+
+def warn(claims: Collection[ResourceClaim]) -> None:
+    """For claims of cdi.k8s.io, each pod gets an event instead."""
+    if not gates.enabled(gates.CONTROL_PLANE_CONTROLLER) and (count := sum(map(is_allocated_by_controller, claims))):
+        log.warning(
+            "DRAControlPlaneController is off; claims that drivers' controllers have allocated: %d. Their pods "
+            "keep running, and no more are allocated; deallocations wait until the feature is on again",
+            count,
+        )
+    if not gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT) and (count := sum(map(is_structured, claims))):
+        log.warning(
+            "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
+            "their pods end, and no more are allocated; NodeResourceSlices are ignored",
+            gates.STRUCTURED_PARAMETERS_DRAFT,
+            count,
+        )
+
+
+def is_structured(claim: ResourceClaim) -> bool:
+    """Whether the claim was allocated with structured parameters of the KEP-4381 draft."""
+    allocation = claim.status.allocation
+    return allocation is not None and any(handle.structured_data is not None for handle in allocation.resource_handles)
+
+
+def draft_claims_of(pod: Pod) -> list[str]:
+    """The names of the claims of cdi.k8s.io that the pod lists, whether the gate is on or off."""
+    return [claim_of(pod, entry) for entry in listed_resources(pod)]
+
+
+def reconcile(now: datetime) -> int:
+    """Returns how many objects were changed; none while the gate is on."""
+    if gates.enabled(gates.CLAIMS_DRAFT):
+        return 0
+    claims = (decoded(stored, DraftClaim) for stored in objects.list(kind(DRAFT_CLAIMS)).items)
+    used = [claim for claim in claims if claim.status.used_by]
+    users = {(claim.metadata.namespace, user.name) for claim in used for user in claim.status.used_by if is_pod(user)}
+    released = with_each(DRAFT_CLAIMS, [claim.key for claim in used], release)
+    return released + with_each(PODS, sorted(users), partial(_note_kept, now=now))
+
+
+def _note_kept(writer: Writer, pod: Pod, *, now: datetime) -> int:
+    """One event for each pod."""
+    note = EventNote(regarding=pod, type="Warning", reason="FeatureGateOff", message=KEPT, component=COMPONENT)
+    if writer.get(kind(EVENTS), *event_recorder.key_of(note)) is not None:
+        return 0
+    event_recorder.record(writer, note, now=now)
+    return 1
+
+
+CONTROLLER = Controller(
+    name="keep_draft_claims",
+    does="warns pods that keep claims of cdi.k8s.io while the feature gate is off, and releases them at the end",
+    reconcile=reconcile,
+    every=60,
+)
+
+
+# The end of a pod, whether the gate is on or off ----------------------------------------------------------------------
+
+
+def release(writer: Writer, claim: DraftClaim) -> int:
+    """Remove the pods that have ended from the claim's users."""
+    users = tuple(user for user in claim.status.used_by if _uses(writer, claim, user))
+    if users == claim.status.used_by:
+        return 0
+    writer.update(kind(DRAFT_CLAIMS), with_status(claim, used_by=users), subresource="status")
+    return 1
+
+
+def _uses(writer: Writer, claim: DraftClaim, user: OwnerReference) -> bool:
+    if not is_pod(user):
+        return True
+    pod = writer.get(kind(PODS), claim.metadata.namespace, user.name)
+    return isinstance(pod, Pod) and pod.metadata.uid == user.uid and not is_done(pod)
+
+
+def is_pod(user: OwnerReference) -> bool:
+    """Users of other kinds are left to their own controllers."""
+    return (user.api_version, user.kind) == ("v1", "Pod")
+
+
+def with_each(resource: str, keys: Iterable[Key], step: Callable[[Writer, Any], int]) -> int:
+    """Call `step` with the current version of each of these objects, many in one transaction. Returns the sum."""
+    changed = 0
+    for batch in sql.chunks(keys, BATCH):
+        with objects.writing(identity=IDENTITY, reads=to_read((kind(resource), batch))) as writer:
+            current = (writer.get(kind(resource), *key) for key in batch)
+            changed += sum(step(writer, obj) for obj in current if obj is not None)
+    return changed
