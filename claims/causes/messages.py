@@ -161,7 +161,7 @@ def _refusal(refusal: NodeRefusal) -> str:
         )
     if refusal.plugin == "DynamicResources":
         return refusal.value or "resourceclaim not available on the node"
-    return f"node(s) didn't pass {refusal.plugin}"
+    return refusal.value or f"node(s) didn't pass {refusal.plugin}"  # an extension of the scheduler says it itself
 
 
 def _against(refusal: NodeRefusal) -> str:

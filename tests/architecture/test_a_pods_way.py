@@ -64,6 +64,12 @@ def test_while_their_gates_are_off_a_pod_runs_no_line_of_the_early_documents(way
     assert [module for module in way["modules"] if module.startswith(EARLY_DOCUMENTS)] == []
 
 
+def test_while_their_gates_are_off_the_extensions_of_the_scheduler_are_not_even_imported(way: dict[str, Any]) -> None:
+    """The embedded system has the API, the pages, the scheduler, all controllers and the node agents in one process."""
+    assert "scheduling/cycle/scheduler.py" in way["modules"]
+    assert way["earlier"] == []
+
+
 def test_while_traces_are_off_their_packages_are_not_even_imported(way: dict[str, Any]) -> None:
     assert "django" in way["packages"]
     assert "opentelemetry" not in way["packages"]

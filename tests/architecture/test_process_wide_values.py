@@ -74,6 +74,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.telemetry.metrics._of_pods",
         "manciple.wire.registry.registry",
     ),
+    "filled when an extension of the scheduler is imported": (
+        "scheduling.queue.hints.FURTHER_RULES",
+        "scheduling.queue.hints.RESOURCES",
+    ),
     "configured while Django starts": ("inventory.kinds.gates._now", "manciple.api.runtime_config._now"),
     "what is being done at this moment": (
         "manciple.api.flow_control.COSTLY",

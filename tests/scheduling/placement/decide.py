@@ -1,6 +1,7 @@
 """Starts the scheduler as a worker does, decides one pod and prints the node, the reason, and our imported modules.
 
     python -m tests.scheduling.placement.decide
+    decided(home, MANCIPLE_PLACEMENT="pack")     the same in a fresh interpreter, from a test
 
 The pod asks for one device. `node-small` has two of them, `node-large` five, which costs less.
 """
@@ -8,10 +9,37 @@ The pod asks for one device. `node-small` has two of them, `node-large` five, wh
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import django
 from django.core.management import call_command
+
+from tests.examples import MIGRATED
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def decided(home: Path, **settings: str) -> dict[str, Any]:
+    """What a fresh interpreter with these settings decides. home: also a folder of modules."""
+    elsewhere = {"MANCIPLE_DATABASE_URL", "MANCIPLE_REDIS_URL"}
+    environment = {name: value for name, value in os.environ.items() if name not in elsewhere} | {
+        "MANCIPLE_HOME": str(home),
+        "DJANGO_SETTINGS_MODULE": "manciple.settings",
+        "PYTHONPATH": str(home),
+        **settings,
+    }
+    if MIGRATED in os.environ:  # migrating takes a second
+        shutil.copy(os.environ[MIGRATED], home / "manciple.sqlite3")
+    command = [sys.executable, "-m", "tests.scheduling.placement.decide"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def main() -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -17,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from manciple import configuration
 from manciple.configuration import PLACEMENT_POLICIES, ConfigurationRefused
 from scheduling.placement.policies import PlacementPolicy, named
-from tests.examples import MIGRATED
+from tests.scheduling.placement.decide import decided
 
 ROOT = Path(__file__).resolve().parents[3]
 FRAGMENTATION = "scheduling.placement.fragmentation"
@@ -35,26 +29,8 @@ CHEAPEST = ScoredPolicy(NodeScore(cheapness), "the cheapest")
 """
 
 
-def decided(policy: str, home: Path) -> dict[str, Any]:
-    """What a fresh interpreter decides under the cluster policy. home: also a folder of modules."""
-    elsewhere = {"MANCIPLE_DATABASE_URL", "MANCIPLE_REDIS_URL"}
-    environment = {name: value for name, value in os.environ.items() if name not in elsewhere} | {
-        "MANCIPLE_PLACEMENT": policy,
-        "MANCIPLE_HOME": str(home),
-        "DJANGO_SETTINGS_MODULE": "manciple.settings",
-        "PYTHONPATH": str(home),
-    }
-    if MIGRATED in os.environ:  # migrating takes a second
-        shutil.copy(os.environ[MIGRATED], home / "manciple.sqlite3")
-    command = [sys.executable, "-m", "tests.scheduling.placement.decide"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
 def test_with_another_policy_no_module_of_fragmentation_is_imported(tmp_path: Path) -> None:
-    answer = decided("pack", tmp_path)
+    answer = decided(tmp_path, MANCIPLE_PLACEMENT="pack")
     assert answer["node"] == "node-small"
     assert "scheduling.placement.policies" in answer["modules"]
     assert [name for name in answer["modules"] if name.startswith(FRAGMENTATION)] == []
@@ -62,7 +38,7 @@ def test_with_another_policy_no_module_of_fragmentation_is_imported(tmp_path: Pa
 
 def test_a_policy_in_one_file_is_usable_without_any_other_change(tmp_path: Path) -> None:
     (tmp_path / "site_policies.py").write_text(ONE_FILE)
-    answer = decided("site_policies.CHEAPEST", tmp_path)
+    answer = decided(tmp_path, MANCIPLE_PLACEMENT="site_policies.CHEAPEST")
     assert answer["node"] == "node-large"
     assert answer["why"].startswith("site_policies.CHEAPEST: the cheapest of 2 nodes")
     assert [name for name in answer["modules"] if name.startswith(FRAGMENTATION)] == []
