@@ -358,10 +358,15 @@ class ClusterState(View):
 
     def extension_hold(self, claims: Sequence[ResourceClaim]) -> Hold | None:
         """Why an extension lets no pod with these claims be placed; None where none objects."""
-        return next((hold for extension in self.extensions if (hold := extension.hold(claims)) is not None), None)
+        for extension in self.extensions:
+            if (hold := extension.hold(claims)) is not None:
+                return hold
+        return None
 
     def negotiations(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[Negotiation, ...] | Hold:
         """Each extension's part in placing the pod, or why the pod cannot be placed anywhere yet."""
+        if not self.extensions and not may_be_negotiated(pod, claims):
+            return ()  # nearly every pod
         answers = [extension.negotiation(pod, claims) for extension in self.extensions]
         answers += [kept.hold(pod, claims)] if may_be_negotiated(pod, claims) else []
         hold = next((answer for answer in answers if isinstance(answer, Hold)), None)
