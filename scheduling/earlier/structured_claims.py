@@ -210,7 +210,7 @@ def reconcile(now: datetime) -> int:
 
 def allocate(state: ClusterState, now: datetime) -> int:
     """The same on the caller's state: new claims first, the oldest of them first, then those tried longest ago."""
-    structured = next(one for one in state.extensions if isinstance(one, StructuredClaims))
+    structured = next(part for part in state.extensions if isinstance(part, StructuredClaims))
     immediate = sorted(filter(structured.is_immediate, state.claims.values()), key=_age)
     waiting = {claim.metadata.uid: structured.seen(claim) for claim in immediate}
     last_messages = _last_messages()
