@@ -2,7 +2,7 @@
 
 Each check takes the facts of one moment (`scheduling.cluster_facts`) and yields a sentence per violation. `CHECKS`
 names them as `manage.py check_invariants` prints them. Extensions of the scheduler (`scheduling.state.extensions`) add
-to these checks, or others, while their gates are on.
+to these checks; what they leave behind is checked while their gates are off as well (`scheduling.claims.kept`).
 
     1  no exclusive device in two allocations; consumed capacity and counters never above what is published
     2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated
@@ -369,7 +369,9 @@ CHECKS: dict[str, Check] = {
 def violations(facts: ClusterFacts) -> dict[str, tuple[str, ...]]:
     """For each check, in order, what violates it; an empty tuple is "ok"."""
     sentences = {name: tuple(check(facts)) for name, check in CHECKS.items()}
-    for extension in extensions.enabled():
-        for name, check in extension.invariants.items():
+    further = [extension.invariants for extension in extensions.enabled()]
+    further += [checks for gate, checks in kept.INVARIANTS.items() if not gates.enabled(gate)]
+    for checks in further:
+        for name, check in checks.items():
             sentences[name] = (*sentences.get(name, ()), *check(facts))
     return sentences

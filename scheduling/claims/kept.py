@@ -7,21 +7,23 @@ The modules of the extensions (`scheduling.state.extensions`) are not imported t
     `keep_draft_claims`   a controller: an event for each pod that keeps claims of cdi.k8s.io, which it releases when
                           the pod ends
     draft_claims_of       the claims of cdi.k8s.io that a pod may have on its node
+    INVARIANTS            what `manage.py check_invariants` checks of the objects that are kept
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from claims import event_recorder
 from claims.causes.causes import NobodyAllocates
+from claims.classic.kinds import PodSchedulingContext
 from claims.drafts.cdi.rules import claim_of, listed_resources
+from claims.drafts.cdi.values import ALLOCATED, with_status
 from claims.drafts.cdi.values import ResourceClaim as DraftClaim
-from claims.drafts.cdi.values import with_status
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
@@ -32,7 +34,8 @@ from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.base import OwnerReference
 from manciple.wire.identity import controller
-from manciple.wire.resources import DRAFT_CLAIMS, EVENTS, PODS, Key, kind
+from manciple.wire.resources import CONTEXTS, DRAFT_CLAIMS, EVENTS, PODS, Key, kind
+from scheduling.cluster_facts import ClusterFacts
 from scheduling.queue.reasons import Hold, Reason
 
 log = logging.getLogger(__name__)
@@ -123,6 +126,41 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     every=60,
 )
+
+
+# Invariants, whether the gate is on or off ----------------------------------------------------------------------------
+
+
+def _contexts_have_pods(facts: ClusterFacts) -> Iterator[str]:
+    """Every PodSchedulingContext belongs to a pod that exists."""
+    pods = {pod.key: pod for pod in facts.pods}
+    for stored in facts.stored(CONTEXTS):
+        context = decoded(stored, PodSchedulingContext)
+        pod = pods.get(context.key)
+        if pod is None or pod.metadata.uid not in {owner.uid for owner in context.metadata.owner_references}:
+            yield f"PodSchedulingContext {'/'.join(context.key)} has no pod"
+
+
+def _draft_claims_are_used_as_allocated(facts: ClusterFacts) -> Iterator[str]:
+    """Claims in use are allocated, by no more users than may share them, and have one owner."""
+    for stored in facts.stored(DRAFT_CLAIMS):
+        claim = decoded(stored, DraftClaim)
+        status, name = claim.status, f"{claim.metadata.namespace}/{claim.metadata.name}"
+        if status.used_by and status.phase != ALLOCATED:
+            yield f"claim {name} of cdi.k8s.io is used and not allocated"
+        if 0 <= status.user_limit < len(status.used_by):
+            yield f"claim {name} of cdi.k8s.io has {len(status.used_by)} users of {status.user_limit}"
+        if sum(bool(owner.controller) for owner in claim.metadata.owner_references) > 1:
+            yield f"claim {name} of cdi.k8s.io has two owners"
+
+
+#: Gate -> the name of a check -> what is checked besides of the objects that the extension writes.
+INVARIANTS: Mapping[str, Mapping[str, Callable[[ClusterFacts], Iterator[str]]]] = {
+    gates.CONTROL_PLANE_CONTROLLER: {"9 negotiations with drivers end": _contexts_have_pods},
+    gates.CLAIMS_DRAFT: {
+        "2 allocated claims are protected, reserved claims allocated": _draft_claims_are_used_as_allocated
+    },
+}
 
 
 # The end of a pod, whether the gate is on or off ----------------------------------------------------------------------

@@ -65,6 +65,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.resources import CLAIMS, CLASSES, CONTEXTS, NEW_PHASES, PODS, RESOURCE_CLASSES, Key, kind
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
+from scheduling.claims import kept
 from scheduling.claims.negotiation import (
     Negotiation,
     NegotiationWrite,
@@ -72,7 +73,6 @@ from scheduling.claims.negotiation import (
     PossibleNodes,
     StillNegotiating,
 )
-from scheduling.cluster_facts import ClusterFacts
 from scheduling.queue.hints import (
     ADDED,
     DELETED,
@@ -244,16 +244,6 @@ def _class_written(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
 
 
-def contexts_have_pods(facts: ClusterFacts) -> Iterator[str]:
-    """Every PodSchedulingContext belongs to a pod that exists."""
-    pods = {pod.key: pod for pod in facts.pods}
-    for stored in facts.stored(CONTEXTS):
-        context = decoded(stored, PodSchedulingContext)
-        pod = pods.get(context.key)
-        if pod is None or pod.metadata.uid not in {owner.uid for owner in context.metadata.owner_references}:
-            yield f"PodSchedulingContext {'/'.join(context.key)} has no pod"
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class ClassicNegotiator(Extension):
     """The PodSchedulingContexts and classes of the cluster."""
@@ -265,7 +255,7 @@ class ClassicNegotiator(Extension):
         (CONTEXTS, MODIFIED): _context_modified,
         (CONTEXTS, DELETED): _context_deleted,
     }
-    invariants: ClassVar = {"9 negotiations with drivers end": contexts_have_pods}
+    invariants: ClassVar = kept.INVARIANTS[gates.CONTROL_PLANE_CONTROLLER]
 
     _contexts: dict[Key, PodSchedulingContext] = field(default_factory=dict)
     _classes: dict[str, ResourceClass] = field(default_factory=dict)

@@ -14,7 +14,7 @@ is freed. What remains while the gate is off is in `scheduling.claims.kept`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -46,13 +46,12 @@ from inventory.kinds import gates
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store.event_log import Follower, ObjectsView
-from manciple.store.objects import Writer, decoded
+from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import DRAFT_CLAIMS, DRAFT_CLASSES, NEW_PHASES, NODES, PODS, Key, kind
 from scheduling.claims import kept
 from scheduling.claims.negotiation import Negotiation, NegotiationWrite, NegotiationWrites, StillNegotiating
-from scheduling.cluster_facts import ClusterFacts
 from scheduling.queue.hints import ADDED, DELETED, MODIFIED, About, Wake
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.extensions import Extension
@@ -127,19 +126,6 @@ def _class_added(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLASS_MISSING, key=draft_class_key(about.name))
 
 
-def claims_are_used_as_allocated(facts: ClusterFacts) -> Iterator[str]:
-    """Claims in use are allocated, by no more users than may share them, and have one owner."""
-    for stored in facts.stored(DRAFT_CLAIMS):
-        claim = decoded(stored, ResourceClaim)
-        status, name = claim.status, f"{claim.metadata.namespace}/{claim.metadata.name}"
-        if status.used_by and status.phase != ALLOCATED:
-            yield f"claim {name} of cdi.k8s.io is used and not allocated"
-        if 0 <= status.user_limit < len(status.used_by):
-            yield f"claim {name} of cdi.k8s.io has {len(status.used_by)} users of {status.user_limit}"
-        if sum(bool(owner.controller) for owner in claim.metadata.owner_references) > 1:
-            yield f"claim {name} of cdi.k8s.io has two owners"
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class DraftNegotiator(Extension):
     """The claims and classes of cdi.k8s.io; over the claims lie those that the batch assumes."""
@@ -151,7 +137,7 @@ class DraftNegotiator(Extension):
         (DRAFT_CLAIMS, DELETED): _claim_changed,
         (DRAFT_CLASSES, ADDED): _class_added,
     }
-    invariants: ClassVar = {"2 allocated claims are protected, reserved claims allocated": claims_are_used_as_allocated}
+    invariants: ClassVar = kept.INVARIANTS[gates.CLAIMS_DRAFT]
 
     _claims: dict[Key, ResourceClaim] = field(default_factory=dict)
     #: class -> its plugin

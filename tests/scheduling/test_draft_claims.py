@@ -397,6 +397,8 @@ def test_a_claim_that_is_used_without_an_allocation_or_by_too_many_breaks_an_inv
     draft.cluster.update(with_status(claim, used_by=users))
     (found,) = draft.cluster.violations().values()
     assert len(found) == 2
+    with gates.using(DRAClaimsDraft=False):
+        assert list(draft.cluster.violations().values()) == [found], "what is kept is checked as well"
     draft.cluster.update(with_status(draft.claim(), used_by=()))
 
 
