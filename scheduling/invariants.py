@@ -60,7 +60,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
-from manciple.wire.base import condition_of
+from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, DRAFT_CLAIMS, PODS
 from manciple.wire.selectors import node_selector_matches
@@ -260,12 +260,13 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
     limits, namespace, total = QuotaLimits.of(quota), quota.metadata.namespace, dict[str, Quantity]()
     pods = {pod.metadata.name: pod for pod in facts.pods if pod.metadata.namespace == namespace}
     claims = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
-    found: list[tuple[str, Pod | ResourceClaim | None, Pod | None]] = [(PODS, pod, None) for pod in pods.values()]
+    found: list[tuple[str, ApiObject | None, Pod | None]] = [(PODS, pod, None) for pod in pods.values()]
     found += [(CLAIMS, claim, owning_pod(claim, pods.get)) for claim in claims]
+    found += [(DRAFT_CLAIMS, claim, None) for claim in facts.drafts if claim.metadata.namespace == namespace]
     found += [
         (held.resource, None, None)
         for held in facts.replay.live.values()
-        if held.namespace == namespace and held.resource not in {PODS, CLAIMS, *IGNORED}
+        if held.namespace == namespace and held.resource not in {PODS, CLAIMS, DRAFT_CLAIMS, *IGNORED}
     ]
     draws = _published_draws(facts) if limits.of_counters else draws_nothing
     for resource, obj, owner in found:

@@ -15,11 +15,14 @@ from django.core.management import CommandError, call_command
 from msgspec import structs
 
 from claims.controllers.reservations import FINALIZER
+from claims.drafts.cdi.values import ResourceClaim as DraftClaim
+from claims.drafts.cdi.values import ResourceClaimSpec as DraftClaimSpec
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
+from manciple.wire.base import ObjectMeta
 from scheduling.cluster_facts import ClusterFacts, NodeFiles, Replay, gather, node_files
 from scheduling.invariants import nodes_agree_with_their_disks, violations
 from scheduling.management.commands import check_invariants
@@ -70,6 +73,18 @@ def quota(used: dict[str, str], namespace: str = NAMESPACE) -> ResourceQuota:
 
 DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 ELSEWHERE = quota({"pods": "0"}, namespace="elsewhere")
+DRAFTS_OF_CLASS = "acme-gpu.resourceclass.cdi.k8s.io/resourceclaims"
+DRAFTS = tuple(
+    stored(
+        DraftClaim(
+            api_version="cdi.k8s.io/v1alpha1",
+            kind="ResourceClaim",
+            metadata=ObjectMeta(namespace=namespace, name=name),
+            spec=DraftClaimSpec(resource_class_name="acme-gpu"),
+        )
+    )
+    for namespace, name in ((NAMESPACE, "first"), (NAMESPACE, "second"), ("elsewhere", "third"))
+)
 POD = bound()
 SOUND = ClusterFacts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
 
@@ -176,6 +191,10 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
             "quota default/most tells pods=2, and 1 is used",
             "quota default/most tells secrets=1, and 0 is used",
         ],
+    ),
+    "a quota that counts claims of the first draft by their class": (
+        with_facts(SOUND, drafts=DRAFTS, quotas=(quota({DRAFTS_OF_CLASS: "1"}),)),
+        [f"quota default/most tells {DRAFTS_OF_CLASS}=1, and 2 is used"],
     ),
     "a claim whose pod has finished": (
         with_facts(SOUND, pods=(bound(phase="Succeeded"),)),
