@@ -93,7 +93,8 @@ def flushes(folder: Path) -> list[Figure]:
 def lifecycle(folder: Path) -> list[Figure]:
     api = FakeApi()
     count = 300
-    config = AgentConfig(server="http://api", token="t", node_name=NODE, state_dir=folder / "s", cdi_dir=folder / "c")
+    state, cdi = folder / "s", folder / "c"
+    config = AgentConfig(server="http://api", token="t", node_name=NODE, state_dir=state, cdi_dir=cdi, pods=count)
     agent = Agent(config, [SimulatedDriver(NODE, gpus=count)], transport=api)
     stop = threading.Event()
     thread = threading.Thread(target=agent.run, args=(stop,))

@@ -200,7 +200,7 @@ class Agent:
             sources=sources,
             volumes=PodVolumes(sources, PodTokens(self._client, clock=self._clock), self.runtime),
             host_ip=self.config.node_ip,
-            capacity={"cpu": self.config.cpu, "memory": self.config.memory},
+            capacity={"cpu": self.config.cpu, "memory": self.config.memory, "pods": str(self.config.pods)},
             clock=self._clock,
             monotonic=monotonic,
             started=self.metrics.container_started,

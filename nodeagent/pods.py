@@ -31,7 +31,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as changed_to
@@ -166,6 +166,8 @@ class PodWorker:
         self._clock = clock
         self._storage = StorageWatch(runtime, monotonic)
         self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
+        self._admission = threading.Lock()
+        self._admitted: set[str] = set()  # uids; a pod is admitted once
 
     def sync(self, uid: str) -> float | None:
         """Bring pod `uid` to its desired state. Returns the seconds until the next sync; None to wait for a change.
@@ -225,11 +227,39 @@ class PodWorker:
         """Why the node must end the pod although its containers could run; else None. Raises: ContainerFailed."""
         if pod.spec.os is not None and pod.spec.os.name != platform.system().lower():
             return OTHER_OS
+        if refusal := self._refusal(pod):
+            return refusal
         deadline = deadline_of(pod)
         if deadline is not None and self._clock() >= deadline:
             return OVERDUE
         excess = self._storage.excess_of(pod)
         return PodFailure(reason=EVICTED, message=excess) if excess else None
+
+    def _refusal(self, pod: Pod) -> PodFailure | None:
+        """Why the node has no room for a pod that has not started yet: it was bound without the scheduler.
+
+        Such a pod counts after those that the scheduler placed, also where these have not started either.
+        """
+        uid = pod.metadata.uid
+        if uid in self._admitted:
+            return None
+        with self._admission:
+            if pod.status.start_time is None and not self._runtime.runs(uid):
+                others = [
+                    other
+                    for other in self._pods.all()
+                    if other.metadata.uid != uid
+                    and not is_terminal(other)
+                    and (
+                        other.metadata.uid in self._admitted
+                        or other.status.start_time is not None
+                        or (is_scheduled(other) and not is_scheduled(pod))
+                    )
+                ]
+                if refusal := lack_of_room(pod, others, self._capacity):
+                    return refusal
+            self._admitted.add(uid)
+        return None
 
     def _plan(self, pod: Pod) -> ContainerPlan:
         uid = pod.metadata.uid
@@ -260,6 +290,8 @@ class PodWorker:
         self._volumes.forget(uid)
         self._steady.forget(uid)
         self._storage.forget(uid)
+        with self._admission:
+            self._admitted.discard(uid)
 
     def _terminate(self, pod: Pod) -> None:
         uid, meta = pod.metadata.uid, pod.metadata
@@ -811,13 +843,19 @@ def _why_pending(pod: Pod, others: Iterable[Pod], capacity: Mapping[str, str]) -
             return PendingResize(INFEASIBLE, f"Node didn't have enough capacity: {name}, {amounts}")
     if not grown:
         return None
-    sums = [node_requests_of(as_allocated(other)) for other in others]
-    for name in grown:
+    lacking = _lacking({name: desired[name] for name in grown}, others, capacity)
+    return PendingResize(DEFERRED, lacking[1]) if lacking else None
+
+
+def _lacking(desired: Mapping[str, int], others: Iterable[Pod], capacity: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first resource of which the other pods leave too little, and the kubelet's sentence about it."""
+    sums = [node_requests_of(as_allocated(other)) for other in others] if desired else []
+    for name, amount in desired.items():
         total, used = Quantity.parse(capacity[name]).nanos, sum(amounts.get(name, 0) for amounts in sums)
-        if used + desired[name] > total:
-            shown = [_shown(name, nanos) for nanos in (desired[name], used, total)]
+        if used + amount > total:
+            shown = [_shown(name, nanos) for nanos in (amount, used, total)]
             amounts = "requested: {}, used: {}, capacity: {}".format(*shown)
-            return PendingResize(DEFERRED, f"Node didn't have enough resource: {name}, {amounts}")
+            return name, f"Node didn't have enough resource: {name}, {amounts}"
     return None
 
 
@@ -835,6 +873,27 @@ class PodFailure:
 
     reason: str
     message: str
+
+
+# Admission ------------------------------------------------------------------------------------------------------------
+
+# The scheduler binds no pod to a node without room for it. Users may: `spec.nodeName` of a new pod, or a Binding.
+
+
+def is_scheduled(pod: Pod) -> bool:
+    """Whether the pod got its node after its creation."""
+    return any(one.type == "PodScheduled" and one.status == "True" for one in pod.status.conditions)
+
+
+def lack_of_room(pod: Pod, others: Sequence[Pod], capacity: Mapping[str, str]) -> PodFailure | None:
+    """Why a pod does not fit beside the node's other pods. capacity: of cpu, memory and pods."""
+    if len(others) >= int(capacity["pods"]):
+        amounts = f"requested: 1, used: {len(others)}, capacity: {capacity['pods']}"
+        return PodFailure(reason="OutOfpods", message=f"Node didn't have enough resource: pods, {amounts}")
+    requests = node_requests_of(pod)
+    desired = {name: requests[name] for name in ("cpu", "memory") if requests.get(name)}
+    lacking = _lacking(desired, others, capacity)
+    return PodFailure(reason=f"OutOf{lacking[0]}", message=lacking[1]) if lacking else None
 
 
 #: The kubelet's words (pkg/kubelet/active_deadline.go, pkg/kubelet/lifecycle/predicate.go).

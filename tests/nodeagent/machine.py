@@ -109,6 +109,7 @@ class Machine:
         self.disk = disk or Disk()
         self.clock = Clock()
         self.boot = "boot-1"
+        self.cpu = "8"
         self.driver = RecordingDriver()
         self.drivers: Sequence[Driver] = drivers if drivers is not None else [self.driver]
         self.agent = self._agent()
@@ -136,7 +137,7 @@ class Machine:
             node_name=NODE,
             state_dir=self.folder / "state",
             cdi_dir=self.cdi_dir,
-            cpu="8",
+            cpu=self.cpu,
             memory="16Gi",
             boot=self.boot,
         )

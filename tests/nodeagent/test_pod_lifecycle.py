@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.nodeagent.machine import Machine
-from tests.nodeagent.objects import claim, container, pod
+from tests.nodeagent.objects import Document, claim, container, pod
 
 
 def short(seconds: float = 5, code: int = 0) -> dict[str, Any]:
@@ -294,6 +294,63 @@ def test_a_pod_for_another_system_is_not_run(machine: Machine) -> None:
     assert (status["phase"], status["reason"]) == ("Failed", "PodOSNotSupported")
     assert machine.agent.runtime.runs("uid-p") == {}
     assert machine.events("PodOSNotSupported") == ["Failed to admit pod as the OS field doesn't match node OS"]
+
+
+def asking(name: str, *, scheduled: bool = True, **requests: str) -> Document:
+    """scheduled: it got its node after its creation."""
+    document = pod(name, container("main", resources={"requests": requests}))
+    return document if scheduled else document | {"status": {"phase": "Pending"}}
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+@pytest.mark.parametrize(
+    ("requests", "reason", "message"),
+    [
+        ({"cpu": "9"}, "OutOfcpu", "cpu, requested: 9000, used: 1000, capacity: 8000"),
+        ({"cpu": "7001m"}, "OutOfcpu", "cpu, requested: 7001, used: 1000, capacity: 8000"),
+        ({"memory": "1Ei"}, "OutOfmemory", "memory, requested: 1152921504606846976, used: 0, capacity: 17179869184"),
+    ],
+)
+def test_a_pod_that_was_bound_past_the_scheduler_is_refused_where_it_does_not_fit(
+    machine: Machine, requests: dict[str, str], reason: str, message: str, scheduled: bool
+) -> None:
+    machine.api.put("pods", asking("first", cpu="1"))
+    machine.settle()
+
+    machine.api.put("pods", asking("p", scheduled=scheduled, **requests))
+    machine.settle()
+
+    status = machine.pod("p")["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert machine.agent.runtime.runs("uid-p") == {}
+    assert machine.events(reason) == [f"Node didn't have enough resource: {message}"]
+    assert machine.pod("first")["status"]["phase"] == "Running"
+
+
+def test_of_pods_that_come_at_once_those_that_the_scheduler_placed_have_the_room(machine: Machine) -> None:
+    machine.api.put("pods", asking("a", scheduled=False, cpu="3"))
+    machine.api.put("pods", asking("b", cpu="6"))
+    machine.api.put("pods", asking("c", scheduled=False, cpu="2"))
+    machine.settle()
+    phases = {name: machine.pod(name)["status"]["phase"] for name in ("a", "b", "c")}
+    assert phases == {"a": "Failed", "b": "Running", "c": "Running"}
+
+
+def test_no_more_pods_run_than_the_node_takes(machine: Machine) -> None:
+    for number in range(112):
+        machine.api.put("pods", asking(f"p{number}"))
+    machine.settle()
+    reasons = [machine.pod(f"p{number}")["status"].get("reason", "") for number in range(112)]
+    assert (reasons.count(""), reasons.count("OutOfpods")) == (110, 2)
+
+
+def test_a_pod_that_runs_stays_when_its_agent_starts_again_on_a_smaller_node(machine: Machine) -> None:
+    machine.api.put("pods", asking("p", cpu="6"))
+    machine.settle()
+    machine.cpu = "4"
+    machine.restart()
+    machine.settle()
+    assert machine.pod("p")["status"]["phase"] == "Running"
 
 
 def test_the_agent_looks_at_a_pod_when_its_deadline_comes(machine: Machine) -> None:
