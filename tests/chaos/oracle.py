@@ -11,8 +11,8 @@ needed, the `used` of a ResourceQuota, because it is what is checked.
 A look reads every kind as of one revision: a continue token names its revision and the key after which the page begins,
 so a token that is made up from the newest revision and the empty key lists any kind as of that revision. Any revision
 that the log still has can be read this way, so a limit that is exceeded at a look is traced to the write that exceeded
-it. Only writes that add something count: a limit that is lowered below what is in use (a smaller quota, a driver that
-publishes less) is no violation, until something more is given.
+it. Only writes that give something count: a limit that is lowered below what is in use (a smaller quota, a driver that
+publishes less) is no violation, until something more is given; nor is a pod that its user binds to a full node.
 
 What a driver no longer publishes has no definition to look up. So the oracle remembers of every device what it draws
 from counters, and of every limit its last value.
@@ -119,15 +119,23 @@ class Reader:
 
 @dataclass(slots=True)
 class Sum:
-    """What is in use, of how much; None where there is no limit (any more). by: who uses it."""
+    """What is in use, of how much; None where there is no limit (any more). by: who uses it.
+
+    by_hand: what pods use that their users bound to a node. The node may refuse them, and nobody gave them anything.
+    """
 
     used: Fraction = Fraction(0)
     limit: Fraction | None = None
     by: list[str] = field(default_factory=list)
+    by_hand: Fraction = Fraction(0)
 
     @property
     def exceeded(self) -> bool:
         return self.limit is not None and self.used > self.limit
+
+    @property
+    def given(self) -> Fraction:
+        return self.used - self.by_hand
 
 
 @dataclass
@@ -264,10 +272,18 @@ def _add_nodes(state: State, found: dict[Key, Sum]) -> None:
                 taken = found["node", node, resource]
                 taken.used += amount
                 taken.by.append(name_of(pod))
+                if not is_scheduled(pod):
+                    taken.by_hand += amount
 
 
 def is_done(pod: Document) -> bool:
     return pod.get("status", {}).get("phase", "") in ENDED
+
+
+def is_scheduled(pod: Document) -> bool:
+    """Whether it got its node after its creation."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"] == "PodScheduled" and one["status"] == "True" for one in conditions)
 
 
 def requests_of(pod: Document, which: str = "requests", *, allocated: bool = False) -> dict[str, Fraction]:
@@ -418,8 +434,7 @@ def misfits(state: State) -> Iterator[str]:
     """Pods that a scheduler gave a node without the claims that they use; claims that are held for nobody there is."""
     claims = {name_of(one): one for one in state["claims"]}
     for pod in state["pods"]:
-        conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", ())}
-        if not pod["spec"].get("nodeName") or is_done(pod) or conditions.get("PodScheduled") != "True":
+        if not pod["spec"].get("nodeName") or is_done(pod) or not is_scheduled(pod):
             continue
         made = {one["name"]: one.get("resourceClaimName") for one in pod["status"].get("resourceClaimStatuses", ())}
         for entry in pod["spec"].get("resourceClaims", ()):
@@ -502,7 +517,7 @@ class Oracle:
                 return  # the log does not have it any more, or nobody answers
             revision, before, after = step
             limited = before.limit is not None or key[0] not in LATE
-            if limited and after.used > before.used:
+            if limited and after.given > before.given:
                 self.wrong.append(
                     f"{' '.join(key)} at revision {revision}: {_shown(after.used)} of {_shown(after.limit)} "
                     f"in use (before: {_shown(before.used)} of {_shown(before.limit)}), by {', '.join(after.by)}"

@@ -82,8 +82,12 @@ def pod(name: str, cpu: str = "1", *, node: str = "node-1", **spec: Any) -> Docu
     return {
         "metadata": meta,
         "spec": {"nodeName": node, "containers": containers, **spec},
-        "status": {"phase": "Running"},
+        "status": {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]},
     }
+
+
+def bound_by_hand(name: str, cpu: str = "1") -> Document:
+    return pod(name, cpu) | {"status": {"phase": "Pending"}}
 
 
 def node(cpu: str = "2", pods: str = "9") -> Document:
@@ -139,6 +143,14 @@ EXCEEDED: dict[str, tuple[list[dict[str, list[Document]]], str]] = {
         [{"nodes": [node()]}, {"nodes": [node()], "pods": [pod("a"), pod("b"), pod("c", "1m")]}],
         "node node-1 cpu at revision 2: 2.001 of 2",
     ),
+    "what is given beside a pod that its user bound": (
+        [
+            {"nodes": [node()], "pods": [pod("a")]},
+            {"nodes": [node()], "pods": [pod("a"), bound_by_hand("b", "2")]},
+            {"nodes": [node()], "pods": [pod("a"), bound_by_hand("b", "2"), pod("c")]},
+        ],
+        "node node-1 cpu at revision 3: 4 of 2 in use (before: 3 of 2)",
+    ),
     "pods of a node": (
         [{"nodes": [node(pods="1")]}, {"nodes": [node(pods="1")], "pods": [pod("a"), pod("b")]}],
         "node node-1 pods at revision 2: 2 of 1",
@@ -178,6 +190,10 @@ ALLOWED: dict[str, list[dict[str, list[Document]]]] = {
     "a node that shrinks": [
         {"nodes": [node()], "pods": [pod("a"), pod("b")]},
         {"nodes": [node("1")], "pods": [pod("a"), pod("b")]},
+    ],
+    "a pod that its user binds to a full node": [
+        {"nodes": [node()], "pods": [pod("a")]},
+        {"nodes": [node()], "pods": [pod("a"), bound_by_hand("b", "2")]},
     ],
     "pods that have ended": [
         {"nodes": [node()]},
