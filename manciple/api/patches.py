@@ -137,6 +137,9 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
 
 # Server-side apply ----------------------------------------------------------------------------------------------------
 
+#: What a document that is a projection of an object may say of the object's metadata.
+_OF_PROJECTIONS = ("name", "namespace", "uid", "resourceVersion")
+
 
 def apply(
     served: Served, where: ResourcePath, body: bytes, *, identity: Identity, options: WriteOptions
@@ -151,9 +154,14 @@ def apply(
     document = _named(codec.read_document(body, content_type="application/yaml"), where)
     if (document.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    for text in requests.decode_document(served, document, strictness=options.strictness).warnings:
-        hooks.warn(text)
-    wanted = _declared_only(served.kind, served.to_storage(document))
+    if projection := served.kind.projections.get(where.subresource):
+        head = {"apiVersion": served.kind.api_version, "kind": served.kind.kind}
+        metadata = {name: document["metadata"][name] for name in _OF_PROJECTIONS if name in document["metadata"]}
+        wanted = {**head, "metadata": metadata, **projection.sparse(document)}
+    else:
+        for text in requests.decode_document(served, document, strictness=options.strictness).warnings:
+            hooks.warn(text)
+        wanted = _declared_only(served.kind, served.to_storage(document))
     return _Application(served, where, document, wanted, identity=identity, options=options).run()
 
 

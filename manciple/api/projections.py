@@ -1,4 +1,7 @@
-"""Subresources that are documents of another kind, made of parts of an object and written back into them: its scale."""
+"""Subresources that are documents of another kind, made of parts of an object and written back into them: its scale.
+
+Server-side apply of such a document is one of the parts of the object that it stands for (`patches.apply`).
+"""
 
 from __future__ import annotations
 

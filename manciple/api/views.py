@@ -270,10 +270,12 @@ class ResourceView(ApiView):
         applying = media == patches.APPLY_PATCH
         wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(self.http)
-        if self._projection:
+        if self._projection and not applying:
             return self._project(request, projections.patch(body, media=media), wanted, verb="patch")
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
+            if self._projection:
+                return document_answer(self._projection.read(applied.object))
             code = 201 if applied.created else 200
             return self._object(applied.object, form, code=code)
         patch = patches.read(self.served, body, media=media, strictness=wanted.strictness)

@@ -58,7 +58,15 @@ def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
         )
         return structs.replace(obj, metadata=metadata, content=content)
 
-    return Projection(group="autoscaling", version="v1", kind="Scale", read=read, show=show, write=write)
+    def sparse(document: Mapping[str, Any]) -> dict[str, Any]:
+        if document.get("apiVersion") != "autoscaling/v1" or document.get("kind") != "Scale":
+            raise BadRequest("error decoding patch: it applies no Scale of autoscaling/v1")
+        spec = document.get("spec")
+        if not isinstance(spec, Mapping) or spec.get("replicas") is None:
+            raise BadRequest("error decoding patch: spec.replicas of the Scale is not set")
+        return _with({}, _steps(replicas_path), _wanted(document))
+
+    return Projection(group="autoscaling", version="v1", kind="Scale", read=read, show=show, write=write, sparse=sparse)
 
 
 def _wanted(document: Mapping[str, Any]) -> int:

@@ -74,6 +74,8 @@ class Projection:
     show: Callable[[Any], ApiObject]
     #: (the stored object, what makes the new document of the old) -> the object. Raises: ApiError.
     write: Callable[[Any, Callable[[dict[str, Any]], dict[str, Any]]], Any]
+    #: an applied document -> what it says of the object, as a sparse document of it. Raises: ApiError.
+    sparse: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 #: Where a field stands, by its attributes or by its names in JSON, from the object down; never within a list.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.manciple.api.requests import JSON, MERGE, STRATEGIC, TABLE, Api
+from tests.manciple.api.requests import JSON, MERGE, STRATEGIC, TABLE, Answer, Api
 from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, of_schema, schema, version, widget
 
 SPEC = {
@@ -117,6 +117,65 @@ def test_whoever_scales_owns_the_replicas_through_the_scale(api: Api, method: st
         ("alice", None): {"f:spec": {".": {}, "f:color": {}}},
         ("bob", "scale"): {"f:spec": {"f:replicas": {}}},
     }
+
+
+APPLY = "application/apply-patch+yaml"
+
+
+def test_a_scale_that_is_applied_is_owned_by_its_manager_through_the_scale(api: Api) -> None:
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    api.made(DEFINITIONS, of_schema(schema(SPEC, status=STATUS), subresources={"scale": scale}))
+    api.made(f"{WIDGETS}?fieldManager=alice", widget(spec={"replicas": 2, "color": "red"}))
+
+    def applied(replicas: object, query: str = "", **head: object) -> Answer:
+        path = f"{WIDGETS}/one/scale?fieldManager=bob{query}"
+        body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas}, **head}
+        return api.patch(path, body, content_type=APPLY)
+
+    taken = applied(5)
+    assert (taken.code, taken.json["details"]["causes"][0]["field"]) == (409, ".spec.replicas")
+    assert applied(5, "&force=true&dryRun=All").json["spec"] == {"replicas": 5}
+    assert api.get(f"{WIDGETS}/one/scale").json["spec"] == {"replicas": 2}
+
+    answer = applied(5, "&force=true")
+
+    assert (answer.code, answer.json["kind"], answer.json["spec"]) == (200, "Scale", {"replicas": 5}), answer.text
+    stored = api.get(f"{WIDGETS}/one").json
+    assert stored["spec"] == {"replicas": 5, "color": "red"}
+    entries = {
+        (one["manager"], one["operation"], one.get("subresource")): one for one in stored["metadata"]["managedFields"]
+    }
+    assert {key: one["fieldsV1"] for key, one in entries.items()} == {
+        ("alice", "Update", None): {"f:spec": {".": {}, "f:color": {}}},
+        ("bob", "Apply", "scale"): {"f:spec": {"f:replicas": {}}},
+    }
+    assert applied(5).json["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+    assert applied(7).json["spec"] == {"replicas": 7}
+    api.delete(f"{WIDGETS}/one")
+    assert applied(7).code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"kind": "Widget"}, 400),
+        ({"apiVersion": "autoscaling/v2"}, 400),
+        ({"spec": {}}, 400),
+        ({"spec": {"replicas": "3"}}, 400),
+        ({"spec": {"replicas": 200}}, 422),
+        ({"metadata": {"name": "other"}}, 400),
+        ({"metadata": {"managedFields": []}}, 400),
+        ({"metadata": {"resourceVersion": "1"}}, 409),
+    ],
+)
+def test_a_scale_that_cannot_be_applied_changes_nothing(api: Api, body: dict[str, object], code: int) -> None:
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    api.made(DEFINITIONS, of_schema(schema(SPEC, status=STATUS), subresources={"scale": scale}))
+    api.made(WIDGETS, widget(spec={"replicas": 2, "color": "red"}))
+    document = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 3}, **body}
+    refused = api.patch(f"{WIDGETS}/one/scale?fieldManager=bob&force=true", document, content_type=APPLY)
+    assert refused.code == code, refused.text
+    assert api.get(f"{WIDGETS}/one/scale").json["spec"] == {"replicas": 2}
 
 
 def test_versions_differ_in_name_schema_and_defaults(api: Api) -> None:
