@@ -869,10 +869,14 @@ def _shown(name: str, nanos: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFailure:
-    """Why the node ends a pod whose containers could run."""
+    """Why the node ends a pod whose containers could run.
+
+    refused: before the first of them started, so none has a status.
+    """
 
     reason: str
     message: str
+    refused: bool = False
 
 
 # Admission ------------------------------------------------------------------------------------------------------------
@@ -889,16 +893,20 @@ def lack_of_room(pod: Pod, others: Sequence[Pod], capacity: Mapping[str, str]) -
     """Why a pod does not fit beside the node's other pods. capacity: of cpu, memory and pods."""
     if len(others) >= int(capacity["pods"]):
         amounts = f"requested: 1, used: {len(others)}, capacity: {capacity['pods']}"
-        return PodFailure(reason="OutOfpods", message=f"Node didn't have enough resource: pods, {amounts}")
+        return PodFailure(
+            reason="OutOfpods", message=f"Node didn't have enough resource: pods, {amounts}", refused=True
+        )
     requests = node_requests_of(pod)
     desired = {name: requests[name] for name in ("cpu", "memory") if requests.get(name)}
     lacking = _lacking(desired, others, capacity)
-    return PodFailure(reason=f"OutOf{lacking[0]}", message=lacking[1]) if lacking else None
+    return PodFailure(reason=f"OutOf{lacking[0]}", message=lacking[1], refused=True) if lacking else None
 
 
 #: The kubelet's words (pkg/kubelet/active_deadline.go, pkg/kubelet/lifecycle/predicate.go).
 OVERDUE = PodFailure(reason="DeadlineExceeded", message="Pod was active on the node longer than the specified deadline")
-OTHER_OS = PodFailure(reason="PodOSNotSupported", message="Failed to admit pod as the OS field doesn't match node OS")
+OTHER_OS = PodFailure(
+    reason="PodOSNotSupported", message="Failed to admit pod as the OS field doesn't match node OS", refused=True
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -920,6 +928,10 @@ class Observed:
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
     resized: Resized | None = None
 
+    @property
+    def refused(self) -> bool:
+        return self.failure is not None and self.failure.refused
+
 
 def pod_ip(pod: Pod, *, host_ip: str) -> str:
     """The node's address with hostNetwork; otherwise an address in 10.0.0.0/8 that is derived from the pod's uid."""
@@ -937,9 +949,12 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     allocated = held if seen.resized is None else seen.resized.allocated
     level = old.resources if seen.resized is None else seen.resized.level
     finished = set() if seen.resized is None else {PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
-    inits = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.init_containers)
-    mains = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.containers)
-    ephemeral = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.ephemeral_containers)
+    started = (
+        replace(pod.spec, containers=(), init_containers=(), ephemeral_containers=()) if seen.refused else pod.spec
+    )
+    inits = tuple(_container_status(one, seen, held, allocated) for one in started.init_containers)
+    mains = tuple(_container_status(one, seen, held, allocated) for one in started.containers)
+    ephemeral = tuple(_container_status(one, seen, held, allocated) for one in started.ephemeral_containers)
     return replace(
         old,
         observed_generation=pod.metadata.generation,

@@ -292,6 +292,7 @@ def test_a_pod_for_another_system_is_not_run(machine: Machine) -> None:
     machine.settle()
     status = machine.pod("p")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "PodOSNotSupported")
+    assert "containerStatuses" not in status  # kubectl would show these instead of the reason
     assert machine.agent.runtime.runs("uid-p") == {}
     assert machine.events("PodOSNotSupported") == ["Failed to admit pod as the OS field doesn't match node OS"]
 
@@ -322,6 +323,7 @@ def test_a_pod_that_was_bound_past_the_scheduler_is_refused_where_it_does_not_fi
 
     status = machine.pod("p")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert "containerStatuses" not in status
     assert machine.agent.runtime.runs("uid-p") == {}
     assert machine.events(reason) == [f"Node didn't have enough resource: {message}"]
     assert machine.pod("first")["status"]["phase"] == "Running"
