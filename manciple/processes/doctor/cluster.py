@@ -15,9 +15,10 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
 from claims.pod_claims import keeps_unused
 from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
+from inventory.kinds import gates
 from inventory.models import Node
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Cursor, Heartbeat
@@ -139,6 +140,8 @@ def _unpublished(devices: DeviceSnapshot) -> Iterator[Diagnosis]:
     # What a driver's controller allocates need not be published: the scheduler does not choose it.
     controlled = AllocatedDevice.objects.exclude(controller="")
     held.difference_update(controlled.values_list("driver", "pool", "device", "node"))
+    if not gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
+        held -= _held_in_drafts()
     found = held.intersection(one.key for one in devices.candidates)
     # A device is held in each pool that it may be of: its node's, and one of no single node.
     elsewhere = {key[:3] for key in found}
@@ -152,6 +155,17 @@ def _unpublished(devices: DeviceSnapshot) -> Iterator[Diagnosis]:
             f"claims hold {number_of(len(named), 'device')} that it does not publish any more: {_some(named)}",
             "restart the driver where it forgot them; where they are gone, end the pods that have them",
         )
+
+
+def _held_in_drafts() -> set[DeviceKey]:
+    """What claims of ResourceClasses hold: while the gate is off, their drivers' slices are not read."""
+    rows = AllocatedDevice.objects.filter(device_class="").values_list(
+        "driver", "pool", "device", "node", "claim__namespace", "claim__name"
+    )
+    keys = sorted({row[4:] for row in rows})
+    claims = (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys))
+    drafts = {claim.key for claim in claims if claim.spec.resource_class_name}
+    return {row[:4] for row in rows if row[4:] in drafts}
 
 
 def _slices_of(pool: DevicePool) -> str:

@@ -24,8 +24,14 @@ from redis import Redis
 
 from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.kinds.pods import PodStatus
-from claims.kinds.resource_claims import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from claims.models import AllocatedDevice
+from inventory.kinds import gates
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
@@ -475,6 +481,19 @@ def test_what_a_controller_allocates_need_not_be_published(running: Cluster) -> 
     running.update(structs.replace(claim, status=status))
     assert AllocatedDevice.objects.exclude(controller="").exists()
     assert told(cluster.examine_drivers) == []
+
+
+def test_devices_of_the_draft_are_not_missed_while_its_gate_is_off(
+    running: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = with_spec(make_claim("draft"), devices=DeviceClaim(), resource_class_name="cards.example.com")
+    held = make_allocation(make_result("gpu-99", pool="node-1", request="resource-0"))
+    running.create_allocated(draft, held)
+    assert told(cluster.examine_drivers) == []
+
+    monkeypatch.setattr(gates, "enabled", lambda _gate: True)
+    (problem,) = told(cluster.examine_drivers)
+    assert "node-1/gpu-99" in problem
 
 
 def test_claims_that_are_stuck(running: Cluster) -> None:
