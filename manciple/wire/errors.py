@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from manciple.wire.base import Value
+from manciple.wire.base import ASIDE, Value
 
 #: metav1.CauseType -> how the cause's message begins.
 CAUSE_TITLES: Mapping[str, str] = {
@@ -58,7 +58,14 @@ class FieldError(Value, frozen=True):
 
 def shown(value: Any) -> str:
     """A wrong value as messages show it: scalars and null bare, text quoted, anything else as compact JSON."""
-    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_served(msgspec.to_builtins(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _served(value: Any) -> Any:
+    """Without the fields that are stored for some versions only."""
+    if isinstance(value, dict):
+        return {name: _served(member) for name, member in value.items() if not str(name).startswith(ASIDE)}
+    return [_served(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def required(field: str, detail: str = "") -> FieldError:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from claims.kinds.resource_claims import AllocationResult
 from manciple.wire import errors
 from manciple.wire.errors import FieldError, Invalid, NotFound
 
@@ -18,6 +19,11 @@ FIELD = "spec.name"
         "invalid flag": (errors.invalid(FIELD, False, "no"), "FieldValueInvalid", "Invalid value: false: no"),
         "invalid nothing": (errors.invalid(FIELD, None, "no"), "FieldValueInvalid", "Invalid value: null: no"),
         "invalid list": (errors.invalid(FIELD, ("a",), "no"), "FieldValueInvalid", 'Invalid value: ["a"]: no'),
+        "invalid allocation, of which a version sees a part": (
+            errors.immutable(FIELD, {"claims": [AllocationResult(controller_name="gpu.example.com")]}),
+            "FieldValueInvalid",
+            'Invalid value: {"claims":[{}]}: field is immutable',
+        ),
         "duplicate": (errors.duplicate(FIELD, "a"), "FieldValueDuplicate", 'Duplicate value: "a"'),
         "not found": (errors.not_found(FIELD, "a"), "FieldValueNotFound", 'Not found: "a"'),
         "unsupported": (
