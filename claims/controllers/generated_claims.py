@@ -78,20 +78,25 @@ COMPONENT = "resource_claim"
 def handle(records: Sequence[EventRecord]) -> int:
     """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template, or
     for room in a quota."""
-    keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[str, EventRecord]()
+    keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[Key, EventRecord]()
+    freed = {one.namespace for one in records if one.resource == CLAIMS and one.type == "DELETED"}
     for namespace in {one.namespace for one in records if one.resource == TEMPLATES and one.type == "ADDED"}:
         keys += wanting(namespace)
     for one in event_log.with_documents(filter(_is_worth_reading, records)):
         if one.resource == QUOTAS:
-            quotas[one.namespace] = one
+            quotas[one.namespace, one.name] = one
         elif one.resource == CLAIMS:
             owner = controller_of(decoded(one, ResourceClaim).metadata)
             keys += [(one.namespace, owner[0])] if owner else []
         elif wants_attention(pod := decoded(one, Pod)):
             keys.append(pod.key)
             pods[pod.key] = pod
-    roomy = [one for one in quotas.values() if one.type == "DELETED" or leaves_room(decoded(one, ResourceQuota))]
-    return sum(_retry(one.namespace) for one in roomy) + sync(keys, pods)
+    roomy = {
+        one.namespace
+        for one in quotas.values()
+        if one.type == "DELETED" or leaves_room(decoded(one, ResourceQuota), freed=one.namespace in freed)
+    }
+    return sum(map(_retry, sorted(roomy))) + sync(keys, pods)
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
@@ -125,12 +130,17 @@ def _is_worth_reading(record: EventRecord) -> bool:
     return record.type != "DELETED" and not runs and not looked_after().by(record.revision)
 
 
-def leaves_room(quota: ResourceQuota) -> bool:
-    """Whether no limit on claims is used up. A quota that limits no claims keeps none away."""
+def leaves_room(quota: ResourceQuota, *, freed: bool) -> bool:
+    """Whether claims that it refused may fit now. A quota that limits no claims keeps none away.
+
+    freed: a claim went, so any limit that is not used up is worth a try; else none may be, or each claim that is made
+    would retry those that are refused because of another limit.
+    """
     used, hard = parsed(quota.status.used), parsed(quota.spec.hard)
     own, suffixes = (f"{COUNT}{CLAIMS}", RESOURCE_CLAIMS), (DEVICES, *CLAIMS_OF_CLASS[CLAIMS])
     limited = [key for key in hard if key.startswith(REQUESTS) or key.endswith(suffixes) or key in own]
-    return bool(limited) and all(used.get(key, NONE) < hard[key] for key in limited)
+    enough = any if freed else all
+    return bool(limited) and enough(used.get(key, NONE) < hard[key] for key in limited)
 
 
 def _retry(namespace: str) -> int:

@@ -264,6 +264,22 @@ def test_claims_from_templates_that_a_quota_refuses_are_made_when_there_is_room(
     assert used(cluster) == {DEVICES: "2"}
 
 
+def test_claims_are_made_when_there_is_room_though_the_quota_forbids_another_class(cluster: Cluster) -> None:
+    cluster.with_gpus(each=4)
+    cluster.create(make_quota({DEVICES: "1", "other.deviceclass.resource.k8s.io/devices": "0"}))
+    cluster.create(make_template("one-gpu"))
+    for name in ("a", "b"):
+        cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    (first,) = [pod.metadata.name for pod in cluster.all(Pod) if pod.spec.node_name]
+    (second,) = {"a", "b"} - {first}
+
+    cluster.finish(first)
+    cluster.settle()
+
+    assert cluster.pod(second).spec.node_name
+
+
 @pytest.mark.parametrize("way", ["gone", "raised"])
 def test_claims_are_made_when_the_limit_goes(cluster: Cluster, way: str) -> None:
     cluster.with_gpus(each=2)
