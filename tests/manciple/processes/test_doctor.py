@@ -88,7 +88,10 @@ def told(examine: Examine, now: datetime | None = None) -> list[str]:
     return [f"{one.level} {one.about}: {one.what}" for one in examine(now or datetime.now(UTC))]
 
 
-def test_a_sound_installation_has_nothing_wrong(running: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_installation_has_nothing_wrong(
+    running: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_limits_of_processes", list)  # others may run on this machine
     call_command("doctor")
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if not line.startswith("ok ")] == ["", "0 problems, 0 warnings"]
