@@ -34,7 +34,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from claims import quotas
-from claims.access.node_authorizer import CONFIG_MAPS, SECRETS, node_of, references
+from claims.access.node_rights import CONFIG_MAPS, SECRETS, node_of, references
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
 from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
 from claims.kinds.pod_groups import PodGroup, PodWorkload

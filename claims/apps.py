@@ -4,7 +4,6 @@ from django.apps import AppConfig
 
 from claims.drafts.cdi.registration import KINDS as DRAFT_KINDS
 from claims.kinds.registration import KINDS
-from manciple.access.authorization import register_authorizer
 from manciple.store.event_log import LOG
 from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry
@@ -20,8 +19,7 @@ class ClaimsConfig(AppConfig):
         from claims import admission, drawn_counters, projectors  # noqa: PLC0415
         from claims.access import (  # noqa: PLC0415
             event_authors,
-            node_authorizer,
-            node_restriction,
+            node_rights,
             status_rights,
         )
         from claims.evictions import EVICTION  # noqa: PLC0415
@@ -37,8 +35,7 @@ class ClaimsConfig(AppConfig):
         admission.register()
         drawn_counters.register()
         admission.register_service_accounts()
-        register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
-        node_restriction.register()
+        node_rights.register()
         event_authors.register()
         status_rights.register()
         admission.register_pod_security()

@@ -1,7 +1,7 @@
 """Asking for a token of a service account (`serviceaccounts/NAME/token`), and what verifies such tokens elsewhere.
 
 `kubectl create token`, and the agents of nodes for the pods that they run. Whoever gets a token that is bound to a pod
-must name a pod of that account; a node, a pod of its own (`claims.access.node_restriction`).
+must name a pod of that account; a node, a pod of its own (`claims.access.node_rights`).
 /.well-known/openid-configuration and /openid/v1/jwks tell other systems how to verify what is signed here.
 Source: pkg/registry/core/serviceaccount/storage/token.go, pkg/serviceaccount/openidmetadata.go of Kubernetes 1.36.
 """

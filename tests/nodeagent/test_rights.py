@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from claims.access import node_authorizer
+from claims.access import node_rights
 from inventory.kinds.devices import Device
 from manciple.access.authorization import Attributes
 from manciple.api import requests
@@ -105,8 +105,8 @@ def test_an_agent_asks_for_nothing_that_it_may_not_do(tmp_path: Path, monkeypatc
     machine.api.before = lambda request: asked.append(attributes(request))
     live(machine)
     asked += [dataclasses.replace(wanted, verb="watch") for wanted in asked if wanted.verb == "list"]
-    monkeypatch.setattr(node_authorizer, "is_related", lambda node, _key: node == NODE)
-    refused = [wanted for wanted in asked if not node_authorizer.authorize(AGENT, wanted).allowed]
+    monkeypatch.setattr(node_rights, "is_related", lambda node, _key: node == NODE)
+    refused = [wanted for wanted in asked if not node_rights.authorize(AGENT, wanted).allowed]
     assert refused == []
     assert {f"{wanted.verb} {wanted.combined}" for wanted in asked} == ASKED
 

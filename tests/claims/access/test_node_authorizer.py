@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claims.access.node_authorizer import authorize
+from claims.access.node_rights import authorize
 from manciple.access.authorization import Attributes, Decision
 from manciple.store import objects
 from manciple.wire import codec

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from claims.access.node_authorizer import NodeGraph, is_related
+from claims.access.node_rights import NodeGraph, is_related
 from claims.kinds.containers import EnvFromSource, EphemeralContainer, SecretEnvSource
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.registration import POD

@@ -155,7 +155,7 @@ OURS_IS_RIGHT = {
 
 
 def test_everybody_is_answered_as_the_reference_answers(cluster: Api, settings: Any) -> None:
-    settings.DRIVER_RESTRICTION = False  # as where it was recorded: `claims.access.node_restriction` is ours
+    settings.DRIVER_RESTRICTION = False  # as where it was recorded: `claims.access.node_rights` is ours
     found = {(who, what): difference for who, what, difference in differences(cluster)}
     assert {key: difference for key, difference in found.items() if key not in OURS_IS_RIGHT} == {}
     assert found.keys() == OURS_IS_RIGHT.keys()
