@@ -40,7 +40,6 @@ from typing import Literal
 from msgspec.structs import replace
 
 from claims.kinds.containers import Container, ResourceRequirements
-from claims.kinds.pod_resources import node_requests_of, requests_of, resources_of
 from claims.kinds.pods import (
     ContainerState,
     ContainerStateRunning,
@@ -54,6 +53,7 @@ from claims.kinds.pods import (
     PodStatus,
     ResourceStatus,
 )
+from claims.kinds.resource_usage import node_requests_of, requests_of, resources_of
 from manciple.telemetry import traces
 from manciple.wire.quantity import Quantity
 from nodeagent.client import PODS, Client, posix_seconds, seconds_text
@@ -69,8 +69,15 @@ from nodeagent.failures import (
     UnprepareFailed,
 )
 from nodeagent.prepare import KnownHealth, Preparer, container_devices, is_terminal, resource_statuses
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, EndedRun, Role, Runtime
-from nodeagent.runtimes.requests import Addresses, container_request
+from nodeagent.runtimes.protocol import (
+    Addresses,
+    ContainerRequest,
+    ContainerRun,
+    EndedRun,
+    Role,
+    Runtime,
+    container_request,
+)
 from nodeagent.storage import ClaimRecord, is_file_name
 from nodeagent.volumes import MountFailed, PodSources, PodVolumes, StorageWatch
 from nodeagent.work import PodCache

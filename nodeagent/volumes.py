@@ -25,8 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
 from claims.kinds.containers import KeyToPath
-from claims.kinds.pod_resources import limits_of
 from claims.kinds.pods import Pod
+from claims.kinds.resource_usage import limits_of
 from claims.kinds.volumes import DownwardAPIVolumeFile, ServiceAccountTokenProjection, Volume, VolumeProjection
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.access.kinds.service_accounts import BoundObjectReference, ServiceAccount, TokenRequest, TokenRequestSpec
@@ -34,11 +34,12 @@ from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.quantity import Format, Quantity
 from nodeagent.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.runtimes.protocol import PodStorage, Runtime
-from nodeagent.runtimes.requests import (
+from nodeagent.runtimes.protocol import (
     Addresses,
     MissingSource,
     PodSource,
+    PodStorage,
+    Runtime,
     field_value,
     is_made_of_files,
     resource_value,

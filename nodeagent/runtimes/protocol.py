@@ -1,19 +1,58 @@
-"""The interface of container runtimes: requests to start containers, and their state.
+"""The interface of container runtimes: requests to start containers, built from manifests, and containers' states.
 
 Containers outlive the agent, and the runtime keeps their state. The agent reads it, compares it with the pod, and acts;
 it keeps no state of its own.
+
+`container_request` builds the request for a container from its pod's manifest: variables, security context, mounts,
+probes. Pure. `ContainerRequest.unserved` lists what a manifest asks for and this node cannot give: the container is
+then not started. Where a manifest says nothing, a container gets less than Kubernetes gives it: no new privileges (a
+setuid program gains nothing) unless `allowPrivilegeEscalation` is true, and the runtime's seccomp profile. Errors about
+missing ConfigMaps and Secrets (`MissingSource`) have the kubelet's words; a `PodSource` reads and caches these objects.
+
+Source: core/v1 EnvVarSource; kubernetes pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables), pkg/fieldpath,
+pkg/securitycontext/util.go, pkg/kubelet/kuberuntime/security_context.go, pkg/kubelet/sysctl.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
+
+from claims.kinds.containers import (
+    AppArmorProfile,
+    Container,
+    EnvFromSource,
+    EnvVarSource,
+    EphemeralContainer,
+    LifecycleHandler,
+    PodSecurityContext,
+    Probe,
+    ProbeHandler,
+    ResourceFieldSelector,
+    SeccompProfile,
+    SecurityContext,
+    SELinuxOptions,
+    VolumeMount,
+)
+from claims.kinds.pods import Pod
+from claims.kinds.volumes import Volume
+from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.wire.base import Value
-from nodeagent.failures import LogsUnavailable
+from manciple.wire.quantity import Quantity
+from manciple.wire.validation import check_environment_name
+from nodeagent.config import machine_cpus, machine_memory
+from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery
+
+# Requests and states of containers ------------------------------------------------------------------------------------
 
 # A request has everything that the start of one container needs. The runtime keeps it while the container exists, and
 # stops and probes the container by it, also after a restart of the agent.
@@ -25,8 +64,8 @@ Role = Literal["init", "sidecar", "main"]
 class Action(Value):
     """The action of a probe or a hook.
 
-    command: run inside the container, if there is one. port: else connect to it at `host`, from inside the pod's
-    network, if it is not 0, and where `path` is not empty GET it, over TLS or not. seconds: else wait.
+    The first of these that is set applies. command: run it inside the container. port: connect to it at `host` from
+    inside the pod's network, and GET `path` if it is not empty, over TLS or not. seconds: wait.
     """
 
     command: tuple[str, ...] = ()
@@ -47,7 +86,7 @@ class ProbeRequest(Value):
     period: int = 10
     successes: int = 1
     failures: int = 3
-    grace_seconds: int | None = None  # for a container killed by it; the pod's where None
+    grace_seconds: int | None = None  # for a container killed by it; None: the pod's
 
 
 class Probes(Value):
@@ -284,3 +323,452 @@ class Runtime(Protocol):
         With `query.follow` more pieces follow until the container has ended or `stop` is set (polled several times a
         second). Raises, before the first piece: LogsUnavailable if there is no such run.
         """
+
+
+# The ConfigMaps, Secrets and tokens that a request reads --------------------------------------------------------------
+
+
+class MissingSource(AgentError):
+    """A ConfigMap, a Secret, one of its keys or a token that a pod needs cannot be read.
+
+    absent: it does not exist. Otherwise it may, and a reference to it fails even if it is optional.
+    """
+
+    def __init__(self, message: str, *, absent: bool = True) -> None:
+        super().__init__(message)
+        self.absent = absent
+
+
+class PodSource(Protocol):
+    """Reads Secrets and ConfigMaps. Raises: MissingSource, also if one cannot be read."""
+
+    def secret(self, namespace: str, name: str) -> Secret: ...
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap: ...
+
+
+# Variables ------------------------------------------------------------------------------------------------------------
+
+# `$(NAME)` in commands, arguments and values of variables. `$$` is a dollar sign; a reference to an unknown name stays
+# unexpanded. Source: kubernetes third_party/forked/golang/expansion.
+
+_TERM = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """`text` with its references replaced by the values of `variables`."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _TERM.sub(value, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Of the node and of the pod."""
+
+    host: str
+    pod: str
+
+
+@dataclass(slots=True)
+class ContainerEnvironment:
+    """variables: by name, in the manifest's order. confidential: those with a value from a Secret.
+
+    unserved: messages about what this node cannot give the container.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    confidential: set[str] = field(default_factory=set)
+    unserved: list[str] = field(default_factory=list)
+
+    def add(self, name: str, value: str, *, confidential: bool) -> None:
+        self.variables[name] = value
+        (self.confidential.add if confidential else self.confidential.discard)(name)
+
+
+def environment_of(pod: Pod, container: Container, addresses: Addresses, source: PodSource) -> ContainerEnvironment:
+    """The container's variables. A value may refer to variables before it; missing optional values are left out.
+
+    Raises: MissingSource.
+    """
+    environment = ContainerEnvironment()
+    for origin in container.env_from:
+        _add_all_keys(environment, pod, origin, source)
+    for variable in container.env:
+        if variable.value_from is None:
+            referred = {match["name"] for match in _TERM.finditer(variable.value)}
+            value = expanded(variable.value, environment.variables)
+            environment.add(variable.name, value, confidential=bool(referred & environment.confidential))
+        elif (key := _key(pod, variable.value_from, source)) is not None:
+            value, confidential = key
+            environment.add(variable.name, value, confidential=confidential)
+        else:
+            value_or_none, trouble = _downward(pod, container, variable.value_from, addresses)
+            if value_or_none is not None:
+                environment.add(variable.name, value_or_none, confidential=False)
+            elif trouble:
+                environment.unserved.append(f"env {variable.name}: {trouble}")
+    return environment
+
+
+def _add_all_keys(environment: ContainerEnvironment, pod: Pod, origin: EnvFromSource, source: PodSource) -> None:
+    """Those keys of a ConfigMap or Secret that are valid names of variables; later ones win."""
+    reference = origin.config_map_ref or origin.secret_ref
+    if reference is None:
+        return
+    confidential = origin.config_map_ref is None
+    try:
+        values = _texts(pod.metadata.namespace, reference.name, source, confidential=confidential)
+    except MissingSource as missing:
+        if reference.optional and missing.absent:
+            return
+        raise
+    for key, text in sorted(values.items()):
+        if not check_environment_name(name := f"{origin.prefix}{key}"):
+            environment.add(name, text, confidential=confidential)
+
+
+def _texts(namespace: str, name: str, source: PodSource, *, confidential: bool) -> Mapping[str, str]:
+    if not confidential:
+        return source.config_map(namespace, name).data
+    data = source.secret(namespace, name).data
+    return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+
+def _key(pod: Pod, chosen: EnvVarSource, source: PodSource) -> tuple[str, bool] | None:
+    """(value, whether it is from a Secret) of a key; None if no key is referenced, or an optional one is missing."""
+    reference = chosen.config_map_key_ref or chosen.secret_key_ref
+    if reference is None:
+        return None
+    confidential, namespace = chosen.config_map_key_ref is None, pod.metadata.namespace
+    try:
+        values = _texts(namespace, reference.name, source, confidential=confidential)
+    except MissingSource as missing:
+        if reference.optional and missing.absent:
+            return None
+        raise
+    if reference.key in values:
+        return values[reference.key], confidential
+    if reference.optional:
+        return None
+    kind = "Secret" if confidential else "ConfigMap"
+    raise MissingSource(f"couldn't find key {reference.key} in {kind} {namespace}/{reference.name}")
+
+
+def _downward(pod: Pod, container: Container, source: EnvVarSource, at: Addresses) -> tuple[str | None, str]:
+    """(value of a field of the pod or of a resource, "") or (None, why there is none); no reason if it is optional."""
+    if source.field_ref is not None:
+        path = source.field_ref.field_path
+        return field_value(pod, path, at), f"the field {path} cannot be exposed to a container"
+    if source.resource_field_ref is not None:
+        return resource_value(pod, source.resource_field_ref, container)
+    if source.file_key_ref is not None:
+        optional = source.file_key_ref.optional
+        return None, "" if optional else "a value from a file cannot be read: this agent does not serve it"
+    return None, ""
+
+
+# The downward API -----------------------------------------------------------------------------------------------------
+
+_SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+
+
+def field_value(pod: Pod, path: str, addresses: Addresses) -> str | None:
+    """A field of `pod` in the downward API; None for any other."""
+    meta = pod.metadata
+    if match := _SUBSCRIPT.fullmatch(path):
+        return (meta.labels if match["map"] == "labels" else meta.annotations).get(match["key"], "")
+    fields: Mapping[str, Callable[[], str]] = {
+        "metadata.name": lambda: meta.name,
+        "metadata.namespace": lambda: meta.namespace,
+        "metadata.uid": lambda: meta.uid,
+        "metadata.labels": lambda: _lines(meta.labels),
+        "metadata.annotations": lambda: _lines(meta.annotations),
+        "spec.nodeName": lambda: pod.spec.node_name,
+        "spec.serviceAccountName": lambda: pod.spec.service_account_name,
+        "status.hostIP": lambda: addresses.host,
+        "status.hostIPs": lambda: addresses.host,
+        "status.podIP": lambda: addresses.pod,
+        "status.podIPs": lambda: addresses.pod,
+    }
+    return fields[path]() if path in fields else None
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
+
+
+def resource_value(pod: Pod, source: ResourceFieldSelector, own: Container | None) -> tuple[str | None, str]:
+    """A limit or request in units of the divisor, rounded up; without a limit, the machine's capacity.
+
+    own: the container if the selector names none. Returns (value, "") or (None, why there is none).
+    """
+    containers = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
+    container = containers.get(source.container_name, own)
+    kind, _, resource = source.resource.partition(".")
+    amounts = None
+    if container is not None:
+        amounts = {"limits": container.resources.limits, "requests": container.resources.requests}.get(kind)
+    whole = {"cpu": machine_cpus(), "memory": machine_memory()}
+    if amounts is None or (resource not in amounts and resource not in whole):
+        return None, f"the resource {source.resource} cannot be exposed to a container"
+    text = amounts.get(resource) or (whole[resource] if kind == "limits" else "0")
+    divisor = Quantity.parse(source.divisor or "1").nanos or Quantity.of(1).nanos
+    return str(-(-Quantity.parse(text).nanos // divisor)), ""
+
+
+# Security context -----------------------------------------------------------------------------------------------------
+
+
+def security_of(pod: Pod, container: Container) -> Security:
+    """The container's settings override the pod's."""
+    of_pod, own = pod.spec.security_context or PodSecurityContext(), container.security_context or SecurityContext()
+    capabilities = own.capabilities
+    se_linux = own.se_linux_options or of_pod.se_linux_options or SELinuxOptions()
+    labels = {"user": se_linux.user, "role": se_linux.role, "type": se_linux.type, "level": se_linux.level}
+    groups = (*of_pod.supplemental_groups, *(() if of_pod.fs_group is None else (of_pod.fs_group,)))
+    return Security(
+        user=of_pod.run_as_user if own.run_as_user is None else own.run_as_user,
+        group=of_pod.run_as_group if own.run_as_group is None else own.run_as_group,
+        groups=groups,
+        fs_group=of_pod.fs_group,
+        non_root=bool(of_pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root),
+        privileged=bool(own.privileged),
+        read_only_root=bool(own.read_only_root_filesystem),
+        # A privileged container, and one with SYS_ADMIN, can escalate anyway.
+        no_new_privileges=not (
+            own.privileged
+            or own.allow_privilege_escalation
+            or not {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"}.isdisjoint(capabilities.add if capabilities else ())
+        ),
+        add=capabilities.add if capabilities else (),
+        drop=capabilities.drop if capabilities else (),
+        seccomp=_profile(own.seccomp_profile or of_pod.seccomp_profile),
+        app_armor=_profile(own.app_armor_profile or of_pod.app_armor_profile),
+        se_linux=tuple((name, value) for name, value in labels.items() if value),
+    )
+
+
+def _profile(given: SeccompProfile | AppArmorProfile | None) -> ConfinementProfile:
+    if given is None:
+        return ConfinementProfile()
+    return ConfinementProfile(kind=given.type, name=given.localhost_profile or "")
+
+
+def ungranted(pod: Pod, container: Container) -> Iterator[str]:
+    """Messages to the pod's owner about settings that this node's runtimes cannot grant or enforce."""
+    spec, of_pod = pod.spec, pod.spec.security_context or PodSecurityContext()
+    if spec.host_users is False:
+        yield "hostUsers: false: this node's containers have no user namespaces of their own"
+    if spec.share_process_namespace:
+        yield "shareProcessNamespace: sharing processes between containers is not supported here"
+    if spec.runtime_class_name:
+        yield f'runtimeClassName: RuntimeClass "{spec.runtime_class_name}" is not known here'
+    if spec.os is not None and spec.os.name not in ("", "linux"):
+        yield f"os: this node runs linux, not {spec.os.name}"
+    if of_pod.supplemental_groups_policy not in (None, "", "Merge"):
+        yield f"supplementalGroupsPolicy: only Merge is served here, not {of_pod.supplemental_groups_policy}"
+    if isinstance(container, EphemeralContainer) and container.target_container_name:
+        yield f"targetContainerName: this node cannot share the processes of {container.target_container_name}"
+    own = container.security_context or SecurityContext()
+    if own.proc_mount not in (None, "", "Default"):
+        yield f"procMount: only Default is served here, not {own.proc_mount}"
+    for context in (of_pod, own):
+        if context.windows_options is not None and context.windows_options.host_process:
+            yield "windowsOptions: this node runs linux"
+
+
+# The request ----------------------------------------------------------------------------------------------------------
+
+
+#: The default of a pod's termination grace period.
+GRACE_SECONDS = 30
+
+
+def container_request(
+    pod: Pod,
+    container: Container,
+    *,
+    role: Role,
+    attempt: int,
+    cdi_devices: tuple[str, ...],
+    claims: tuple[str, ...],
+    addresses: Addresses,
+    source: PodSource,
+) -> ContainerRequest:
+    """Attempt `attempt` at `container` with `cdi_devices`, which belong to the claims with the uids `claims`.
+
+    Raises: ContainerFailed if a Secret or ConfigMap for its variables is missing.
+    """
+    try:
+        environment = environment_of(pod, container, addresses, source)
+    except MissingSource as missing:
+        raise ContainerFailed(str(missing), reason="CreateContainerConfigError") from missing
+    variables, spec = environment.variables, pod.spec
+    return ContainerRequest(
+        pod_uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        name=container.name,
+        role=role,
+        attempt=attempt,
+        image=container.image,
+        command=tuple(expanded(word, variables) for word in container.command),
+        args=tuple(expanded(word, variables) for word in container.args),
+        environment=variables,
+        cdi_devices=cdi_devices,
+        claims=claims,
+        annotations=pod.metadata.annotations,
+        pull_policy=container.image_pull_policy or "IfNotPresent",
+        working_dir=container.working_dir,
+        hostname=(spec.hostname or pod.metadata.name)[:63].rstrip("-."),
+        address=addresses.pod,
+        host_aliases=tuple((alias.ip, alias.hostnames) for alias in spec.host_aliases),
+        host_network=spec.host_network,
+        host_pid=spec.host_pid,
+        host_ipc=spec.host_ipc,
+        stdin=container.stdin,
+        tty=container.tty,
+        cpu_millis=_amount(container.resources.limits.get("cpu")).milli_value(),
+        cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),
+        memory_bytes=_amount(container.resources.limits.get("memory")).as_int64_ceil(),
+        mounts=tuple(_mounts(pod, container, environment)),
+        security=security_of(pod, container),
+        sysctls=tuple((s.name, s.value) for s in spec.security_context.sysctls) if spec.security_context else (),
+        probes=Probes(
+            startup=_probe(container, container.startup_probe, addresses.pod),
+            readiness=_probe(container, container.readiness_probe, addresses.pod),
+            liveness=_probe(container, container.liveness_probe, addresses.pod),
+        ),
+        post_start=_hook(container, container.lifecycle.post_start if container.lifecycle else None, addresses.pod),
+        pre_stop=_hook(container, container.lifecycle.pre_stop if container.lifecycle else None, addresses.pod),
+        stop_signal=(container.lifecycle.stop_signal or "") if container.lifecycle else "",
+        grace_seconds=GRACE_SECONDS if (grace := spec.termination_grace_period_seconds) is None else grace,
+        message_path=container.termination_message_path,
+        message_from_log=container.termination_message_policy == "FallbackToLogsOnError",
+        confidential=tuple(sorted(environment.confidential)),
+        unserved=(*environment.unserved, *ungranted(pod, container)),
+    )
+
+
+def _amount(text: str | None) -> Quantity:
+    return Quantity.parse(text or "0")
+
+
+# Mounts ---------------------------------------------------------------------------------------------------------------
+
+
+def is_made_of_files(volume: Volume) -> bool:
+    """Whether the agent makes the volume's files from API objects."""
+    sources = (volume.secret, volume.config_map, volume.downward_api, volume.projected)
+    return any(source is not None for source in sources)
+
+
+def unserved_projection(volume: Volume) -> str:
+    """The name of a projected source that the agent does not serve; "" for none."""
+    for source in volume.projected.sources if volume.projected is not None else ():
+        if source.cluster_trust_bundle is not None or source.pod_certificate is not None:
+            return "clusterTrustBundle" if source.cluster_trust_bundle is not None else "podCertificate"
+    return ""
+
+
+def _mounts(pod: Pod, container: Container, environment: ContainerEnvironment) -> Iterator[MountRequest]:
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    for mount in container.volume_mounts:
+        volume = volumes.get(mount.name)
+        if volume is None:
+            environment.unserved.append(f"the pod has no volume {mount.name}")
+        elif request := _mount(volume, mount, expanded(mount.sub_path_expr, environment.variables) or mount.sub_path):
+            yield request
+        else:
+            environment.unserved.append(f"volume {volume.name}: this agent does not serve {_kind(volume)}")
+    for device in container.volume_devices:
+        environment.unserved.append(f"volume {device.name}: this agent does not serve raw block volumes")
+
+
+def _mount(volume: Volume, mount: VolumeMount, sub_path: str) -> MountRequest | None:
+    """None for an unserved kind of volume."""
+    request = MountRequest(
+        volume=volume.name,
+        kind="emptyDir",
+        target=mount.mount_path,
+        sub_path=sub_path,
+        read_only=mount.read_only,
+        propagation=mount.mount_propagation or "",
+    )
+    if volume.host_path is not None:
+        path, type_ = volume.host_path.path, volume.host_path.type or ""
+        return msgspec.structs.replace(request, kind="hostPath", path=path, host_type=type_)
+    if is_made_of_files(volume) and not unserved_projection(volume):
+        return msgspec.structs.replace(request, kind="files", read_only=True)
+    if volume.empty_dir is None or volume.empty_dir.medium not in ("", "Memory"):
+        return None
+    if volume.empty_dir.medium == "Memory":
+        size = _amount(volume.empty_dir.size_limit).as_int64_ceil()
+        return msgspec.structs.replace(request, kind="memory", size=size)
+    return request
+
+
+def _kind(volume: Volume) -> str:
+    """The name of the volume's source."""
+    if volume.empty_dir is not None:
+        return f"emptyDir of medium {volume.empty_dir.medium}"
+    if projection := unserved_projection(volume):
+        return f"a projected {projection}"
+    fields = (one for one in msgspec.structs.fields(volume) if one.name != "name")
+    return next((one.encode_name for one in fields if getattr(volume, one.name) is not None), "a volume without source")
+
+
+# Probes and hooks; `address`: the pod's -------------------------------------------------------------------------------
+
+
+def _probe(container: Container, probe: Probe | None, address: str) -> ProbeRequest | None:
+    action = _action(container, probe, address) if probe is not None else None
+    if probe is None or action is None:
+        return None
+    return ProbeRequest(
+        action=action,
+        initial_delay=probe.initial_delay_seconds,
+        timeout=probe.timeout_seconds or 1,
+        period=probe.period_seconds or 10,
+        successes=probe.success_threshold or 1,
+        failures=probe.failure_threshold or 3,
+        grace_seconds=probe.termination_grace_period_seconds,
+    )
+
+
+def _hook(container: Container, handler: LifecycleHandler | None, address: str) -> Action | None:
+    if handler is None:
+        return None
+    if handler.sleep is not None:
+        return Action(seconds=handler.sleep.seconds)
+    return _action(container, handler, address)
+
+
+def _action(container: Container, handler: ProbeHandler | LifecycleHandler, address: str) -> Action | None:
+    """None for gRPC, which the agent does not support: such a probe has no effect."""
+    if handler.exec is not None:
+        return Action(command=handler.exec.command)
+    if handler.http_get is not None:
+        get = handler.http_get
+        return Action(
+            host=get.host or address,
+            port=_port(container, get.port),
+            path=get.path if get.path.startswith("/") else f"/{get.path}",
+            tls=get.scheme.upper() == "HTTPS",
+            headers=tuple((header.name, header.value) for header in get.http_headers),
+        )
+    if handler.tcp_socket is not None:
+        return Action(host=handler.tcp_socket.host or address, port=_port(container, handler.tcp_socket.port))
+    return None
+
+
+def _port(container: Container, port: int | str) -> int:
+    """A port by number or by its name in the container; 0, on which nothing listens, for an unknown name."""
+    if isinstance(port, int):
+        return port
+    named = (one.container_port for one in container.ports if one.name == port)
+    return next(named, int(port) if port.isdigit() else 0)

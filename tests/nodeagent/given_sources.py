@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass, field
 
 from manciple.access.kinds.secrets import ConfigMap, Secret
-from nodeagent.runtimes.requests import MissingSource
+from nodeagent.runtimes.protocol import MissingSource
 
 Texts = dict[str, str]
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.pod_resources import limits_of, node_requests_of, requests_of
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import PODS, usage_of
 from claims.kinds.registration import POD
+from claims.kinds.resource_usage import PODS, limits_of, node_requests_of, requests_of, usage_of
 from manciple.wire import codec
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, container, pod

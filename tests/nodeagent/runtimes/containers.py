@@ -20,8 +20,7 @@ from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
-from nodeagent.runtimes.requests import Addresses, PodSource, container_request
+from nodeagent.runtimes.protocol import Addresses, ContainerRequest, ContainerRun, PodSource, container_request
 from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.given_sources import GivenSources

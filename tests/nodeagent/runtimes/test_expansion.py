@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.runtimes.requests import expanded
+from nodeagent.runtimes.protocol import expanded
 
 VARIABLES = {"A": "a", "B": "$(A)", "EMPTY": "", "with space": "s"}
 

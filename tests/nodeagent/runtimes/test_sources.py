@@ -9,7 +9,7 @@ import pytest
 
 from claims.kinds.pods import Pod
 from nodeagent.config import machine_cpus
-from nodeagent.runtimes.requests import Addresses, ContainerEnvironment, MissingSource, environment_of
+from nodeagent.runtimes.protocol import Addresses, ContainerEnvironment, MissingSource, environment_of
 from nodeagent.volumes import FileContent, files_of
 from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
