@@ -52,9 +52,9 @@ from claims.kinds.pod_security import (
 from claims.kinds.pod_strategy import warnings_of
 from claims.kinds.pods import MIRROR, Pod
 from claims.kinds.priority_classes import DEFAULT_PREEMPTION_POLICY, PRIORITY_CLASS, SYSTEM_CLASSES, PriorityClass
-from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_usage import parsed
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,

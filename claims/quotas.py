@@ -27,7 +27,9 @@ from msgspec import structs
 
 from claims.kinds.allocated_usage import drawn_by, draws_nothing
 from claims.kinds.pods import Pod, PodExtendedResourceClaimStatus
-from claims.kinds.quota_usage import (
+from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_usage import (
     ALIASES,
     CLAIMS,
     COUNT,
@@ -47,8 +49,6 @@ from claims.kinds.quota_usage import (
     usage_of,
     written,
 )
-from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStatus
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.models import Device as PublishedDevice
 from manciple.store import event_log, hooks, sql

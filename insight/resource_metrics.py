@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 from prometheus_client.core import Metric
 
-from claims.kinds.pod_resources import is_hugepages, limits_of, requests_of
 from claims.kinds.pods import Pod
+from claims.kinds.resource_usage import is_hugepages, limits_of, requests_of
 from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
 from manciple.telemetry import metrics

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from claims.kinds.pod_groups import PodGroup
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import ExtendedNames
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import ExtendedNames
 from claims.quotas import extended_names
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node

@@ -33,15 +33,6 @@ from claims.kinds.pod_groups import (
     min_count,
 )
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import (
-    IGNORED,
-    NONE,
-    QuotaLimits,
-    Usage,
-    parsed,
-    plus,
-    usage_of,
-)
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
@@ -53,6 +44,15 @@ from claims.kinds.resource_claims import (
     pools_allocated_from,
     pools_in_use,
     recorded_draw,
+)
+from claims.kinds.resource_usage import (
+    IGNORED,
+    NONE,
+    QuotaLimits,
+    Usage,
+    parsed,
+    plus,
+    usage_of,
 )
 from claims.pod_claims import claim_names, is_done, is_reserved_for
 from claims.quotas import owning_pod

@@ -27,8 +27,8 @@ from cases.connection import COME_BACK, Connection, HttpAnswer, running
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.storm import figures_of, raging, supervised, wrong_with
-from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_usage import parsed
 from claims.quotas import recount
 from manciple.store import event_log
 from manciple.store.objects import decoded

@@ -35,7 +35,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from claims.kinds.quota_usage import OVERDUE, is_marked_overdue
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
     AllocatedDeviceStatus,
@@ -44,6 +43,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimStatus,
     names_controller,
 )
+from claims.kinds.resource_usage import OVERDUE, is_marked_overdue
 from inventory.kinds import gates
 from manciple.access import authorization
 from manciple.access.authorization import Attributes, refusal

@@ -26,9 +26,9 @@ from claims import event_recorder, models
 from claims.causes.causes import QuotaUsedUp
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, group_name, made_claim, shares
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
-from claims.kinds.quota_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.kinds.quotas import RESOURCE_CLAIMS, ResourceQuota
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
+from claims.kinds.resource_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.pod_claims import (
     can_be_reserved,
     claim_for,

@@ -20,8 +20,8 @@ from msgspec import structs
 
 from claims import models
 from claims.kinds.pods import Pod, PodCondition
-from claims.kinds.quota_usage import OVERDUE, ExtendedNames, is_charged, is_overdue
 from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_usage import OVERDUE, ExtendedNames, is_charged, is_overdue
 from claims.quotas import EXTENDED, IDENTITY, is_counted, recount
 from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
 from manciple.per_process import PerProcess

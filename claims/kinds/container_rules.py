@@ -1,6 +1,6 @@
 """Rules of a pod's containers: names, images, environment, ports, restarts, probes and lifecycle handlers.
 
-Resources are in `pod_resources`, mounts in `volume_rules`, security contexts in `pod_security`. Source:
+Resources are in `resource_usage`, mounts in `volume_rules`, security contexts in `pod_security`. Source:
 pkg/apis/core/validation/validation.go (validateContainers, validateInitContainers, validateEphemeralContainers,
 validateProbe, validateLifecycle and around) of Kubernetes 1.36.
 """
@@ -27,9 +27,9 @@ from claims.kinds.containers import (
     SleepAction,
     TCPSocketAction,
 )
-from claims.kinds.pod_resources import is_sidecar, validate_resize_policies, validate_resources
 from claims.kinds.pod_security import validate_container_security
 from claims.kinds.pods import PodSpec
+from claims.kinds.resource_usage import is_sidecar, validate_resize_policies, validate_resources
 from claims.kinds.volume_rules import (
     validate_devices,
     validate_environment_source,

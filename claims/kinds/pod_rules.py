@@ -19,15 +19,6 @@ from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container, EphemeralContainer, ResourceRequirements
 from claims.kinds.gangs import ANNOTATIONS, validate_gang, validate_gang_update
 from claims.kinds.placement_rules import validate_affinity, validate_narrowed, validate_spreading, with_node_affinity_of
-from claims.kinds.pod_resources import (
-    RESIZED,
-    is_sidecar,
-    qos_class,
-    resources_of,
-    validate_node_charges,
-    validate_pod_resources,
-    validate_resources,
-)
 from claims.kinds.pod_security import (
     has_profile_annotations,
     is_app_armor,
@@ -56,6 +47,15 @@ from claims.kinds.pods import (
     PodSpec,
     PodStatus,
     Toleration,
+)
+from claims.kinds.resource_usage import (
+    RESIZED,
+    is_sidecar,
+    qos_class,
+    resources_of,
+    validate_node_charges,
+    validate_pod_resources,
+    validate_resources,
 )
 from claims.kinds.volume_rules import validate_volumes
 from inventory.kinds import gates

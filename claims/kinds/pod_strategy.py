@@ -32,15 +32,6 @@ from claims.kinds.containers import (
     SecurityContext,
 )
 from claims.kinds.placement_rules import with_label_keys
-from claims.kinds.pod_resources import (
-    format_of,
-    is_hugepages,
-    is_pod_resource,
-    limits_of_containers,
-    qos_class,
-    requests_of_containers,
-    resources_of,
-)
 from claims.kinds.pod_security import (
     app_armor_of,
     containers_with_paths,
@@ -58,6 +49,15 @@ from claims.kinds.pods import (
     PodSpec,
     PodStatus,
     Toleration,
+)
+from claims.kinds.resource_usage import (
+    format_of,
+    is_hugepages,
+    is_pod_resource,
+    limits_of_containers,
+    qos_class,
+    requests_of_containers,
+    resources_of,
 )
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,

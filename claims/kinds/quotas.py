@@ -3,7 +3,7 @@
 What is counted is named by keys: "count/RESOURCE.GROUP" (how many objects there are), "pods", "requests.cpu",
 "CLASS.deviceclass.resource.k8s.io/devices" (devices that claims may be given at most), "requests.NAME" (an extended
 resource), "manciple.dev/allocated.CLASS" (devices that claims hold: ours). How much an object counts is
-`claims.kinds.quota_usage`'s business.
+`claims.kinds.resource_usage`'s business.
 
 Sources: k8s.io/api/core/v1, ValidateResourceQuota* of pkg/apis/core/validation, pkg/apis/core/helper/helpers.go,
 pkg/registry/core/resourcequota and pkg/printers/internalversion/printers.go of Kubernetes 1.36.

@@ -15,8 +15,8 @@ from claims.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
-from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
+from claims.kinds.resource_usage import node_requests_of
 from claims.models import Pod as PodRow
 from dashboard.devices.lines import line_named
 from dashboard.devices.lines import lines_of as all_lines

@@ -9,8 +9,8 @@ from django import forms
 from django.forms.boundfield import BoundField
 from msgspec import structs
 
-from claims.kinds.quota_usage import DEVICES
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaSpec
+from claims.kinds.resource_usage import DEVICES
 from dashboard.quotas.reading import QuotaLimit, limits_of
 from manciple.pages.forms import PageForm, code_input
 from manciple.wire.base import ObjectMeta

@@ -19,9 +19,9 @@ from claims.causes.causes import NoNodeFits, QuotaUsedUp
 from claims.controllers.generated_claims import wants_attention
 from claims.kinds.allocated_usage import CAPACITY, AllocatedKey, is_allocated_key, read_key
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, parsed
 from claims.kinds.quotas import RESOURCE_CLAIMS, ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, parsed
 from claims.pod_claims import claim_for, references, requested_classes
 from dashboard.events.views import WARNING, EventQuery, ShownEvent, find
 from manciple.controllers.coordination import utc_now

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from claims.kinds.quota_usage import (
+from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import (
     CLAIMS,
     NONE,
     PODS,
@@ -23,7 +24,6 @@ from claims.kinds.quota_usage import (
     plus,
     usage_of,
 )
-from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import is_for_pod
 from dashboard.quotas.reading import QuotaLimit, UnplacedPod
 from manciple.wire.quantity import Quantity

@@ -14,8 +14,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
-from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
+from claims.kinds.resource_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.quotas import count_for, extended_names
 from dashboard.history.views import HistoryPage, asked, show_history
 from dashboard.quotas.forms import LimitsForm, NewQuotaForm

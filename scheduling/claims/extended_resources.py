@@ -23,7 +23,6 @@ from msgspec import structs
 
 from claims.causes.shortage_clauses import EXTENDED_RESOURCES
 from claims.kinds.containers import Container
-from claims.kinds.pod_resources import is_sidecar
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
@@ -34,6 +33,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimSpec,
     class_of,
 )
+from claims.kinds.resource_usage import is_sidecar
 from claims.pod_claims import controlled_by, controller_of, is_reserved_for
 from manciple.wire.base import ObjectMeta
 from manciple.wire.quantity import Quantity

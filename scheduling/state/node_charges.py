@@ -3,7 +3,7 @@
 A driver says of a device what an allocation of it is (a CPU driver's devices are CPUs: `mapping`), or what using it
 costs beside (an accelerator's host memory: `overhead`). What a pod's claims come to stands in its status
 (`nodeAllocatableResourceClaimStatuses`) from its binding on, and counts on its node with what its containers request
-(`claims.kinds.pod_resources.node_requests_of`). A claim with a mapping serves one pod; overhead is each pod's own.
+(`claims.kinds.resource_usage.node_requests_of`). A claim with a mapping serves one pod; overhead is each pod's own.
 
 Upstream reports an error for a mapping by capacity on a device that is given as a whole; here all of it counts.
 Sources: plugins/dynamicresources/nodeallocatabledynamicresources.go and component-helpers/resource/helpers.go, 1.37.
@@ -18,7 +18,6 @@ from typing import ClassVar
 from msgspec import structs
 
 from claims.causes.causes import ClaimNotShareable, NodeRefusal
-from claims.kinds.pod_resources import charged_by_claims, node_requests_of, resources_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,
@@ -26,6 +25,7 @@ from claims.kinds.pods import (
     Pod,
 )
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim, node_of
+from claims.kinds.resource_usage import charged_by_claims, node_requests_of, resources_of
 from claims.pod_claims import references
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
 from inventory.kinds.pools import PoolKey

@@ -13,9 +13,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 
 from claims.causes.causes import NodeRefusal
-from claims.kinds.pod_resources import Amounts, node_requests_of, requests_of
 from claims.kinds.pods import NodeAffinity, Pod, Toleration, tolerates
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import Amounts, node_requests_of, requests_of
 from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.wire.quantity import Quantity

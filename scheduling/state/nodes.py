@@ -16,9 +16,9 @@ from typing import ClassVar
 from msgspec import Struct, structs
 
 from claims.causes.causes import NodeRefusal
-from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import node_requests_of
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus, has_reported
 from manciple.copying import RESET
 from manciple.wire.base import EMPTY, Alike, ObjectMeta

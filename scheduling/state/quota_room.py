@@ -22,7 +22,6 @@ from msgspec import structs
 from claims.causes.causes import QuotaUsedUp
 from claims.kinds.allocated_usage import AllocatedKey, usage_of_allocation
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import CLAIMS, NONE, QuotaLimits, Usage, parsed, plus
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -31,6 +30,7 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
+from claims.kinds.resource_usage import CLAIMS, NONE, QuotaLimits, Usage, parsed, plus
 from claims.pod_claims import is_for_pod
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import QUOTAS

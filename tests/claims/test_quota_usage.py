@@ -18,7 +18,9 @@ from claims.kinds.pods import (
     PodCondition,
     PodExtendedResourceClaimStatus,
 )
-from claims.kinds.quota_usage import (
+from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec, ScopedResourceSelectorRequirement, ScopeSelector
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest
+from claims.kinds.resource_usage import (
     CLAIMS,
     OVERDUE,
     PODS,
@@ -30,8 +32,6 @@ from claims.kinds.quota_usage import (
     usage_of,
     written,
 )
-from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec, ScopedResourceSelectorRequirement, ScopeSelector
-from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest
 from tests.builders import (
     make_alternative,
     make_alternatives,

@@ -11,7 +11,6 @@ from msgspec import structs
 from claims.causes.causes import ClaimNotShareable
 from claims.causes.messages import message
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pod_resources import node_requests_of, requests_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,
@@ -20,6 +19,7 @@ from claims.kinds.pods import (
 )
 from claims.kinds.registration import POD
 from claims.kinds.resource_claims import CapacityRequirements
+from claims.kinds.resource_usage import node_requests_of, requests_of
 from inventory.kinds import gates
 from inventory.kinds.devices import (
     Device,

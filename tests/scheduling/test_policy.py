@@ -8,9 +8,9 @@ import pytest
 
 from claims.causes.causes import NodeRefusal, NoNodeFits, counted
 from claims.causes.messages import message
-from claims.kinds.pod_resources import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import requests_of
 from inventory.kinds.nodes import Node
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO

@@ -15,7 +15,6 @@ from claims import quotas
 from claims.controllers import generated_claims
 from claims.controllers import quotas as controller
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import OVERDUE
 from claims.kinds.quotas import (
     ResourceQuota,
     ResourceQuotaStatus,
@@ -23,6 +22,7 @@ from claims.kinds.quotas import (
     ScopeSelector,
 )
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_usage import OVERDUE
 from claims.quotas import QuotaExceeded
 from manciple.access.kinds.secrets import ConfigMap
 from manciple.store import objects

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.quota_usage import OVERDUE
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import DELETE_PROTECTION, EXTENDED_CLAIM_ANNOTATION, ResourceClaim
+from claims.kinds.resource_usage import OVERDUE
 from claims.quotas import recount
 from inventory.kinds import gates
 from manciple.access.authentication import tokens

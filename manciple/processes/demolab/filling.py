@@ -23,7 +23,7 @@ from claims.causes import messages
 from claims.controllers import generated_claims
 from claims.devices.published import DeviceKey
 from claims.event_recorder import EventNote
-from claims.kinds.quota_usage import NONE, QuotaLimits
+from claims.kinds.resource_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
 from claims.quotas import count_for
 from insight.capacity import ClassCount, read_census

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from claims.controllers.reservations import FINALIZER
-from claims.kinds.quota_usage import CLAIMS, COUNT, DEVICES
 from claims.kinds.resource_claims import IDLE_CONDITION, POD_CLAIM_ANNOTATION
+from claims.kinds.resource_usage import CLAIMS, COUNT, DEVICES
 from manciple.processes.demolab.hardware import (
     A100,
     A100_MIG,

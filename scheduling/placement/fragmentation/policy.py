@@ -9,9 +9,9 @@ from heapq import nlargest
 
 from django.conf import settings
 
-from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from claims.kinds.resource_usage import node_requests_of
 from claims.pod_claims import claim_names
 from manciple.wire.resources import Key
 from scheduling.allocator import NodeChoice, NodeView

@@ -25,9 +25,9 @@ from claims.drafts.cdi.values import (
     spec_of,
     with_status,
 )
-from claims.kinds.pod_resources import resources_of
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
+from claims.kinds.resource_usage import resources_of
 from inventory.kinds import gates
 from manciple.wire import apply, codec, managed_fields, protobuf
 from manciple.wire.base import ObjectMeta, OwnerReference
