@@ -36,8 +36,7 @@ from msgspec.structs import replace
 from claims import quotas
 from claims.access.node_rights import CONFIG_MAPS, SECRETS, node_of, references
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
-from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
-from claims.kinds.pod_groups import PodGroup, PodWorkload
+from claims.kinds.pod_groups import POD_GROUP, WORKLOAD, PodGroup, PodWorkload
 from claims.kinds.pod_security import (
     PREFIX,
     LevelVersion,

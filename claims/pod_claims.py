@@ -14,10 +14,10 @@ from msgspec import structs
 
 from claims.classic.ownership import IMMEDIATE
 from claims.classic.rules import RESERVATIONS_MAX
-from claims.kinds.gangs import SIZE
 from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
+    GANG_SIZE,
     PodGroup,
     PodGroupResourceClaim,
     consumer_of,
@@ -84,7 +84,7 @@ def names_of_claims(pod: Pod) -> str:
 
 def has_group(pod: Pod) -> bool:
     """Whether the pod names a PodGroup, or has the annotation of a gang's size."""
-    return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations
+    return pod.spec.scheduling_group is not None or GANG_SIZE in pod.metadata.annotations
 
 
 def is_done(pod: Pod) -> bool:

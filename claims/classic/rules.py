@@ -12,8 +12,13 @@ from typing import TypeVar
 
 from claims.classic import conversion, kinds
 from claims.classic.ownership import IMMEDIATE
-from claims.kinds.claim_rules import validate_deallocation, validate_template_meta
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from claims.kinds.resource_claims import (
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimTemplate,
+    validate_deallocation,
+    validate_template_meta,
+)
 from inventory.classic.rules import longer_than, validate_claim_reference, validate_driver_name, validate_name
 from inventory.classic.values import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
 from inventory.kinds.node_rules import validate_node_selector

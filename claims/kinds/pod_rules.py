@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from claims.drafts.cdi.rules import validate_pod_resources as validate_draft_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container, EphemeralContainer, ResourceRequirements
-from claims.kinds.gangs import ANNOTATIONS, validate_gang, validate_gang_update
 from claims.kinds.placement_rules import validate_affinity, validate_narrowed, validate_spreading, with_node_affinity_of
+from claims.kinds.pod_groups import GANG_ANNOTATIONS, validate_gang, validate_gang_update
 from claims.kinds.pod_security import (
     has_profile_annotations,
     is_app_armor,
@@ -121,7 +121,7 @@ def validate_pod(pod: Pod) -> Errors:
         found += _validate_annotations(pod)
         if has_profile_annotations(pod.metadata.annotations):
             found += validate_profiles_match(pod.metadata.annotations, pod.spec)
-    if not ANNOTATIONS.isdisjoint(pod.metadata.annotations):
+    if not GANG_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         found += validate_gang(pod.metadata)
     return found + validate_draft_resources(pod) if uses_draft(pod.spec) else found
 
@@ -534,7 +534,7 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     if new.spec != old.spec and (too_large := validate_size(new.spec)):
         return too_large
     found = validate_pod_meta_update(new, old)
-    if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
+    if not GANG_ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
         found += validate_gang_update(new.metadata, old.metadata)
     old = replace(old, spec=with_defaults(old.spec))
     if new.spec == old.spec:  # an unchanged spec passed the rules when it was written

@@ -59,6 +59,7 @@ from claims.kinds.resource_usage import (
     requests_of_containers,
     resources_of,
 )
+from claims.kinds.volume_rules import sources_of
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,
@@ -66,7 +67,6 @@ from claims.kinds.volumes import (
     ProjectedVolumeSource,
     Volume,
     VolumeProjection,
-    sources_of,
 )
 from inventory.kinds import gates
 from inventory.kinds.gates import GatedFields, without_disabled
@@ -334,6 +334,33 @@ def grace_seconds(pod: Pod) -> int | None:
         return None
     granted = pod.spec.termination_grace_period_seconds or 0
     return granted if granted >= 0 else 1
+
+
+# What the registry reads of a stored pod ------------------------------------------------------------------------------
+
+
+def selectable_fields(pod: Pod) -> Mapping[str, str]:
+    """The fields by which pods can be listed and watched (upstream: pod strategy, ToSelectableFields)."""
+    addresses = pod.status.pod_ips
+    return {
+        "spec.nodeName": pod.spec.node_name,
+        "spec.restartPolicy": pod.spec.restart_policy,
+        "spec.schedulerName": pod.spec.scheduler_name,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "spec.hostNetwork": "true" if pod.spec.host_network else "false",
+        "status.phase": pod.status.phase,
+        "status.podIP": addresses[0].ip if addresses else pod.status.pod_ip,
+        "status.nominatedNodeName": pod.status.nominated_node_name,
+    }
+
+
+def spec_of_generation(pod: Pod) -> PodSpec:
+    """The part of the spec whose changes increment the pod's generation.
+
+    Binding to a node does not: conditions that were written for the first generation stay current, and `kubectl wait`
+    trusts them (upstream: pods run at generation 1).
+    """
+    return replace(pod.spec, node_name="")
 
 
 # Defaults -------------------------------------------------------------------------------------------------------------

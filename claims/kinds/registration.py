@@ -1,131 +1,32 @@
-"""The kinds ResourceClaim, ResourceClaimTemplate and Pod: how claims are stored, and the columns of `kubectl get`.
+"""The kinds ResourceClaim, ResourceClaimTemplate and Pod, and their columns of `kubectl get`.
 
-How pods are stored is in `pod_strategy`. PriorityClass, ResourceQuota, Workload and PodGroup are in modules of their
-own. Source: pkg/apis/resource/v1/defaults.go,
-pkg/registry/resource/resourceclaim/strategy.go and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
+PriorityClass, ResourceQuota, Workload and PodGroup are in modules of their own. Source:
+pkg/printers/internalversion/printers.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-
-from msgspec import structs
-from msgspec.structs import replace
 
 from claims.classic import registration as classic
 from claims.drafts.cdi.rules import text_for_typed_clients
-from claims.kinds import claim_rules, pod_group_rules, pod_rules, pod_strategy
+from claims.kinds import pod_groups, pod_rules, pod_strategy, resource_claims
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
-from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import (
-    AllocatedDeviceStatus,
-    AllocationResult,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
-    ResourceClaimStatus,
     ResourceClaimTemplate,
 )
-from inventory.kinds.devices import DeviceToleration
-from inventory.kinds.gates import GatedFields, without_disabled
-from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age, listed
-
-# How claims are stored ------------------------------------------------------------------------------------------------
-
-
-#: When a claim of a ResourceClass is allocated (v1alpha2.AllocationModeWaitForFirstConsumer).
-WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
-
-Request = TypeVar("Request", ExactDeviceRequest, DeviceSubRequest)
-
-
-def with_defaults(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Fill in count and mode of requests, operators of tolerations, and the allocation mode."""
-    requests = tuple(map(_request_with_defaults, spec.devices.requests))
-    mode = spec.allocation_mode or (WAIT_FOR_FIRST_CONSUMER if spec.resource_class_name else "")
-    return replace(spec, devices=replace(spec.devices, requests=requests), allocation_mode=mode)
-
-
-def _request_with_defaults(request: DeviceRequest) -> DeviceRequest:
-    return replace(
-        request,
-        exactly=None if request.exactly is None else _counted(request.exactly),
-        first_available=tuple(map(_counted, request.first_available)),
-    )
-
-
-def _counted(request: Request) -> Request:
-    mode = request.allocation_mode or "ExactCount"
-    count = request.count or (1 if mode == "ExactCount" else 0)
-    tolerations = tuple(map(_toleration_with_defaults, request.tolerations))
-    return replace(request, allocation_mode=mode, count=count, tolerations=tolerations)
-
-
-def _toleration_with_defaults(toleration: DeviceToleration) -> DeviceToleration:
-    return toleration if toleration.operator else replace(toleration, operator="Equal")
-
-
-def create_claim(new: ResourceClaim) -> ResourceClaim:
-    """With defaults and an empty status."""
-    new = without_disabled(new, None, OF_CLAIMS)
-    return replace(new, spec=with_defaults(new.spec), status=ResourceClaimStatus())
-
-
-def update_claim(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
-    new = without_disabled(new, old, OF_CLAIMS)
-    return replace(new, spec=with_defaults(new.spec), status=old.status)
-
-
-def update_claim_status(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
-    """Keep spec and metadata, and drop the drivers' reports once the claim is deallocated."""
-    deallocated = old.status.allocation is not None and new.status.allocation is None
-    status = replace(new.status, devices=()) if deallocated else new.status
-    status = without_disabled(status, old, OF_CLAIMS)
-    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=status)
-
-
-def create_template(new: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return _template_with_defaults(without_disabled(new, None, OF_CLAIMS))
-
-
-def update_template(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return _template_with_defaults(without_disabled(new, old, OF_CLAIMS))
-
-
-def _template_with_defaults(new: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return replace(new, spec=replace(new.spec, spec=with_defaults(new.spec.spec)))
-
-
-#: Fields of claims and templates that are dropped while their feature is off (upstream: dropDisabledFields).
-OF_CLAIMS: GatedFields = {
-    "DRAPrioritizedList": {DeviceRequest: ("first_available",)},
-    "DRAConsumableCapacity": {
-        ExactDeviceRequest: ("capacity",),
-        DeviceSubRequest: ("capacity",),
-        DeviceConstraint: ("distinct_attribute",),
-        DeviceRequestAllocationResult: ("share_id", "consumed_capacity"),
-        AllocatedDeviceStatus: ("share_id",),
-    },
-    "DRADeviceBindingConditions": {
-        DeviceRequestAllocationResult: ("binding_conditions", "binding_failure_conditions"),
-        AllocationResult: ("allocation_timestamp",),
-    },
-    "DRAResourceClaimDeviceStatus": {ResourceClaimStatus: ("devices",)},
-}
-
 
 # Columns --------------------------------------------------------------------------------------------------------------
 
@@ -328,14 +229,14 @@ RESOURCE_CLAIM = Kind(
     version=VERSION,
     plural="resourceclaims",
     type=ResourceClaim,
-    prepare_create=create_claim,
-    prepare_update=update_claim,
-    validate_create=claim_rules.validate_claim,
-    validate_update=claim_rules.validate_claim_update,
+    prepare_create=resource_claims.create_claim,
+    prepare_update=resource_claims.update_claim,
+    validate_create=resource_claims.validate_claim,
+    validate_update=resource_claims.validate_claim_update,
     subresources={
         "status": Subresource(
-            prepare_update=update_claim_status,
-            validate_update=claim_rules.validate_claim_status_update,
+            prepare_update=resource_claims.update_claim_status,
+            validate_update=resource_claims.validate_claim_status_update,
         )
     },
     columns=CLAIM_COLUMNS,
@@ -348,35 +249,14 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     version=VERSION,
     plural="resourceclaimtemplates",
     type=ResourceClaimTemplate,
-    prepare_create=create_template,
-    prepare_update=update_template,
-    validate_create=claim_rules.validate_template,
-    validate_update=claim_rules.validate_template_update,
+    prepare_create=resource_claims.create_template,
+    prepare_update=resource_claims.update_template,
+    validate_create=resource_claims.validate_template,
+    validate_update=resource_claims.validate_template_update,
     columns=TEMPLATE_COLUMNS,
     served_versions={**TEMPLATE_VERSIONS, **classic.TEMPLATE_VERSIONS},
     description="The template from which each pod that names it gets a claim of its own.",
 )
-
-
-def selectable_pod(pod: Pod) -> Mapping[str, str]:
-    """The fields by which pods can be listed and watched (upstream: pod strategy, ToSelectableFields)."""
-    addresses = pod.status.pod_ips
-    return {
-        "spec.nodeName": pod.spec.node_name,
-        "spec.restartPolicy": pod.spec.restart_policy,
-        "spec.schedulerName": pod.spec.scheduler_name,
-        "spec.serviceAccountName": pod.spec.service_account_name,
-        "spec.hostNetwork": "true" if pod.spec.host_network else "false",
-        "status.phase": pod.status.phase,
-        "status.podIP": addresses[0].ip if addresses else pod.status.pod_ip,
-        "status.nominatedNodeName": pod.status.nominated_node_name,
-    }
-
-
-def what_pods_ask(pod: Pod) -> PodSpec:
-    """What a pod's generation counts the changes of. Binding it to a node is not one: conditions that were written for
-    the first generation stay current, and `kubectl wait` trusts them (upstream: pods run at generation 1)."""
-    return structs.replace(pod.spec, node_name="")
 
 
 POD = Kind(
@@ -406,9 +286,9 @@ POD = Kind(
             validate_update=pod_rules.validate_added_containers,
         ),
     },
-    selectable=selectable_pod,
+    selectable=pod_strategy.selectable_fields,
     columns=POD_COLUMNS,
-    generation_of=what_pods_ask,
+    generation_of=pod_strategy.spec_of_generation,
     grace_seconds=pod_strategy.grace_seconds,
     description="Containers that run together on one node.",
 )
@@ -420,6 +300,6 @@ KINDS: tuple[Kind, ...] = (
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
     POD_DISRUPTION_BUDGET,
-    *pod_group_rules.KINDS,
+    *pod_groups.KINDS,
     classic.POD_SCHEDULING_CONTEXT,
 )

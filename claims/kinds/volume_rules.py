@@ -10,7 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress, repeat
+from operator import is_not
 from typing import Any
+
+from msgspec.structs import astuple
 
 from claims.kinds.containers import (
     Container,
@@ -37,7 +41,6 @@ from claims.kinds.volumes import (
     Volume,
     VolumeProjection,
     VolumeSource,
-    sources_of,
 )
 from manciple.access.kinds.secrets import check_key
 from manciple.access.kinds.service_accounts import LONGEST_LIFETIME, SHORTEST_LIFETIME
@@ -127,6 +130,11 @@ _TENANT_MAX = 64
 _HOST_AND_PORT = re.compile(r"([^:\[\]]*|\[[^\[\]]*\]):[^:\[\]]*")
 
 # Volumes --------------------------------------------------------------------------------------------------------------
+
+
+def sources_of(volume: Volume) -> list[str]:
+    """The attributes of the volume's sources, of thirty possible ones; a valid volume has exactly one."""
+    return [*compress(VolumeSource.__struct_fields__, map(is_not, astuple(volume), repeat(None)))]
 
 
 def validate_volumes(spec: PodSpec, metadata: ObjectMeta) -> tuple[dict[str, Volume], Errors]:

@@ -5,12 +5,9 @@ Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
-from itertools import compress, repeat
-from operator import is_not
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
-from msgspec.structs import astuple
 
 from claims.kinds.containers import (
     KeyToPath,
@@ -285,8 +282,3 @@ class Volume(VolumeSource):
     EMBEDS: ClassVar = (VolumeSource, 2)
 
     name: Annotated[str, pb(1)] = ""
-
-
-def sources_of(volume: Volume) -> list[str]:
-    """The attributes of the sources that it has: one of thirty, where it is right."""
-    return [*compress(VolumeSource.__struct_fields__, map(is_not, astuple(volume), repeat(None)))]

@@ -15,7 +15,7 @@ import yaml
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from claims.kinds import gangs
+from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
 from dashboard.history.views import TAB, ShownHistory, history_of
 from dashboard.pods.conversation import Conversation, read_conversation
@@ -155,8 +155,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 def _gang(pod: Pod) -> str:
     """`gang train of 4`, `group train`: what it is placed together with; "" for a pod by itself."""
-    name = gangs.shown_name(gangs.gang_name(pod))
-    size = pod.metadata.annotations.get(gangs.SIZE, "")
+    name = pod_groups.shown_name(pod_groups.gang_name(pod))
+    size = pod.metadata.annotations.get(pod_groups.GANG_SIZE, "")
     if pod.spec.scheduling_group or not name:
         return name and f"group {name}"
     return f"gang {name} of {size}"

@@ -1,6 +1,6 @@
 """Decides about the pods of one group together: a gang gets places for as many as it needs, or none of it gets one.
 
-A group is a PodGroup, or a gang by annotation (`claims.kinds.gangs`).
+A group is a PodGroup, or a gang by annotation (`claims.kinds.pod_groups`).
 
     1. all pods of the group that wait and can be tried are taken up, by priority, then age
     2. each is decided about in turn, on the state with the places of those before it; with a topology, within one
@@ -40,8 +40,7 @@ from django.db import Error
 from msgspec import structs
 
 from claims.causes.causes import GroupDoesNotFit, Interrupted, NodeRefusal, SearchStopped
-from claims.kinds.gangs import is_annotated, shown_name, topology_of
-from claims.kinds.pod_groups import KINDS_GATE, SCHEDULED, PodGroup, is_scheduled
+from claims.kinds.pod_groups import KINDS_GATE, SCHEDULED, PodGroup, is_annotated, is_scheduled, shown_name, topology_of
 from claims.kinds.pods import Pod
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates

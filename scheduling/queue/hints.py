@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from claims.causes.causes import QuotaUsedUp
-from claims.kinds.gangs import SIZE, annotated_name
+from claims.kinds.pod_groups import GANG_SIZE, annotated_name
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
@@ -237,7 +237,7 @@ def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
     if group is not None:
         key = group_key(about.namespace, group.pod_group_name or "")
         yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
-    elif SIZE in meta.annotations:
+    elif GANG_SIZE in meta.annotations:
         key = group_key(about.namespace, annotated_name(meta.annotations, meta.labels))
         yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
 

@@ -21,8 +21,7 @@ from msgspec import structs
 
 from claims.causes.causes import AnyCause, GroupDoesNotFit
 from claims.causes.messages import message
-from claims.kinds.gangs import is_annotated, shown_name
-from claims.kinds.pod_groups import PodGroup
+from claims.kinds.pod_groups import PodGroup, is_annotated, shown_name
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import (
     AllocationResult,

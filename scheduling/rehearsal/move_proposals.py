@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from claims.kinds.gangs import gang_name
+from claims.kinds.pod_groups import gang_name
 from claims.kinds.pods import Pod
 from claims.pod_claims import has_group
 from manciple.controllers.coordination import utc_now

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from claims.causes.causes import AnyCause, OfPreemption
-from claims.kinds.gangs import shown_name, topology_of
+from claims.kinds.pod_groups import shown_name, topology_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import references

@@ -1,6 +1,6 @@
 """Pods that are scheduled with regard to each other: which groups there are, and what their pods wait for.
 
-A pod names its PodGroup in spec.schedulingGroup, or its gang by annotation (`claims.kinds.gangs`), which is a group
+A pod names its PodGroup in spec.schedulingGroup, or its gang by annotation (`claims.kinds.pod_groups`), that is a group
 without an object. Of a gang so many pods as it needs get places at once, or none does: they are not tried before there
 are so many (`hold`), they are decided about together (`scheduling.cycle.gangs`) and bound in one transaction
 (`scheduling.cycle.commit`). With the basic policy each goes for itself.
@@ -16,8 +16,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from claims.causes.causes import GroupIncomplete, GroupMissing
-from claims.kinds.gangs import SAID, as_group, counts_when_done, gang_name, is_annotated, shown_name
-from claims.kinds.pod_groups import GANG_GATE, KINDS_GATE, PodGroup, min_count
+from claims.kinds.pod_groups import (
+    GANG_DETAILS,
+    GANG_GATE,
+    KINDS_GATE,
+    PodGroup,
+    as_group,
+    counts_when_done,
+    gang_name,
+    is_annotated,
+    min_count,
+    shown_name,
+)
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from inventory.kinds import gates
@@ -58,7 +68,7 @@ class WaitingGroups(Part):
         self._members.setdefault(key, set()).add(uid)
         if pod.spec.scheduling_group is None:
             meta = pod.metadata
-            said = {name: meta.annotations[name] for name in SAID if name in meta.annotations}
+            said = {name: meta.annotations[name] for name in GANG_DETAILS if name in meta.annotations}
             kept = ObjectMeta(uid=uid, creation_timestamp=meta.creation_timestamp, annotations=said)
             self._annotated.setdefault(key, {})[uid] = Pod(metadata=kept)
             self._groups.pop(key, None)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
-from claims.kinds.pod_groups import CLAIMS_GATE, KINDS_GATE, PROTECTION, PodGroup, PodWorkload
+from claims.kinds.pod_groups import CLAIMS_GATE, KINDS_GATE, POD_GROUP, PROTECTION, WORKLOAD, PodGroup, PodWorkload
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.registration import POD
 from inventory.kinds import gates

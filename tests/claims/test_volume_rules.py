@@ -8,8 +8,8 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from claims.kinds.volume_rules import validate_no_tokens
-from claims.kinds.volumes import Volume, VolumeSource, sources_of
+from claims.kinds.volume_rules import sources_of, validate_no_tokens
+from claims.kinds.volumes import Volume, VolumeSource
 from manciple.wire import codec
 from manciple.wire.validation import Path
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
-from claims.kinds.gangs import GANG, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod
 from dashboard.moves import views
 from manciple.wire.base import OwnerReference
@@ -166,7 +166,7 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
     halves.create(make_node("node-4"))
     halves.create(make_slice(node="node-4", devices=make_devices(2)))
     for at in range(2):
-        meta = {"annotations": {GANG: "train", SIZE: "2"}}
+        meta = {"annotations": {GANG: "train", GANG_SIZE: "2"}}
         halves.create(make_pod(f"large-{at}", templates={"gpu": "pair"}, meta=meta))
     halves.settle()
     assert "gang train of 2" in words(admin, "/pods/default/large-0")

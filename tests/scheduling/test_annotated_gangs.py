@@ -11,7 +11,7 @@ from msgspec import structs
 from claims.causes.causes import DevicesInUse, GroupDoesNotFit, NoNodeFits
 from claims.causes.messages import message
 from claims.controllers import generated_claims
-from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE, JOB_NAME, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from claims.kinds.pods import Pod
 from manciple.store import objects
 from scheduling.claims.special_claims import NotMade
@@ -40,7 +40,7 @@ RACK = "example.com/rack"
 
 
 def member(name: str, size: int, *, required: str = "", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    annotations = {GANG: "train", SIZE: f"{size}", **({REQUIRED: required} if required else {})}
+    annotations = {GANG: "train", GANG_SIZE: f"{size}", **({REQUIRED_TOPOLOGY: required} if required else {})}
     return make_pod(name, templates={"gpu": "one"}, meta={"annotations": annotations, "labels": labels or {}}, **spec)
 
 
@@ -227,17 +227,27 @@ def test_those_of_a_gang_whose_claims_are_refused_are_left_out_all_at_once(racks
 @pytest.mark.parametrize(
     ("said", "labels", "field", "detail"),
     [
-        ({GANG: "train"}, {}, SIZE, "says how many pods are placed together"),
-        ({REQUIRED: RACK}, {}, SIZE, REQUIRED),
-        ({SIZE: "8"}, {}, GANG, "must name the gang: the pod belongs to no Job"),
-        ({GANG: "train", SIZE: "many"}, {}, SIZE, "must be a number between 1 and 512"),
-        ({GANG: "train", SIZE: "0"}, {}, SIZE, "512"),
-        ({GANG: "train", SIZE: "513"}, {}, SIZE, "512"),
-        ({GANG: "Train:1", SIZE: "2"}, {}, GANG, "RFC 1123"),
-        ({GANG: "train", SIZE: "2", REQUIRED: "no label key"}, {}, REQUIRED, "name part must consist"),
-        ({GANG: "train", SIZE: "2", PREFERRED: "a b"}, {}, PREFERRED, "name part must consist"),
-        ({SIZE: "8"}, {JOB_NAME: "fit"}, "", ""),
-        ({GANG: "train", SIZE: "8", REQUIRED: RACK, PREFERRED: "kubernetes.io/hostname"}, {}, "", ""),
+        ({GANG: "train"}, {}, GANG_SIZE, "says how many pods are placed together"),
+        ({REQUIRED_TOPOLOGY: RACK}, {}, GANG_SIZE, REQUIRED_TOPOLOGY),
+        ({GANG_SIZE: "8"}, {}, GANG, "must name the gang: the pod belongs to no Job"),
+        ({GANG: "train", GANG_SIZE: "many"}, {}, GANG_SIZE, "must be a number between 1 and 512"),
+        ({GANG: "train", GANG_SIZE: "0"}, {}, GANG_SIZE, "512"),
+        ({GANG: "train", GANG_SIZE: "513"}, {}, GANG_SIZE, "512"),
+        ({GANG: "Train:1", GANG_SIZE: "2"}, {}, GANG, "RFC 1123"),
+        (
+            {GANG: "train", GANG_SIZE: "2", REQUIRED_TOPOLOGY: "no label key"},
+            {},
+            REQUIRED_TOPOLOGY,
+            "name part must consist",
+        ),
+        ({GANG: "train", GANG_SIZE: "2", PREFERRED_TOPOLOGY: "a b"}, {}, PREFERRED_TOPOLOGY, "name part must consist"),
+        ({GANG_SIZE: "8"}, {JOB_NAME: "fit"}, "", ""),
+        (
+            {GANG: "train", GANG_SIZE: "8", REQUIRED_TOPOLOGY: RACK, PREFERRED_TOPOLOGY: "kubernetes.io/hostname"},
+            {},
+            "",
+            "",
+        ),
     ],
 )
 def test_what_a_pod_says_of_its_gang_is_checked_at_the_door(
@@ -251,13 +261,13 @@ def test_what_a_pod_says_of_its_gang_is_checked_at_the_door(
 
 
 def test_a_pod_does_not_change_its_gang() -> None:
-    old = make_pod("w", meta={"annotations": {GANG: "train", SIZE: "2"}, "uid": "1", "resource_version": "1"})
+    old = make_pod("w", meta={"annotations": {GANG: "train", GANG_SIZE: "2"}, "uid": "1", "resource_version": "1"})
     kind = kind_of(old)
     for said in (
-        {GANG: "train", SIZE: "3"},
-        {GANG: "other", SIZE: "2"},
+        {GANG: "train", GANG_SIZE: "3"},
+        {GANG: "other", GANG_SIZE: "2"},
         {},
-        {GANG: "train", SIZE: "2", REQUIRED: RACK},
+        {GANG: "train", GANG_SIZE: "2", REQUIRED_TOPOLOGY: RACK},
     ):
         meta = structs.replace(old.metadata, annotations=said)
         prepared = kind.prepare_create(old)

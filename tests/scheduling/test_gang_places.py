@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
 from claims.causes.causes import GroupDoesNotFit, GroupIncomplete
-from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE, JOB_NAME, JOB_UID, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import has_group
@@ -62,8 +62,8 @@ class Racks:
 
 def member(at: int, size: int, *, devices: int = 1, gang: str = "train", **said: str) -> tuple[Pod, ResourceClaim]:
     """A pod of a gang, with its claim."""
-    keys = {"required": REQUIRED, "preferred": PREFERRED}
-    annotations = {GANG: gang, SIZE: f"{size}", **{keys[name]: key for name, key in said.items()}}
+    keys = {"required": REQUIRED_TOPOLOGY, "preferred": PREFERRED_TOPOLOGY}
+    annotations = {GANG: gang, GANG_SIZE: f"{size}", **{keys[name]: key for name, key in said.items()}}
     name = f"{gang}-{at}"
     claim = make_claim(name, requests=[make_request(count=devices)], uid=f"claim-{name}")
     meta = {"uid": name, "annotations": annotations, "creation_timestamp": f"2026-01-01T00:00:{at % 60:02}Z"}
@@ -268,7 +268,7 @@ def test_a_pod_that_replaces_one_of_a_gang_goes_to_the_others() -> None:
 
 
 def job_pod(at: int, size: int, *, job: str = "fit", uid: str = "u1", phase: str = "") -> Pod:
-    meta = {"uid": f"{job}-{uid}-{at}", "annotations": {SIZE: f"{size}"}, "labels": {JOB_NAME: job, JOB_UID: uid}}
+    meta = {"uid": f"{job}-{uid}-{at}", "annotations": {GANG_SIZE: f"{size}"}, "labels": {JOB_NAME: job, JOB_UID: uid}}
     return replace_status(make_pod(f"{job}-{at}", meta=meta), phase)
 
 

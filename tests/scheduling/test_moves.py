@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from claims.kinds.gangs import GANG, REQUIRED, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE, REQUIRED_TOPOLOGY
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference, timestamp
@@ -139,7 +139,10 @@ def test_who_does_not_move(reason: str) -> None:
     if reason == "no place":
         holder(made, "more", "n0")
         holder(made, "again", "n1")
-    said = {"annotation": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, "gang": {GANG: "g", SIZE: "2"}}
+    said = {
+        "annotation": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+        "gang": {GANG: "g", GANG_SIZE: "2"},
+    }
     for name, pod in made.pods.items():
         metadata = structs.replace(pod.metadata, annotations=said.get(reason, {}))
         made.pods[name] = structs.replace(pod, metadata=metadata)
@@ -186,7 +189,7 @@ def test_a_gang_that_lacks_one_gets_its_room_in_the_rack_that_holds_most_of_it()
     members = []
     for at in range(4):
         pod, claim = waiting(made, f"w{at}")
-        meta = structs.replace(pod.metadata, annotations={GANG: "g", SIZE: "4", REQUIRED: "rack"})
+        meta = structs.replace(pod.metadata, annotations={GANG: "g", GANG_SIZE: "4", REQUIRED_TOPOLOGY: "rack"})
         members.append((structs.replace(pod, metadata=meta), claim))
     plan = planned(made, *members)
     assert plan is not None

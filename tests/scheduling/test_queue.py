@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from claims.causes.causes import Interrupted
-from claims.kinds.gangs import GANG, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.controllers.models import Cursor
 from manciple.store.space import prune
@@ -292,7 +292,7 @@ def test_the_condition_of_a_gangs_pod_that_was_tried_soon_says_that_others_are_m
     cluster.with_gpus(each=1)
     for name in ("w-0", "w-1"):
         cluster.create(make_claim(name))
-        cluster.create(make_pod(name, claims={"gpu": name}, meta={"annotations": {GANG: "train", SIZE: "2"}}))
+        cluster.create(make_pod(name, claims={"gpu": name}, meta={"annotations": {GANG: "train", GANG_SIZE: "2"}}))
     cluster.settle()
     missing = "waiting for minCount pods from a gang to appear"
     assert missing not in cluster.why_pending("w-1")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from claims.kinds import claim_rules
+from claims.kinds import resource_claims
 from inventory.kinds import device_rules
 from inventory.kinds.device_rules import (
     DISTINCT_EXPRESSIONS_MAX,
@@ -139,7 +139,7 @@ def test_what_one_list_of_selectors_may_hold_is_never_too_much(api: Api, compile
         "spec": {"selectors": listed(texts)},
     }
     assert api.post(CLASSES, document).code == 201
-    assert DISTINCT_EXPRESSIONS_MAX >= SELECTORS_MAX * claim_rules.REQUESTS_MAX
+    assert DISTINCT_EXPRESSIONS_MAX >= SELECTORS_MAX * resource_claims.REQUESTS_MAX
 
 
 def test_four_different_selectors_for_every_alternative_that_the_schema_allows_are_taken(

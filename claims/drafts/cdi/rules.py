@@ -33,9 +33,9 @@ from claims.drafts.cdi.values import (
     spec_of,
     written_directly,
 )
-from claims.kinds.claim_rules import validate_template_meta
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodSpec
+from claims.kinds.resource_claims import validate_template_meta
 from inventory.kinds import gates
 from inventory.kinds.device_rules import validate_driver_name
 from inventory.kinds.node_rules import validate_node_selector

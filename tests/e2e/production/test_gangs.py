@@ -6,7 +6,7 @@ import pytest
 
 from claims.causes.causes import GroupDoesNotFit
 from claims.causes.messages import message
-from claims.kinds.gangs import GANG, REQUIRED, SIZE
+from claims.kinds.pod_groups import GANG, GANG_SIZE, REQUIRED_TOPOLOGY
 from tests.builders import make_devices, make_pod
 from tests.e2e.production.scene import Scene
 
@@ -20,7 +20,7 @@ def test_a_gang_that_fits_whole_nowhere_holds_nothing_until_one_node_holds_all_o
     scene.template("one", scene.request())
     for node in ("node-1", "node-2"):
         scene.publish(*make_devices(2), node=node)
-    said = {GANG: "train", SIZE: "3", REQUIRED: HOST}
+    said = {GANG: "train", GANG_SIZE: "3", REQUIRED_TOPOLOGY: HOST}
     for at in range(3):
         scene.make(make_pod(f"w-{at}", templates={"gpu": "one"}, meta={"annotations": said}))
     fits = GroupDoesNotFit("train", placed=2, wanted=3, annotated=True, where=f"{HOST}=node-")
