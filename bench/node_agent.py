@@ -31,13 +31,15 @@ from cases.figures import Figure
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Node
 from manciple.wire import codec
+from manciple.wire.base import ObjectMeta
 from nodeagent.agent import Agent
 from nodeagent.cdi import CdiFolder
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
-from nodeagent.prepare import DriverRegistry, NodeFacts, Preparer
+from nodeagent.prepare import DriverRegistry, Preparer
 from nodeagent.storage import Checkpoint, Disk
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
@@ -57,8 +59,9 @@ def prepare(folder: Path) -> list[Figure]:
     rounds = 400
     claims = {f"of-{n}": _claim(f"of-{n}", f"gpu-{n % WORKERS}", f"uid-{n}") for n in range(WORKERS * rounds)}
     pods = [_pod(f"{n}") for n in range(WORKERS * rounds)]
+    node = Node(metadata=ObjectMeta(name=NODE))
     preparer = Preparer(
-        node=lambda: NodeFacts(NODE, {}),
+        node=lambda: node,
         drivers=DriverRegistry([SimulatedDriver(NODE, gpus=DEVICES)]),
         checkpoint=Checkpoint(folder / "claims", Disk()),
         folder=CdiFolder(folder / "cdi", Disk()),

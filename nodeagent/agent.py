@@ -176,7 +176,7 @@ class Agent:
 
     def _make_preparer(self) -> Preparer:
         return Preparer(
-            node=self._registration.view,
+            node=lambda: self._registration.node,
             drivers=self.registry,
             checkpoint=Checkpoint(self.config.state_dir / "claims", self._disk),
             folder=CdiFolder(self.config.cdi_dir, self._disk),

@@ -39,6 +39,7 @@ from claims.kinds.pod_rules import HEALTH_MESSAGE_MAX
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds import gates
+from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.cdi import CdiFolder
@@ -73,7 +74,7 @@ class Preparer:
     def __init__(
         self,
         *,
-        node: Callable[[], NodeFacts],
+        node: Callable[[], Node],
         drivers: DriverRegistry,
         checkpoint: Checkpoint,
         folder: CdiFolder,
@@ -86,7 +87,7 @@ class Preparer:
     ) -> None:
         self._node = node
         self._drivers = drivers
-        self._calls = DriverCalls(drivers, node=node().name, metrics=metrics)
+        self._calls = DriverCalls(drivers, node=node().metadata.name, metrics=metrics)
         self._metrics = metrics
         self._checkpoint = checkpoint
         self._folder = folder
@@ -158,12 +159,13 @@ class Preparer:
         if (ready := self._ready(pod, uses)) is not None:
             return ready
         with self._metrics.operation("PrepareResources"):
-            claims = [self._checked_claim(pod, use) for use in uses]
-            with self._claim_locks.hold(claim.metadata.uid for claim in claims):
-                self._unprepare_outdated(pod.metadata.uid, claims)
-                self._record_intent(pod.metadata.uid, claims)
+            checked = [self._checked_claim(pod, use) for use in uses]
+            claims, intents = [claim for claim, _ in checked], [intent for _, intent in checked]
+            with self._claim_locks.hold(intent.uid for intent in intents):
+                self._unprepare_outdated(pod.metadata.uid, intents)
+                self._record_intent(pod.metadata.uid, intents)
                 self._prepare_claims(claims)
-                return {use.entry: self._record(claim.metadata.uid) for use, claim in zip(uses, claims, strict=True)}
+                return {use.entry: self._record(intent.uid) for use, intent in zip(uses, intents, strict=True)}
 
     def unprepare(self, pod_uid: str) -> None:
         """Remove the pod from the users of its claims, and unprepare those without other users on this node.
@@ -209,7 +211,8 @@ class Preparer:
             return False
         return True
 
-    def _checked_claim(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
+    def _checked_claim(self, pod: Pod, use: ClaimUse) -> tuple[ResourceClaim, ClaimRecord]:
+        """The claim, and the record of the intent to prepare it. Raises: PrepareRefused, PrepareFailed, ApiFailure."""
         namespace = pod.metadata.namespace
         try:
             if use.draft:
@@ -225,31 +228,32 @@ class Preparer:
             claim = read_handles(claim, self._fetch_classic)
         if invalid := [name for name in names_on_disk(claim) if not is_file_name(name)]:
             raise PrepareRefused(f"ResourceClaim {use.claim}: {invalid[0]!r} cannot be a file's name")
-        for record in driver_records(claim):
+        intent = intended_record(claim)
+        for record in intent.drivers:
             if isinstance(driver := self._calls.find(record.driver, "PrepareResources"), Failed):
                 raise PrepareFailed(driver.reason)
-        return claim
+        return claim, intent
 
-    def _unprepare_outdated(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
+    def _unprepare_outdated(self, pod_uid: str, intents: Sequence[ClaimRecord]) -> None:
         """Unprepare earlier allocations of the claims that no other pod uses. Raises: PrepareFailed."""
-        records = [(claim, self._checkpoint.get(claim.metadata.uid)) for claim in claims]
-        outdated = [r for claim, r in records if r is not None and is_outdated(r, claim, pod=pod_uid)]
+        records = [(intent, self._checkpoint.get(intent.uid)) for intent in intents]
+        outdated = [r for intent, r in records if r is not None and is_outdated(r, intent, pod=pod_uid)]
         try:
             self._unprepare([record for record in outdated if not self._running(record.uid)])
         except UnprepareFailed as error:
             raise PrepareFailed(f"what was prepared before cannot be unprepared: {error}") from error
 
-    def _record_intent(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
+    def _record_intent(self, pod_uid: str, intents: Sequence[ClaimRecord]) -> None:
         with self._reserving:
             records: list[ClaimRecord] = []
-            for claim in claims:
+            for intent in intents:
                 try:
-                    refuse_conflict(claim, (*self._checkpoint.records(), *records))
+                    refuse_conflict(intent, (*self._checkpoint.records(), *records))
                 except PrepareFailed:
                     self._blocked.add(pod_uid)
                     raise
                 self._blocked.discard(pod_uid)
-                records.append(with_pod(self._checkpoint.get(claim.metadata.uid), claim, pod=pod_uid))
+                records.append(with_pod(self._checkpoint.get(intent.uid), intent, pod=pod_uid))
             self._checkpoint.reserve(records)
         self._checkpoint.put(*records)
 
@@ -418,7 +422,7 @@ class DriverCalls:
         """Whether a driver needs the claim's resource handles, which only v1alpha2 has."""
         if not names_devices(claim):
             return True
-        drivers = (self._drivers.get(record.driver) for record in driver_records(claim))
+        drivers = map(self._drivers.get, {result.driver for result in _to_prepare(claim)})
         return any(isinstance(driver, HandlingDriver) and driver.wants_handles for driver in drivers)
 
     def prepare(self, claims: Sequence[tuple[ResourceClaim, ClaimRecord]]) -> dict[str, dict[str, Prepared | Failed]]:
@@ -489,14 +493,6 @@ EXTENDED_RESOURCES = ""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """The node, for checks of allocations."""
-
-    name: str
-    labels: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimUse:
     """One claim of a pod. entry: its name in spec.resourceClaims. generated: from a template, for this pod.
 
@@ -542,7 +538,7 @@ def _use(pod: Pod, entry: str, direct: str | None) -> ClaimUse | None:
     raise PrepareRefused(f"the ResourceClaim for entry {entry} of the pod has not been created yet")
 
 
-def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: NodeFacts) -> None:
+def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: Node) -> None:
     """Raises: PrepareRefused unless `claim` is allocated for this node and reserved for this pod."""
     name = claim.metadata.name
     allocation = claim.status.allocation
@@ -558,8 +554,8 @@ def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: NodeFact
             f"({claim.metadata.uid}): it is not reserved for it"
         )
     selector = allocation.node_selector
-    if selector is not None and not node_selector_matches(selector, node.name, node.labels):
-        raise PrepareRefused(f"ResourceClaim {name} is allocated for other nodes than {node.name}")
+    if selector is not None and not node_selector_matches(selector, node.metadata.name, node.metadata.labels):
+        raise PrepareRefused(f"ResourceClaim {name} is allocated for other nodes than {node.metadata.name}")
     check_requests(pod, use, claim)
 
 
@@ -677,27 +673,31 @@ def unknown_record(uid: str, *, pods: tuple[str, ...], drivers: Iterable[str]) -
     return ClaimRecord(uid=uid, namespace="", name="", state="Preparing", pods=pods, drivers=records)
 
 
-def with_pod(record: ClaimRecord | None, claim: ResourceClaim, *, pod: str) -> ClaimRecord:
-    """The record of `claim`, with `pod` among its users; a new one, to prepare it, unless it is prepared."""
-    users = record.pods if record is not None else ()
-    pods = users if pod in users else (*users, pod)
-    if record is not None and record.state == "Prepared":
-        return replace(record, pods=pods)
+def intended_record(claim: ResourceClaim) -> ClaimRecord:
+    """The record of a claim that is to be prepared, without its pods."""
     return ClaimRecord(
         uid=claim.metadata.uid,
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         state="Preparing",
-        pods=pods,
+        pods=(),
         drivers=driver_records(claim),
         allocation=allocation_digest(claim),
     )
 
 
-def is_outdated(record: ClaimRecord, claim: ResourceClaim, *, pod: str) -> bool:
-    """Whether `record` may be of another allocation than `claim` has now, and no pod but `pod` uses it."""
-    same = record.allocation == allocation_digest(claim) and (
-        {driver.driver for driver in record.drivers} == {driver.driver for driver in driver_records(claim)}
+def with_pod(record: ClaimRecord | None, intent: ClaimRecord, *, pod: str) -> ClaimRecord:
+    """The record with `pod` among its users; `intent` replaces it unless the claim is prepared."""
+    pods = record.pods if record is not None else ()
+    if pod not in pods:
+        pods = (*pods, pod)
+    return replace(record if record is not None and record.state == "Prepared" else intent, pods=pods)
+
+
+def is_outdated(record: ClaimRecord, intent: ClaimRecord, *, pod: str) -> bool:
+    """Whether `record` may be of an earlier allocation than `intent`, and no pod but `pod` uses it."""
+    same = record.allocation == intent.allocation and (
+        {driver.driver for driver in record.drivers} == {driver.driver for driver in intent.drivers}
     )
     return not same and set(record.pods) <= {pod}
 
@@ -711,22 +711,22 @@ def prepared_record(record: ClaimRecord, answers: Mapping[str, Prepared], *, boo
     return replace(record, state="Prepared", drivers=tuple(drivers), boot=boot)
 
 
-def refuse_conflict(claim: ResourceClaim, records: Iterable[ClaimRecord]) -> None:
-    """Raises: PrepareFailed while a device of `claim` is still prepared for an earlier claim, or allocation.
+def refuse_conflict(intent: ClaimRecord, records: Iterable[ClaimRecord]) -> None:
+    """Raises: PrepareFailed while a device of the claim is still prepared for an earlier claim, or allocation.
 
-    Its pod was force-deleted, or the claim replaced by one of the same name, or deallocated and allocated again, and
+    The pod was force-deleted, or the claim replaced by one of the same name, or deallocated and allocated again, and
     this node has not unprepared it yet; the API does not know.
     """
-    devices = {(driver.driver, *device) for driver in driver_records(claim) for device in driver.exclusive}
+    devices = {(driver.driver, *device) for driver in intent.drivers for device in driver.exclusive}
     for other in records:
-        if other.uid == claim.metadata.uid:
-            if other.allocation and other.allocation != allocation_digest(claim):
+        if other.uid == intent.uid:
+            if other.allocation and other.allocation != intent.allocation:
                 raise PrepareFailed(
                     f"{other.label} is still prepared on this node as it was allocated before, for the pods with the "
                     f"uids {', '.join(other.pods)}; waiting until they have stopped"
                 )
             continue
-        if (other.namespace, other.name) == claim.key:
+        if (other.namespace, other.name) == (intent.namespace, intent.name):
             raise PrepareFailed(
                 f"an older ResourceClaim {other.name} with uid {other.uid} is still prepared on this node; "
                 "waiting until its pod has stopped"

@@ -31,7 +31,6 @@ from nodeagent.client import LEASES, NODES, Client, seconds_text
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
 from nodeagent.https import Serving
-from nodeagent.prepare import NodeFacts
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ def _conditions(old: tuple[NodeCondition, ...], now: float, disk: str) -> tuple[
 
 
 class Registration:
-    """Keeps the Node and its Lease, and caches the Node as last seen in the API. clock: POSIX seconds."""
+    """Keeps the Node and its Lease in the API. clock: POSIX seconds."""
 
     def __init__(
         self, client: Client, config: AgentConfig, *, runtime: str, clock: Callable[[], float] = time.time
@@ -123,7 +122,8 @@ class Registration:
         self._config = config
         self._runtime = runtime
         self._clock = clock
-        self._node = Node(metadata=ObjectMeta(name=config.node_name, labels=node_labels(config)))
+        #: the Node as last seen in the API
+        self.node = Node(metadata=ObjectMeta(name=config.node_name, labels=node_labels(config)))
         self._serving: Serving | None = None
         #: when the lease was last renewed (monotonic seconds); None before the first time
         self.renewed_at: float | None = None
@@ -135,19 +135,15 @@ class Registration:
         """Set where the agent serves logs; the next `report` publishes it."""
         self._serving = serving
 
-    def view(self) -> NodeFacts:
-        """The node, for checks of allocations."""
-        return NodeFacts(self._config.node_name, self._node.metadata.labels)
-
     def owner(self) -> OwnerReference:
         """The Node as an owner of other objects."""
-        meta = self._node.metadata
+        meta = self.node.metadata
         return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
 
     def seen(self, node: Node) -> bool:
         """Update the cache from the watch. Returns whether it is another Node of the same name."""
-        other = node.metadata.uid != self._node.metadata.uid
-        self._node = node
+        other = node.metadata.uid != self.node.metadata.uid
+        self.node = node
         return other
 
     def report(self, *, disk: str = "") -> None:
@@ -164,7 +160,7 @@ class Registration:
             now = self._clock()
             status = node_status(self._config, node.status, runtime=self._runtime, port=port, now=now, disk=disk)
             try:
-                self._node = self._client.update(NODES, replace(node, status=status), subresource="status")
+                self.node = self._client.update(NODES, replace(node, status=status), subresource="status")
             except ApiFailure as failure:
                 if not (failure.conflict or failure.forbidden):
                     raise

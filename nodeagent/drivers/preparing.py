@@ -349,16 +349,10 @@ class MetadataDriver:
     """A driver whose metadata files are written when it prepares, and removed when it unprepares."""
 
     def __init__(self, driver: Driver, files: MetadataFiles) -> None:
+        self.name = driver.name
+        self.wants_handles = isinstance(driver, HandlingDriver) and driver.wants_handles
         self._driver = driver
         self._files = files
-
-    @property
-    def name(self) -> str:
-        return self._driver.name
-
-    @property
-    def wants_handles(self) -> bool:
-        return isinstance(self._driver, HandlingDriver) and self._driver.wants_handles
 
     def pools(self) -> Sequence[Pool]:
         return self._driver.pools()

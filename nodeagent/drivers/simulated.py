@@ -201,7 +201,7 @@ class SimulatedDevices(ABC):
     """A `Driver` with one pool. faults: what goes wrong from the start; control: where a person says what does."""
 
     def __init__(self, pool: Pool, *, name: str, faults: Faults | None = None, control: Path | None = None) -> None:
-        self._name = name
+        self.name = name
         self._pool = pool
         self._health: dict[str, DeviceHealth] = {}
         self._subscribers: list[Callable[[], None]] = []
@@ -215,10 +215,6 @@ class SimulatedDevices(ABC):
 
         Raises: ValueError for parameters that it cannot read.
         """
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def pools(self) -> Sequence[Pool]:
         pool = self._pool
@@ -298,11 +294,11 @@ class SimulatedDevices(ABC):
         given = claim.status.allocation.devices if claim.status.allocation is not None else DeviceAllocationResult()
 
         def edits_of(result: DeviceRequestAllocationResult) -> cdi.ContainerEdits:
-            parameters = parameters_for(given, driver=self._name, request=result.request)
+            parameters = parameters_for(given, driver=self.name, request=result.request)
             environment = self.environment(self._device(result), result, parameters)
             return cdi.ContainerEdits(env=tuple(f"{key}={value}" for key, value in environment.items()))
 
-        return prepare_claim(claim, driver=self._name, edits_of=edits_of)
+        return prepare_claim(claim, driver=self.name, edits_of=edits_of)
 
     def _device(self, result: DeviceRequestAllocationResult) -> Device:
         """Raises: ValueError for one that is not there (any more)."""

@@ -16,7 +16,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.wire.base import condition_of, timestamp
 from nodeagent.failures import PrepareRefused
-from nodeagent.prepare import NodeFacts, check_claim, claims_used
+from nodeagent.prepare import check_claim, claims_used
 from tests.builders import (
     make_claim,
     make_devices,
@@ -75,7 +75,7 @@ def test_one_claim_is_made_for_the_group_and_all_of_its_pods_run_with_it(gpus: C
         assert pod.spec.node_name == "node-1"
         assert [one.resource_claim_name for one in pod.status.resource_claim_statuses] == [claim.metadata.name]
         (use,) = claims_used(pod)
-        check_claim(pod, use, claim, node=NodeFacts("node-1", {"kubernetes.io/hostname": "node-1"}))
+        check_claim(pod, use, claim, node=make_node("node-1", labels={"kubernetes.io/hostname": "node-1"}))
 
 
 def test_a_pod_of_no_group_is_refused_the_claim_on_its_node(gpus: Cluster) -> None:
@@ -86,7 +86,7 @@ def test_a_pod_of_no_group_is_refused_the_claim_on_its_node(gpus: Cluster) -> No
     stranger = make_pod("stranger", claims={"gpu": claim.metadata.name})
     (use,) = claims_used(stranger)
     with pytest.raises(PrepareRefused, match="stranger"):
-        check_claim(stranger, use, claim, node=NodeFacts("node-1", {}))
+        check_claim(stranger, use, claim, node=make_node("node-1"))
 
 
 def test_the_claim_stays_while_pods_come_and_go_and_goes_with_the_group(gpus: Cluster) -> None:

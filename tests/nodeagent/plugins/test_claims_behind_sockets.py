@@ -15,7 +15,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
 from nodeagent.plugins.protocol import Claim, Device, PreparedClaim, UnpreparedClaim
-from nodeagent.prepare import DriverCalls, DriverRegistry, with_pod
+from nodeagent.prepare import DriverCalls, DriverRegistry, intended_record, with_pod
 from nodeagent.work import WorkQueue
 from tests.exposition import samples
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod
@@ -310,7 +310,7 @@ def test_an_answer_that_leaves_claims_out_is_a_failure_of_a_driver_in_the_agents
     silent = SimpleNamespace(name=NAME, prepare=lambda _claims: {}, unprepare=lambda _claims: {}, health=lambda: ())
     calls = DriverCalls(DriverRegistry([silent]), node=NODE, metrics=metrics)
     made = msgspec.convert(claim("c", "dev-0", driver=NAME), ResourceClaim)
-    record = with_pod(None, made, pod="uid-p")
+    record = with_pod(None, intended_record(made), pod="uid-p")
     calls.prepare([(made, record)])
     calls.unprepare([record])
     found = [one.labels for one in samples(metrics.text().decode(), "dra_operations_seconds_count")]
