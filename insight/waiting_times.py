@@ -1,7 +1,7 @@
-"""How long claims waited for their devices, from the moment that a pod asked for them until they were allocated.
+"""How long claims waited for their devices, from the moment that a pod requested them until they were allocated.
 
-Of claims that were made for a pod, with its creation: a claim that somebody made by hand may be named by a pod days
-later, and says nothing about the wait. What is held now is told by the claims, what was given back by the history.
+Only claims generated for a pod count, from their creation: a pod may name a claim that a person created days before,
+whose age says nothing about the wait. Current allocations come from the claims, past ones from the history.
 """
 
 from __future__ import annotations
@@ -12,18 +12,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import FloatField, Func, QuerySet
 from django.db.models.functions import Round
 
 from claims.models import AllocatedDevice, PastAllocation
-from insight.epochs import Epoch
 
-#: Allocations that are looked at; of more, the latest.
+#: The maximum of allocations; if there are more, the latest.
 LATEST = 20_000
 
 
+class Epoch(Func):
+    """A moment as seconds since 1970, to a tenth of a millisecond, computed by the database.
+
+    On SQLite, Django subtracts and reads moments in Python, row by row: for a day of a large cluster that costs more
+    than the query itself.
+    """
+
+    output_field = FloatField()
+    arity = 1
+    template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS DOUBLE PRECISION)"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(
+            compiler, connection, template="((julianday(%(expressions)s) - 2440587.5) * 86400.0)", **extra
+        )
+
+
 class Wait(NamedTuple):
-    """Of one claim for one group of devices. at: when it was allocated."""
+    """The wait of one claim for one group of devices. at: when it was allocated."""
 
     group: str
     at: datetime
@@ -32,7 +48,7 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFigures:
-    """Of several claims, in seconds; the percentiles are waits that there were."""
+    """The waits of several claims, in seconds; the percentiles are actual waits."""
 
     claims: int
     median: float
@@ -42,7 +58,7 @@ class WaitFigures:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> WaitFigures:
-        """Of one wait at least."""
+        """seconds: at least one."""
         ordered = sorted(seconds)
         return cls(
             claims=len(ordered),
@@ -54,12 +70,12 @@ class WaitFigures:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The least of the values that so many percent of them do not exceed."""
+    """The least value that `percent` of the values do not exceed."""
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 def by_class(since: datetime, *, latest: int = LATEST) -> Mapping[str, WaitFigures]:
-    """Of what was allocated since then."""
+    """The waits of what was allocated since then."""
     now = AllocatedDevice.objects.filter(admin_access=False, claim__allocated_at__gte=since)
     past = PastAllocation.objects.filter(admin_access=False, began_at__gte=since)
     found: dict[str, list[float]] = {}
@@ -69,7 +85,7 @@ def by_class(since: datetime, *, latest: int = LATEST) -> Mapping[str, WaitFigur
 
 
 def waits_of(now: QuerySet[Any], past: QuerySet[Any], *, column: str, latest: int = LATEST) -> list[Wait]:
-    """Of rows of AllocatedDevice and PastAllocation, grouped by a column that both have; the latest first."""
+    """The waits in rows of AllocatedDevice and PastAllocation, grouped by a column of both; the latest first."""
     present = now.filter(claim__allocated_at__isnull=False).exclude(claim__source="").order_by("-claim__allocated_at")
     ended = past.filter(asked_at__isnull=False).order_by("-began_at")
     rows = [
@@ -81,7 +97,7 @@ def waits_of(now: QuerySet[Any], past: QuerySet[Any], *, column: str, latest: in
 
 
 def _waits(rows: QuerySet[Any], claim: str, asked: str, allocated: str, *, column: str) -> QuerySet[Any, Any]:
-    """One for each claim and group, with the seconds between the two moments."""
+    """One row for each claim and group, with the seconds between the two moments."""
     seconds = Round(Epoch(allocated) - Epoch(asked), precision=3)
     found: QuerySet[Any, Any] = rows.annotate(waited=seconds).values_list(column, claim, allocated, "waited").distinct()
     return found

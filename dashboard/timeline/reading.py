@@ -39,8 +39,7 @@ from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from dashboard.incidents.reading import ImpairedSpan, between, spans
 from dashboard.timeline.query import TimelineQuery
 from dashboard.windows import Window
-from insight.epochs import Epoch
-from insight.waiting_times import Wait, waits_of
+from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Pool
 from manciple.pages.people import Person
 from manciple.wire.resources import PODS

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from insight import usage
-from insight import usage_controller as controller
 from insight.capacity import read_census
 from manciple.controllers import tasks
 from scheduling.models import UsageSample
@@ -113,10 +112,10 @@ def test_the_task_samples_once_its_process_has_had_time_for_the_scheduler(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.with_gpus("node-1", each=1)
-    monkeypatch.setattr(controller, "WARMING_UP", math.inf)
+    monkeypatch.setattr(usage, "WARMING_UP", math.inf)
     tasks.run("sample_usage")
     assert not UsageSample.objects.exists()
-    monkeypatch.setattr(controller, "WARMING_UP", 0.0)
+    monkeypatch.setattr(usage, "WARMING_UP", 0.0)
     tasks.run("sample_usage")
     assert UsageSample.objects.filter(device_class=usage.ALL).count() == 1
 
@@ -133,7 +132,7 @@ def test_a_sample_says_what_is_stranded_of_each_class_and_the_overview_shows_it(
     container = make_container(claims=["gpu"], requests={"cpu": "4"})
     cluster.create(make_pod("web", claims={"gpu": "web"}, containers=[container]))
     cluster.settle()
-    monkeypatch.setattr(controller, "WARMING_UP", 0.0)
+    monkeypatch.setattr(usage, "WARMING_UP", 0.0)
     tasks.run("sample_usage")
     sample = UsageSample.objects.get(device_class=CLASS)
     assert sample.free == 2.0
