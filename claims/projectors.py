@@ -170,13 +170,7 @@ class PodRow(NamedTuple):
     node_name: str
     phase: str
     deleting: bool
-    claim_names: str
-
-
-class PodClaimRow(NamedTuple):
-    pod_id: str
-    namespace: str
-    claim: str
+    claim_names: tuple[str, ...]  # stored as JSON
 
 
 class QuotaRow(NamedTuple):
@@ -267,12 +261,8 @@ def pod_row(obj: PodObject) -> PodRow:
         obj.spec.node_name,
         obj.status.phase,
         meta.deletion_timestamp is not None,
-        sql.as_json(claim_names(obj)),
+        claim_names(obj),
     )
-
-
-def pod_claim_rows(obj: PodObject) -> tuple[PodClaimRow, ...]:
-    return tuple(PodClaimRow(obj.metadata.uid, obj.metadata.namespace, name) for name in claim_names(obj))
 
 
 #: Of a limit, used: a million times the limit is written down where more is used.
@@ -307,10 +297,16 @@ def project_quotas(changes: Sequence[Change]) -> None:
 
 
 def project_pods(changes: Sequence[Change]) -> None:
-    _sync_rows(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
-    stale, fresh = _row_changes(changes, pod_claim_rows)
-    sql.delete(PodClaim, ["pod_id"], stale)
-    sql.insert(PodClaim, PodClaimRow._fields, fresh)
+    removed, written = hooks.differences(changes, pod_row)
+    as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
+    _sync_rows(Pod, PodRow._fields, removed, as_stored)
+    names_before = {row.uid: row.claim_names for row in removed}
+    names_after = {row.uid: row.claim_names for row in written}
+    if stale := [(uid,) for uid, names in names_before.items() if names and names != names_after.get(uid)]:
+        sql.delete(PodClaim, ["pod_id"], stale)
+    renamed = [row for row in written if row.claim_names != names_before.get(row.uid)]
+    if fresh := [(row.uid, row.namespace, name) for row in renamed for name in row.claim_names]:
+        sql.insert(PodClaim, ["pod_id", "namespace", "claim"], fresh)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         pods = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
@@ -379,14 +375,18 @@ def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]
 def project_claims(changes: Sequence[Change]) -> None:
     _sync_rows(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
     released, reserved = _row_changes(changes, reservation_rows)
-    sql.delete(Reservation, ["claim_id"], released)
-    sql.insert(Reservation, ReservationRow._fields, reserved)
+    if released:
+        sql.delete(Reservation, ["claim_id"], released)
+    if reserved:
+        sql.insert(Reservation, ReservationRow._fields, reserved)
     freed, given = _row_changes(changes, device_rows)
-    sql.delete(AllocatedDevice, ["claim_id"], freed)
+    if freed:
+        sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
     if reported := [change for change in changes if _has_reports(change)]:
         record_uses(reported)
-    _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+    if given:
+        _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 
 def _has_reports(change: Change) -> bool:
@@ -399,9 +399,12 @@ def _sync_rows(
 ) -> None:
     """Insert, update and delete rows that begin with uid, namespace and name; those three never change."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}
-    sql.delete(model, ["uid"], [(uid,) for uid in before - after])
-    sql.insert(model, columns, [row for row in written if row.uid not in before])
-    sql.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
+    if gone := before - after:
+        sql.delete(model, ["uid"], [(uid,) for uid in gone])
+    if new := [row for row in written if row.uid not in before]:
+        sql.insert(model, columns, new)
+    if changed := [(row.uid, *row[3:]) for row in written if row.uid in before]:
+        sql.update(model, "uid", columns[3:], changed)
 
 
 def _row_changes(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:
@@ -447,7 +450,7 @@ def _clear(*tables: sql.ModelClass) -> None:
         sql.clear(model)
 
 
-# Who holds a device ---------------------------------------------------------------------------------------------------
+# The holders of devices -----------------------------------------------------------------------------------------------
 
 
 class DeviceHolder(NamedTuple):
@@ -488,7 +491,7 @@ def holders_of(devices: Iterable[DeviceKey]) -> dict[DeviceKey, DeviceHolder]:
 
 @cache
 def _held_as_a_whole() -> str:
-    """Allocations that may be of the `given` devices: on their node or on none; on any, if the pool may be of none."""
+    """Allocations that may be of the `given` devices: on their node or no node; on any if the pool may be of none."""
     allocated, published = AllocatedDevice._meta.db_table, PublishedSlice._meta.db_table
     same = (
         "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device "

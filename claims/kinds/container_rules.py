@@ -213,6 +213,8 @@ def _validate_container(container: Container, path: Path, around: Surroundings) 
 
 def _validate_restarts(container: Container, path: Path) -> Errors:
     policy, rules = container.restart_policy, container.restart_policy_rules
+    if policy is None and not rules:
+        return []
     at = path.child("restartPolicy")
     found: Errors = []
     if policy is None and rules:

@@ -175,21 +175,22 @@ def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Error
 
 def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
-    at = path.child("operator")
-    found = each(check_label_key(key), path.child("key"), key) if key else []
+    found: Errors = []
+    if key and (messages := check_label_key(key)):
+        found += each(messages, path.child("key"), key)
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        found.append(invalid(at, operator, message))
+        found.append(invalid(path.child("operator"), operator, message))
     if toleration.toleration_seconds is not None and effect != "NoExecute":
-        found.append(
-            invalid(path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
-        )
+        message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        found.append(invalid(path.child("effect"), effect, message))
     if operator in ("", "Equal"):
-        found += each(check_label_value(value), at, value)
-    elif operator == "Exists":
-        found += [invalid(at, toleration, "value must be empty when `operator` is 'Exists'")] if value else []
-    else:
-        found.append(not_supported(at, operator, TOLERATION_OPERATORS))
+        if messages := check_label_value(value):
+            found += each(messages, path.child("operator"), value)
+    elif operator != "Exists":
+        found.append(not_supported(path.child("operator"), operator, TOLERATION_OPERATORS))
+    elif value:
+        found.append(invalid(path.child("operator"), toleration, "value must be empty when `operator` is 'Exists'"))
     if effect and effect not in TAINT_EFFECTS:
         found.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
     return found
@@ -228,7 +229,8 @@ def _validate_claim_source(claim: PodResourceClaim, path: Path) -> Errors:
     if claim_name is None and template_name is None:
         found.append(invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
     for field, name in (("resourceClaimName", claim_name), ("resourceClaimTemplateName", template_name)):
-        found += [] if name is None else each(check_dns_subdomain(name), path.child(field), name)
+        if name is not None and (messages := check_dns_subdomain(name)):
+            found += each(messages, path.child(field), name)
     return found
 
 
@@ -254,7 +256,8 @@ def _validate_names(spec: PodSpec) -> Errors:
     )
     found: Errors = []
     for field, name in subdomains:
-        found += each(check_dns_subdomain(name), SPEC.child(field), name) if name else []
+        if name and (messages := check_dns_subdomain(name)):
+            found += each(messages, SPEC.child(field), name)
     return found + validate_labels(spec.node_selector, SPEC.child("nodeSelector")) if spec.node_selector else found
 
 
@@ -883,22 +886,21 @@ def _validate_extended(pod: Pod, before: Pod) -> Errors:
 
 
 def _validate_claim_statuses(pod: Pod) -> Errors:
-    known = {claim.name for claim in pod.spec.resource_claims}
+    names = {claim.name for claim in pod.spec.resource_claims}
     path = STATUS.child("resourceClaimStatuses")
     found: Errors = []
-    for position, one in enumerate(pod.status.resource_claim_statuses):
-        at = path.at(position)
-        if one.name not in known:
+    for position, status in enumerate(pod.status.resource_claim_statuses):
+        at, claim = path.at(position), status.resource_claim_name
+        if status.name not in names:
             message = "must match the name of an entry in `spec.resourceClaims`"
-            found.append(invalid(at.child("name"), one.name, message))
-        if one.resource_claim_name is not None:
-            messages = check_dns_subdomain(one.resource_claim_name)
-            found += each(messages, at.child("resourceClaimName"), one.resource_claim_name)
+            found.append(invalid(at.child("name"), status.name, message))
+        if claim is not None and (messages := check_dns_subdomain(claim)):
+            found += each(messages, at.child("resourceClaimName"), claim)
     seen: set[str] = set()
-    for position, one in enumerate(pod.status.resource_claim_statuses):
-        if one.name in seen:
-            found.append(duplicate(path.at(position).child("name"), one.name))
-        seen.add(one.name)
+    for position, status in enumerate(pod.status.resource_claim_statuses):
+        if status.name in seen:
+            found.append(duplicate(path.at(position).child("name"), status.name))
+        seen.add(status.name)
     return found
 
 
@@ -923,6 +925,8 @@ def _validate_container_statuses(new: Pod, old: Pod) -> Errors:
             old.status.ephemeral_container_statuses,
         ),
     ):
+        if not after:  # then no container in it can run again
+            continue
         path = STATUS.child(field)
         found += _validate_endings(after, before, path, spec=spec, containers=containers)
         for position, status in enumerate(after):
@@ -933,12 +937,13 @@ def _validate_container_statuses(new: Pod, old: Pod) -> Errors:
                 if mount.volume_status is not None and mount.volume_status.image is not None:
                     image_at = at.child("volumeMounts").at(place).child("volumeStatus", "imageVolumeStatus")
                     found += _validate_image(mount.volume_status.image, image_at)
-            at = at.child("allocatedResourcesStatus")
-            if field == "ephemeralContainerStatuses" and status.allocated_resources_status:
-                found.append(forbidden(at, "must not be specified in container status"))
-            elif status.allocated_resources_status:
-                container = next((one for one in containers if one.name == status.name), None)
-                found += _validate_device_health(status, container, at)
+            if status.allocated_resources_status:
+                at = at.child("allocatedResourcesStatus")
+                if field == "ephemeralContainerStatuses":
+                    found.append(forbidden(at, "must not be specified in container status"))
+                else:
+                    container = next((one for one in containers if one.name == status.name), None)
+                    found += _validate_device_health(status, container, at)
     return found
 
 

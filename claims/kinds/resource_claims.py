@@ -615,7 +615,7 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
     def validate_request(request: DeviceRequest, at: Path) -> Errors:
         return _validate_request(request, at, budget)
 
-    return [
+    found = [
         *budget.errors,
         *validate_set(
             claim.requests,
@@ -624,9 +624,13 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
             key=lambda request: request.name,
             maximum=REQUESTS_MAX,
         ),
-        *validate_list(claim.constraints, path.child("constraints"), validate_constraint, maximum=CONSTRAINTS_MAX),
-        *validate_list(claim.config, path.child("config"), validate_config, maximum=CONFIGURATIONS_MAX),
     ]
+    if claim.constraints:
+        at = path.child("constraints")
+        found += validate_list(claim.constraints, at, validate_constraint, maximum=CONSTRAINTS_MAX)
+    if claim.config:
+        found += validate_list(claim.config, path.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
+    return found
 
 
 def _expressions_of(claim: DeviceClaim) -> Iterator[str]:
@@ -671,8 +675,8 @@ def _validate_request_fields(
         *validate_device_class_name(request.device_class_name, path.child("deviceClassName")),
         *validate_selectors(request.selectors, path.child("selectors"), budget=budget),
         *_validate_count(request, path),
-        *validate_tolerations(request.tolerations, path.child("tolerations")),
-        *_validate_capacity(request.capacity, path.child("capacity")),
+        *(validate_tolerations(request.tolerations, path.child("tolerations")) if request.tolerations else ()),
+        *(_validate_capacity(request.capacity, path.child("capacity")) if request.capacity is not None else ()),
     ]
 
 
@@ -687,10 +691,10 @@ def _validate_count(request: ExactDeviceRequest | DeviceSubRequest, path: Path) 
     return []
 
 
-def _validate_capacity(capacity: CapacityRequirements | None, path: Path) -> Errors:
+def _validate_capacity(capacity: CapacityRequirements, path: Path) -> Errors:
     found: Errors = []
     at = path.child("requests")
-    for name, text in capacity.requests.items() if capacity is not None else ():
+    for name, text in capacity.requests.items():
         amount, wrong = read_quantity(text, at.key(name))
         found += validate_qualified_name(name, at) + wrong
         if amount is not None and amount.sign < 0:
