@@ -56,20 +56,21 @@ def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
     Skipped if the namespace takes no new objects: an event must not fail the write that it is about.
     """
     namespace, name = key_of(note)
-    known = cast("Event | None", writer.get(kind(EVENTS), namespace, name))
-    if known is None:
+    events, seconds = kind(EVENTS), timestamp(now)
+    event = cast("Event | None", writer.get(events, namespace, name))
+    if event is None:
         with suppress(Forbidden, NotFound):
-            writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
+            writer.create(events, _event(note, namespace, name, seconds))
     else:
         message = note.message[:LONGEST_MESSAGE]
-        repeated = structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now), message=message)
-        writer.update(kind(EVENTS), repeated)
+        repeated = structs.replace(event, count=event.count + 1, last_timestamp=seconds, message=message)
+        writer.update(events, repeated)
 
 
 def was_recorded(writer: Writer, note: EventNote, *, since: datetime) -> bool:
     """Whether the event was stored or counted up in the second of `since` or later."""
-    known = cast("Event | None", writer.get(kind(EVENTS), *key_of(note)))
-    return known is not None and (known.last_timestamp or "") >= timestamp(since)
+    event = cast("Event | None", writer.get(kind(EVENTS), *key_of(note)))
+    return event is not None and (event.last_timestamp or "") >= timestamp(since)
 
 
 def key_of(note: EventNote) -> Key:

@@ -1,12 +1,12 @@
-"""Makes the claims that pods ask for by template, and writes their names into the pods' status.
+"""Creates the claims that pods request by template, and writes their names into the pods' status.
 
-For every living pod with an entry that names a template: the claim recorded in its status is kept while it exists and
-belongs to the pod; else one that was made for this entry before is taken up; else one is made. Claims and status are
-written in one transaction, so a crash leaves both or neither; taking up covers claims that somebody else made.
-A pod whose claim cannot be made gets an event that says why, and is looked at again when its template appears.
+For every active pod with an entry that names a template: the claim recorded in its status is kept while it exists and
+belongs to the pod; else a claim that was created for this entry before is adopted; else one is created. Claims and
+status are written in one transaction, so a crash leaves both or neither; adopting covers claims of other creators.
+A pod whose claim cannot be created gets an event with the reason, and is retried when its template appears.
 
-Pods that were bound by somebody else's scheduler, while their claims were allocated already, get their reservations
-here (upstream: pkg/controller/resourceclaim/controller.go, syncPod).
+Pods that another scheduler bound while their claims were allocated already get their reservations here (upstream:
+pkg/controller/resourceclaim/controller.go, syncPod).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from msgspec import structs
 
 from claims import event_recorder, models
 from claims.causes.causes import QuotaUsedUp
-from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, group_name, made_claim, shares
+from claims.kinds.pod_groups import CLAIMS_GATE, POD_GROUP, PodGroup, group_name, made_claim, shares
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.quotas import RESOURCE_CLAIMS, ResourceQuota
+from claims.kinds.registration import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
 from claims.kinds.resource_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.pod_claims import (
@@ -53,31 +54,32 @@ from manciple.telemetry import traces
 from manciple.telemetry.logs import about
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NAMESPACES, POD_GROUPS, PODS, QUOTAS, TEMPLATES, Key, kind
+from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NAMESPACES, PODS, QUOTAS, TEMPLATES, Key, kind
 from manciple.wire.validation import claim_generate_name
 
-#: Who writes (upstream: the service account of that name in kube-controller-manager).
+#: The author of the writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resource-claim-controller")
 #: Pods in one transaction.
 BATCH = 100
 #: Documents read in one query.
 READ_AT_ONCE = 500
-#: Seconds for which new pods wait while others are placed, so that all that come meanwhile get their claims in one
-#: transaction. A slow search keeps them no longer.
+#: Maximum seconds for which new pods wait while others are placed, so that all of them get their claims in one
+#: transaction.
 GATHERING = 0.15
 #: Pods changed in one sweep.
 MOST = 2000
-#: Pods whose claims were refused that are looked at again when a quota has room.
+#: Pods with refused claims that are retried at once when a quota has room.
 RETRIED = 20
-#: What the controller that makes claims does next by itself.
+#: The tasks that follow this controller's own writes without being woken by them.
 LOOKING = frozenset({"sync_claims", "schedule"})
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "resource_claim"
 
 
 def handle(records: Sequence[EventRecord]) -> int:
-    """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template, or
-    for room in a quota."""
+    """Sync the pods that `records` concern: new ones, owners of deleted claims, those that wait for a template or a
+    quota.
+    """
     keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[Key, EventRecord]()
     freed = {one.namespace for one in records if one.resource == CLAIMS and one.type == "DELETED"}
     for namespace in {one.namespace for one in records if one.resource == TEMPLATES and one.type == "ADDED"}:
@@ -100,7 +102,7 @@ def handle(records: Sequence[EventRecord]) -> int:
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
-    """Look at every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
+    """Sync every pod that could lack a claim. Returns how many pods were changed, at most about `most`."""
     changed = 0
     for batch in batches(wanting(), BATCH):
         changed += sync(batch)
@@ -117,12 +119,12 @@ def wanting(namespace: str = "") -> Iterator[Key]:
         starting = starting.filter(namespace=namespace)
     keys = list(starting.order_by("namespace", "name").values_list("namespace", "name"))
     for chunk in sql.chunks(keys, READ_AT_ONCE):
-        pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk))
+        pods = (decoded(stored, Pod) for stored in objects.get_many(POD, chunk))
         yield from (pod.key for pod in pods if wants_attention(pod))
 
 
 def _is_worth_reading(record: EventRecord) -> bool:
-    """Most of what happens to pods happens to those that run, or is what the controllers here have just written."""
+    """Skip most changes of pods: of running ones, and those that these controllers have just written."""
     if record.resource != PODS:
         return record.resource == QUOTAS or (record.resource == CLAIMS and record.type == "DELETED")
     node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
@@ -144,12 +146,12 @@ def leaves_room(quota: ResourceQuota, *, freed: bool) -> bool:
 
 
 def _retry(namespace: str) -> int:
-    """Make claims that may have been refused, a few pods at a time, until one is refused again."""
+    """Retry claims that may have been refused, a few pods at a time, until one is refused again."""
     changed = 0
     while keys := _refused(namespace):
-        made = sync(keys)
-        changed += made
-        if made < len(keys):
+        synced = sync(keys)
+        changed += synced
+        if synced < len(keys):
             break
     return changed
 
@@ -158,13 +160,13 @@ def _refused(namespace: str) -> list[Key]:
     """A few of the pods whose claims may have been refused, the oldest first."""
     without = models.Pod.objects.filter(namespace=namespace, node_name="", deleting=False, claim_names=[])
     keys = list(without.order_by("name").values_list("namespace", "name")[:READ_AT_ONCE])
-    pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys))
+    pods = (decoded(stored, Pod) for stored in objects.get_many(POD, keys))
     lacking = sorted(filter(wants_attention, pods), key=lambda pod: pod.metadata.creation_timestamp or "")
     return [pod.key for pod in lacking[:RETRIED]]
 
 
 def wants_attention(pod: Pod) -> bool:
-    """Whether a claim of `pod` may be missing, or a reservation, as far as the pod alone tells."""
+    """Whether a claim of `pod` may be missing, or a reservation, by the pod alone."""
     if not pod.spec.resource_claims or is_done(pod) or pod.metadata.deletion_timestamp is not None:
         return False
     if pod.spec.node_name:
@@ -173,9 +175,9 @@ def wants_attention(pod: Pod) -> bool:
 
 
 def sync(keys: Iterable[Key], known: Mapping[Key, Pod] = {}) -> int:
-    """Bring the claims of these pods into being. Returns how many pods were changed; none while the feature is off.
+    """Create the missing claims of these pods. Returns how many pods were changed; none while the feature is off.
 
-    known: pods as the caller has read them, which are not read again where they are current still.
+    known: pods that the caller has read; those that are still current are not read again.
     """
     if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
         return 0
@@ -183,21 +185,23 @@ def sync(keys: Iterable[Key], known: Mapping[Key, Pod] = {}) -> int:
 
 
 def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
-    # A full batch is one of many: others may schedule its pods while this worker goes on.
+    # After a full batch others follow: another worker may schedule its pods meanwhile.
     began, looking = time.time(), NOBODY if len(keys) == BATCH else LOOKING
     verdicts = ask_about(keys, IDENTITY)
     # The rules ask for the namespaces.
-    reads = to_read((kind(PODS), keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
-    reads |= {(PODS, *key): (kind(PODS), objects.known(kind(PODS), known[key])) for key in keys if key in known}
+    reads = to_read((POD, keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
+    reads |= {(PODS, *key): (POD, objects.known(POD, known[key])) for key in keys if key in known}
     with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after().noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
-        made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
+        made_before = persistence.dependents([pod.metadata.uid for pod in pods], RESOURCE_CLAIM)
         missing = [one for pod in pods for one in _missing(pod)]
         claims = [key for made in made_before.values() for key in made]
         claims += ((pod.metadata.namespace, name) for pod in pods for name in claim_names(pod))
-        groups = (kind(POD_GROUPS), filter(None, map(_group_key, pods)))
-        beside = to_read((kind(CLAIMS), claims), (kind(TEMPLATES), (template for _, template in missing)), groups)
-        writer.draw_names(kind(CLAIMS), [base for base, _ in missing], beside=beside)
+        groups = (POD_GROUP, filter(None, map(_group_key, pods)))
+        beside = to_read(
+            (RESOURCE_CLAIM, claims), (RESOURCE_CLAIM_TEMPLATE, (template for _, template in missing)), groups
+        )
+        writer.draw_names(RESOURCE_CLAIM, [base for base, _ in missing], beside=beside)
         changed = [pod for pod in pods if _sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts)]
     if traces.on():
         for pod in changed:
@@ -206,14 +210,14 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
 
 
 def _living(writer: Writer, key: Key) -> Pod | None:
-    pod = writer.get(kind(PODS), *key)
+    pod = writer.get(POD, *key)
     if not isinstance(pod, Pod) or pod.metadata.deletion_timestamp is not None or is_done(pod):
         return None
     return pod
 
 
 def _missing(pod: Pod) -> Iterable[tuple[Key, Key]]:
-    """(namespace, generateName) and template of the claims that `pod` alone tells are missing."""
+    """(namespace, generateName) and template of the claims that are missing by the pod alone."""
     namespace, name = pod.key
     for entry, reference in zip(pod.spec.resource_claims, references(pod), strict=True):
         if reference.needed and reference.claim is None:
@@ -230,8 +234,7 @@ def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
         return False
     except _NotMade as why:
         message = f"PodResourceClaim {why.entry}: {why.error.message}"
-        told = message.replace(why.drawn_name, "")
-        _complain(writer, pod, message, counted_as=told, cause=why.quota_used_up)
+        _complain(writer, pod, message, counted_as=message.replace(why.drawn_name, ""), cause=why.quota_used_up)
         return False
     except ApiError as error:
         _complain(writer, pod, error.message)
@@ -239,7 +242,7 @@ def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
 
 
 class _NotMade(Exception):
-    """The claim of an entry of the pod could not be made."""
+    """The claim of an entry of the pod could not be created."""
 
     def __init__(self, entry: str, error: ApiError) -> None:
         super().__init__(entry, error)
@@ -247,7 +250,7 @@ class _NotMade(Exception):
 
     @property
     def quota_used_up(self) -> QuotaUsedUp | None:
-        """What pages tell in plain words; None where it is something else."""
+        """The cause that pages explain; None for any other error."""
         if not isinstance(self.error, QuotaExceeded):
             return None
         _, quota, key, requested, used, hard = self.error.excess
@@ -255,7 +258,7 @@ class _NotMade(Exception):
 
     @property
     def drawn_name(self) -> str:
-        """The name that the claim would have had this time, as the refusal quotes it."""
+        """The generated name of the refused claim, as the refusal quotes it; it differs in each attempt."""
         return f'"{(self.error.details or {}).get("name", "")}"'
 
 
@@ -272,7 +275,7 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
             made[entry.name] = name
     following = _with_statuses(pod, made)
     if following is not pod:
-        writer.update(kind(PODS), following, subresource="status")
+        writer.update(POD, following, subresource="status")
     reserved = reserve(writer, following) if pod.spec.node_name else False
     return following is not pod or reserved
 
@@ -280,7 +283,7 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
 def _claim_to_record(
     writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key], verdicts: Verdicts
 ) -> str:
-    """The name of the claim that now serves `entry`; "" where the pod's status is right as it is."""
+    """The name of the claim that now serves `entry`; "" if the pod's status is right."""
     (reference,) = (reference for reference in references(pod) if reference.entry == entry.name)
     if not reference.needed:
         return ""
@@ -290,14 +293,14 @@ def _claim_to_record(
             return ""
     group = _group_of(writer, pod)
     if group is not None and shares(group, entry):
-        return made_claim(group, entry.name)  # the group's own controller makes it
+        return made_claim(group, entry.name)  # the group's own controller creates it
     return _made_before(writer, pod, entry, owned) or _make(writer, pod, entry, verdicts)
 
 
 def _group_of(writer: Writer, pod: Pod) -> PodGroup | None:
     """The group that may share claims with the pod."""
     key = _group_key(pod)
-    return None if key is None else cast("PodGroup | None", writer.get(kind(POD_GROUPS), *key))
+    return None if key is None else cast("PodGroup | None", writer.get(POD_GROUP, *key))
 
 
 def _group_key(pod: Pod) -> Key | None:
@@ -306,13 +309,13 @@ def _group_key(pod: Pod) -> Key | None:
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
-    return cast("ResourceClaim | None", writer.get(kind(CLAIMS), pod.metadata.namespace, name))
+    return cast("ResourceClaim | None", writer.get(RESOURCE_CLAIM, pod.metadata.namespace, name))
 
 
 def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Sequence[Key]) -> str:
-    """A claim made for this entry that the status does not tell of. A stranger's may name the pod as its owner too."""
+    """A claim created for this entry that the status does not name. Any claim may name the pod as its owner."""
     for key in owned:
-        claim = cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key))
+        claim = cast("ResourceClaim | None", writer.get(RESOURCE_CLAIM, *key))
         if claim is None or not is_for_pod(claim, pod):
             continue
         if claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
@@ -322,7 +325,7 @@ def _made_before(writer: Writer, pod: Pod, entry: PodResourceClaim, owned: Seque
 
 def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts) -> str:
     name = entry.resource_claim_template_name or ""
-    template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
+    template = cast("ResourceClaimTemplate | None", writer.get(RESOURCE_CLAIM_TEMPLATE, pod.metadata.namespace, name))
     if template is None:
         raise template_missing(name)
     verdicts.demand(pod, entry, template)
@@ -330,30 +333,29 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts)
 
 
 def template_missing(name: str) -> NotFound:
-    """In the words of an informer, which names the kind of one object."""
+    """In the words of an informer, which uses the singular of the kind."""
     missing = NotFound.of(TEMPLATES.replace("templates.", "template.", 1), name)
     return NotFound(f'resource claim template "{name}": {missing.message}')
 
 
-def create(writer: Writer, wanted: ResourceClaim) -> str:
-    """Write a claim made from a template. Returns its name. Raises: ApiError."""
-    claim_kind = kind(CLAIMS)
-    claim = claim_kind.prepare_create(wanted)
+def create(writer: Writer, requested: ResourceClaim) -> str:
+    """Write a claim generated from a template. Returns its name. Raises: ApiError."""
+    claim = RESOURCE_CLAIM.prepare_create(requested)
     admin_access = wants_admin_access(claim)
     try:
-        errors = claim_kind.validate_create(claim)
-        if errors:
-            raise Invalid.of(kind=claim_kind.kind, group=claim_kind.group, name=claim.metadata.name, errors=errors)
-        made = writer.create(claim_kind, claim).metadata.name
+        if errors := RESOURCE_CLAIM.validate_create(claim):
+            name = claim.metadata.name
+            raise Invalid.of(kind=RESOURCE_CLAIM.kind, group=RESOURCE_CLAIM.group, name=name, errors=errors)
+        name = writer.create(RESOURCE_CLAIM, claim).metadata.name
     except ApiError:
         metrics.claim_refused(admin_access=admin_access)
         raise
     metrics.claim_made(admin_access=admin_access)
-    return made
+    return name
 
 
 def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
-    """`pod` with the names of the claims just made in its status; the same value when there are none."""
+    """`pod` with the names of the new claims in its status; the same object if there are none."""
     if not made:
         return pod
     kept = [status for status in pod.status.resource_claim_statuses if status.name not in made]
@@ -370,7 +372,7 @@ def reserve(writer: Writer, pod: Pod) -> bool:
         if claim is None or claim.status.allocation is None or (following := reserved(claim, pod, group)) is claim:
             continue
         if can_be_reserved(claim) and (not reference.generated or is_for_pod(claim, pod)):
-            writer.update(kind(CLAIMS), following)
+            writer.update(RESOURCE_CLAIM, following)
             changed = True
     return changed
 
@@ -410,15 +412,15 @@ RESYNC = Controller(
 )
 
 
-# What admission policies and webhooks say ----------------------------------------------------------------------------
+# Verdicts of admission policies and webhooks --------------------------------------------------------------------------
 
-# Nobody gets around a rule about claims by writing a template and a pod: upstream the controller that makes such a
-# claim is a client like any other. Here it writes in this process, so they are asked ahead of its transaction, in its
-# name (webhooks may take their time), and in the transaction their verdict is demanded before the claim is made. Where
-# nobody has a say about new claims that is one look-up, and no verdict is demanded.
+# A rule about claims cannot be evaded by a template and a pod: upstream the controller that creates such a claim is a
+# client like any other. Here it writes in this process, so policies and webhooks are asked before its transaction, in
+# its name (webhooks may be slow), and the transaction demands their verdict before it creates the claim. If none of
+# them concerns new claims, this is one look-up, and no verdict is demanded.
 
 
-#: Seconds of asking after which the rest waits for its next turn: a webhook that is down holds up no others' pods.
+#: Seconds of asking after which the rest waits for its next turn: a webhook that is down must not delay other pods.
 PATIENCE = 5.0
 
 #: (uid of a pod, name of its entry, revision of the template)
@@ -426,17 +428,17 @@ Asked = tuple[str, str, str]
 
 
 class NotAsked(Exception):
-    """A claim is wanted that nobody was asked about: its template has changed, or time was up. Next time, then."""
+    """There is no verdict on a claim: its template has changed, or the time was up. It is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """said: why a claim must not be made, None where it may. None instead of all: nobody has a say."""
+    """said: the refusal of each claim, None if it is allowed. None for all: no policy or webhook concerns claims."""
 
     said: Mapping[Asked, ApiError | None] | None
 
     def demand(self, pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> None:
-        """Raises: ApiError, what a policy or webhook says; NotAsked."""
+        """Raises: ApiError, the refusal of a policy or webhook; NotAsked."""
         if self.said is None:
             return
         question = _question(pod, entry, template)
@@ -448,7 +450,7 @@ class Verdicts:
 
 def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
     """Ask about every claim that these pods lack, one after the other."""
-    if not door.concerned(Write(operation="CREATE", kind=kind(CLAIMS), identity=identity, verb="create")):
+    if not door.concerned(Write(operation="CREATE", kind=RESOURCE_CLAIM, identity=identity, verb="create")):
         return Verdicts(None)
     said: dict[Asked, ApiError | None] = {}
     until = time.monotonic() + PATIENCE
@@ -464,12 +466,9 @@ def _question(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
 
 
 def refusal_of(claim: ResourceClaim, identity: Identity) -> ApiError | None:
-    claim_kind = kind(CLAIMS)
-    write = Write(
-        operation="CREATE", kind=claim_kind, new=claim_kind.prepare_create(claim), identity=identity, verb="create"
-    )
+    new = RESOURCE_CLAIM.prepare_create(claim)
     try:
-        door.check(write)
+        door.check(Write(operation="CREATE", kind=RESOURCE_CLAIM, new=new, identity=identity, verb="create"))
     except ApiError as error:
         return error
     return None
@@ -477,12 +476,12 @@ def refusal_of(claim: ResourceClaim, identity: Identity) -> ApiError | None:
 
 def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:
     """Each entry that lacks its claim, with the template that it names, as far as that exists."""
-    pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
+    pods = [decoded(stored, Pod) for stored in objects.get_many(POD, keys)]
     recorded = [(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)]
-    living = {(stored.namespace, stored.name) for stored in objects.get_many(kind(CLAIMS), recorded)}
+    living = {(stored.namespace, stored.name) for stored in objects.get_many(RESOURCE_CLAIM, recorded)}
     lacking = [(pod, entry) for pod in pods if not is_done(pod) for entry in _lacking(pod, living)]
     named = {(pod.metadata.namespace, entry.resource_claim_template_name or "") for pod, entry in lacking}
-    found = (decoded(stored, ResourceClaimTemplate) for stored in objects.get_many(kind(TEMPLATES), named))
+    found = (decoded(stored, ResourceClaimTemplate) for stored in objects.get_many(RESOURCE_CLAIM_TEMPLATE, named))
     templates = {template.key: template for template in found}
     for pod, entry in lacking:
         template = templates.get((pod.metadata.namespace, entry.resource_claim_template_name or ""))
