@@ -201,7 +201,7 @@ class Survey:
         self._answer = None
 
     def _all_threatened(self, rules: TaintRules, now: datetime) -> list[ThreatenedPod]:
-        uses = {*_uses_of_evicting_devices(), *uses_selected(rules), *_uses_by_groups(rules)}
+        uses = {*map(_use, sql.fetch(_OF_EVICTING_DEVICES)), *uses_selected(rules), *_uses_by_groups(rules)}
         known = {use.hold for use in uses} & self._tolerations.keys()
         self._tolerations = {hold: self._tolerations[hold] for hold in known}
         return self._threatened(uses, rules, now)
@@ -309,11 +309,6 @@ _OF_EVICTING_DEVICES = (
 _WITH_POD_AND_DEVICE = f"CROSS JOIN {_PODS} p LEFT JOIN {_DEVICES} d ON {_OF_DEVICE}"
 _BY_DEVICE = f"{_ALLOCATED} a CROSS JOIN {_RESERVED} r {_WITH_POD_AND_DEVICE}"
 _BY_POD = f"{_RESERVED} r CROSS JOIN {_ALLOCATED} a {_WITH_POD_AND_DEVICE}"
-
-
-def _uses_of_evicting_devices() -> Iterator[DeviceUse]:
-    """Of the devices that drivers taint NoExecute."""
-    return map(_use, sql.fetch(_OF_EVICTING_DEVICES))
 
 
 def _uses_by(pods: Iterable[str]) -> Iterator[DeviceUse]:

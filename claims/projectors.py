@@ -383,15 +383,15 @@ def project_claims(changes: Sequence[Change]) -> None:
     if freed:
         sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
-    if reported := [change for change in changes if _has_reports(change)]:
+    reported = [
+        change
+        for change in changes
+        if any(isinstance(claim, ResourceClaim) and claim.status.devices for claim in (change.previous, change.object))
+    ]
+    if reported:
         record_uses(reported)
     if given:
         _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
-
-
-def _has_reports(change: Change) -> bool:
-    """Whether the claim has, or had, reports of drivers."""
-    return any(one.status.devices for one in (change.previous, change.object) if isinstance(one, ResourceClaim))
 
 
 def _sync_rows(

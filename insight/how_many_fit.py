@@ -213,7 +213,9 @@ class _Rules:
         #: whether each of its devices is given to one claim, whatever becomes of the others
         self.is_plain = self._is_plain()
         #: the devices that a taint keeps claims away from
-        self.fenced = self._fenced() if self.features.device_taints else 0
+        self.fenced = 0
+        if self.features.device_taints:
+            self.fenced = sum(1 << place for place, device in enumerate(self.pool.candidates) if device.fence)
         self._published: PoolSlices | None = None
 
     def _is_plain(self) -> bool:
@@ -227,9 +229,6 @@ class _Rules:
             and not any(capacity.request_policy for one in devices for capacity in one.capacity.values())
             and len({one.name for one in devices}) == len(devices)
         )
-
-    def _fenced(self) -> int:
-        return sum(1 << place for place, one in enumerate(self.pool.candidates) if one.fence)
 
     def seen_from(self, node: NodeView) -> PoolOnNode | None:
         """None where the pool gives the node nothing."""

@@ -254,7 +254,8 @@ def _begin(begun: Sequence[Found], beside: Iterable[StandingImpairment], at: dat
     recent = _recent({group for group, _ in grouped}, at)
     made = []
     for (group, unhealthy), members in grouped.items():
-        name = recent.get(group) or _name_of(group, at)
+        content = "\0".join((*group, at.isoformat()))
+        name = recent.get(group) or hashlib.sha256(content.encode()).hexdigest()[:16]
         incident_of |= {one.cause: name for one in members}
         if group not in recent:
             made.append((name, unhealthy, *group, min(one.began_at for one in members), at, "", ""))
@@ -273,10 +274,6 @@ def _end(over: Sequence[StandingImpairment], at: datetime) -> None:
     for chunk in sql.chunks(sorted({one.incident for one in over}), sql.PARAMETERS):
         places = ", ".join(["%s"] * len(chunk))
         sql.execute(f"{_CLOSE} AND id IN ({places})", [sql.adapted(at), sql.adapted(at), *chunk])
-
-
-def _name_of(group: IncidentGroup, at: datetime) -> str:
-    return hashlib.sha256("\0".join((*group, at.isoformat())).encode()).hexdigest()[:16]
 
 
 # What the index says --------------------------------------------------------------------------------------------------

@@ -159,7 +159,8 @@ class AgentState(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _claim_metrics(self.claims())
-        yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", _phases(self.pods()))
+        phases = Tally(pod.status.phase or "Pending" for pod in self.pods())
+        yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", phases)
         yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self.slices())
         yield from queue_metrics("agent", self.queue())
         quarantined = {"checkpoint": self.quarantined()}
@@ -191,10 +192,6 @@ def _claim_metrics(records: Sequence[ClaimRecord]) -> Iterator[Metric]:
     states = {"Preparing": 0, "Prepared": 0, "Unpreparing": 0}
     states |= Tally(record.state for record in records)
     yield _gauge("manciple_claims", "ResourceClaims of the checkpoint, by state.", "state", states)
-
-
-def _phases(pods: Sequence[Pod]) -> Mapping[str, int]:
-    return Tally(pod.status.phase or "Pending" for pod in pods)
 
 
 def _count(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:

@@ -156,8 +156,10 @@ class Preparer:
         After any of them, call again or `unprepare`.
         """
         uses = claims_used(pod)
-        if (ready := self._ready(pod, uses)) is not None:
-            return ready
+        names = {use.entry: (pod.metadata.namespace, use.claim) for use in uses}
+        prepared = {(r.namespace, r.name): r for r in self._used_by(pod.metadata.uid) if self._is_prepared(r)}
+        if prepared.keys() >= set(names.values()):  # by the checkpoint alone
+            return {entry: prepared[name] for entry, name in names.items()}
         with self._metrics.operation("PrepareResources"):
             checked = [self._checked_claim(pod, use) for use in uses]
             claims, intents = [claim for claim, _ in checked], [intent for _, intent in checked]
@@ -190,12 +192,6 @@ class Preparer:
             self._unprepare([record for record in self.records() if not record.pods])
 
     # Preparing.
-
-    def _ready(self, pod: Pod, uses: Sequence[ClaimUse]) -> Mapping[str, ClaimRecord] | None:
-        """The records by entry if all claims of the pod are prepared, by the checkpoint alone; else None."""
-        mine = {(r.namespace, r.name): r for r in self._used_by(pod.metadata.uid) if self._is_prepared(r)}
-        names = {use.entry: (pod.metadata.namespace, use.claim) for use in uses}
-        return {entry: mine[n] for entry, n in names.items()} if mine.keys() >= set(names.values()) else None
 
     def _is_prepared(self, record: ClaimRecord) -> bool:
         """By the record, and by the CDI files that the agent wrote: a reboot undoes preparing, and may delete them."""

@@ -167,7 +167,7 @@ def _refused(namespace: str) -> list[Key]:
 
 def wants_attention(pod: Pod) -> bool:
     """Whether a claim of `pod` may be missing, or a reservation, by the pod alone."""
-    if not pod.spec.resource_claims or is_done(pod) or pod.metadata.deletion_timestamp is not None:
+    if not pod.spec.resource_claims or not is_active(pod):
         return False
     if pod.spec.node_name:
         return not pod.status.phase or pod.status.phase == "Pending"
@@ -192,7 +192,8 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     reads = to_read((POD, keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
     reads |= {(PODS, *key): (POD, objects.known(POD, known[key])) for key in keys if key in known}
     with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after().noted(writer, looking):
-        pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
+        stored = (cast("Pod | None", writer.get(POD, *key)) for key in keys)
+        pods = [pod for pod in stored if pod is not None and is_active(pod)]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], RESOURCE_CLAIM)
         missing = [one for pod in pods for one in _missing(pod)]
         claims = [key for made in made_before.values() for key in made]
@@ -209,11 +210,9 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     return len(changed)
 
 
-def _living(writer: Writer, key: Key) -> Pod | None:
-    pod = writer.get(POD, *key)
-    if not isinstance(pod, Pod) or pod.metadata.deletion_timestamp is not None or is_done(pod):
-        return None
-    return pod
+def is_active(pod: Pod) -> bool:
+    """Whether the pod has not ended and is not being deleted."""
+    return pod.metadata.deletion_timestamp is None and not is_done(pod)
 
 
 def _missing(pod: Pod) -> Iterable[tuple[Key, Key]]:
@@ -273,8 +272,13 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
             raise _NotMade(entry.name, error) from error
         if name:
             made[entry.name] = name
-    following = _with_statuses(pod, made)
-    if following is not pod:
+    following = pod
+    if made:
+        statuses = [status for status in pod.status.resource_claim_statuses if status.name not in made]
+        statuses += (PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in made.items())
+        statuses.sort(key=lambda status: status.name)
+        status = structs.replace(pod.status, resource_claim_statuses=tuple(statuses))
+        following = structs.replace(pod, status=status)
         writer.update(POD, following, subresource="status")
     reserved = reserve(writer, following) if pod.spec.node_name else False
     return following is not pod or reserved
@@ -352,16 +356,6 @@ def create(writer: Writer, requested: ResourceClaim) -> str:
         raise
     metrics.claim_made(admin_access=admin_access)
     return name
-
-
-def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
-    """`pod` with the names of the new claims in its status; the same object if there are none."""
-    if not made:
-        return pod
-    kept = [status for status in pod.status.resource_claim_statuses if status.name not in made]
-    new = [PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in made.items()]
-    status = structs.replace(pod.status, resource_claim_statuses=tuple(sorted([*kept, *new], key=lambda s: s.name)))
-    return structs.replace(pod, status=status)
 
 
 def reserve(writer: Writer, pod: Pod) -> bool:

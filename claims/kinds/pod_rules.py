@@ -165,8 +165,18 @@ def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
         found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
     if spec.overhead:
         found += validate_resources(ResourceRequirements(limits=spec.overhead), SPEC.child("overhead"), claim_names)
-    found += _validate_group(spec)
-    return found + _validate_seconds(spec)
+    if spec.scheduling_group is not None and gates.enabled("GenericWorkload"):
+        # While the gate is off, admission drops the field from new pods, and stored ones passed this check before.
+        path, name = SPEC.child("schedulingGroup", "podGroupName"), spec.scheduling_group.pod_group_name
+        if name is None:
+            found.append(invalid(path, None, "must specify one of: `podGroupName`"))
+        else:
+            found += each(check_dns_subdomain(name), path, name)
+    deadline = spec.active_deadline_seconds
+    if deadline is not None and not 1 <= deadline <= SECONDS_MAX:
+        message = f"must be between 1 and {SECONDS_MAX}, inclusive"
+        found.append(invalid(SPEC.child("activeDeadlineSeconds"), deadline, message))
+    return found
 
 
 def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Errors:
@@ -194,16 +204,6 @@ def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
     if effect and effect not in TAINT_EFFECTS:
         found.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
     return found
-
-
-def _validate_group(spec: PodSpec) -> Errors:
-    """While the gate is off, admission drops the field from new pods, and stored ones passed this check before."""
-    if spec.scheduling_group is None or not gates.enabled("GenericWorkload"):
-        return []
-    path, name = SPEC.child("schedulingGroup", "podGroupName"), spec.scheduling_group.pod_group_name
-    if name is None:
-        return [invalid(path, None, "must specify one of: `podGroupName`")]
-    return each(check_dns_subdomain(name), path, name)
 
 
 def _validate_claims(claims: Sequence[PodResourceClaim]) -> Errors:
@@ -273,14 +273,6 @@ def _validate_gates(spec: PodSpec) -> Errors:
         SPEC.child("readinessGates"),
         lambda gate, path: validate_gate(gate.condition_type, path.child("conditionType")),
     )
-
-
-def _validate_seconds(spec: PodSpec) -> Errors:
-    deadline = spec.active_deadline_seconds
-    if deadline is None or 1 <= deadline <= SECONDS_MAX:
-        return []
-    message = f"must be between 1 and {SECONDS_MAX}, inclusive"
-    return [invalid(SPEC.child("activeDeadlineSeconds"), deadline, message)]
 
 
 def validate_pod_meta_update(new: Pod, old: Pod) -> Errors:

@@ -436,7 +436,14 @@ def _container(container: AnyContainer, *, host_network: bool) -> AnyContainer:
         termination_message_path=container.termination_message_path or "/dev/termination-log",
         termination_message_policy=container.termination_message_policy or "File",
         resources=_resources(container.resources),
-        ports=tuple(_port(port, host_network=host_network) for port in container.ports),
+        ports=tuple(
+            replace(
+                port,
+                protocol=port.protocol or "TCP",
+                host_port=port.host_port or (port.container_port if host_network else 0),
+            )
+            for port in container.ports
+        ),
         env=tuple(map(_variable, container.env)),
         liveness_probe=_probe(container.liveness_probe),
         readiness_probe=_probe(container.readiness_probe),
@@ -523,11 +530,6 @@ def _milli_amount(text: str) -> str:
     except ValueError:
         return text
     return Quantity(-(-amount.nanos // _MILLI) * _MILLI, amount.format).canonical()
-
-
-def _port(port: ContainerPort, *, host_network: bool) -> ContainerPort:
-    host_port = port.host_port or (port.container_port if host_network else 0)
-    return replace(port, protocol=port.protocol or "TCP", host_port=host_port)
 
 
 def _variable(variable: EnvVar) -> EnvVar:

@@ -11,7 +11,7 @@ pkg/registry/resource/resourceclaim/strategy.go of Kubernetes 1.36.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -610,7 +610,9 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
         found = validate_request_references(config.requests, at.child("requests"), request_names)
         return found + validate_configuration(config, at)
 
-    budget = ExpressionBudget(_expressions_of(claim), path.child("requests"))
+    choices = (choice for request in claim.requests for choice in (request.exactly, *request.first_available))
+    expressions = (text for choice in choices if choice is not None for text in expressions_of(choice.selectors))
+    budget = ExpressionBudget(expressions, path.child("requests"))
 
     def validate_request(request: DeviceRequest, at: Path) -> Errors:
         return _validate_request(request, at, budget)
@@ -631,13 +633,6 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
     if claim.config:
         found += validate_list(claim.config, path.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
     return found
-
-
-def _expressions_of(claim: DeviceClaim) -> Iterator[str]:
-    for request in claim.requests:
-        for one in (request.exactly, *request.first_available):
-            if one is not None:
-                yield from expressions_of(one.selectors)
 
 
 def validate_request_name(name: str, path: Path) -> Errors:
@@ -807,7 +802,12 @@ def validate_claim_status_update(new: ResourceClaim, old: ResourceClaim) -> Erro
     )
     found += _validate_device_statuses(new.status)
     found += _validate_reservations(new, old) + validate_deallocation(new.status, old.status)
-    return found + _validate_allocation_change(new, old)
+    path, allocation = STATUS.child("allocation"), new.status.allocation
+    if allocation is None:
+        return found
+    if old.status.allocation is None:
+        return found + _validate_allocation(allocation, path, gather_request_names(new.spec.devices))
+    return found if allocation == old.status.allocation else [*found, immutable(path, allocation)]
 
 
 def _validate_consumer(consumer: ResourceClaimConsumerReference, path: Path) -> Errors:
@@ -828,15 +828,6 @@ def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Errors:
         message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         return [forbidden(path, message)]
     return []
-
-
-def _validate_allocation_change(new: ResourceClaim, old: ResourceClaim) -> Errors:
-    path, allocation = STATUS.child("allocation"), new.status.allocation
-    if allocation is None:
-        return []
-    if old.status.allocation is not None:
-        return [] if allocation == old.status.allocation else [immutable(path, allocation)]
-    return _validate_allocation(allocation, path, gather_request_names(new.spec.devices))
 
 
 def _validate_allocation(allocation: AllocationResult, path: Path, request_names: RequestNames) -> Errors:

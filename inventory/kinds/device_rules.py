@@ -30,7 +30,6 @@ from inventory.kinds.devices import (
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
-    OpaqueDeviceConfiguration,
 )
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.errors import (
@@ -276,12 +275,9 @@ def validate_configuration(configuration: DeviceConfiguration, path: Path, *, st
     """stored: the parameters were accepted before, so their size is not checked again."""
     if configuration.opaque is None:
         return [required(path.child("opaque"))]
-    return _validate_opaque(configuration.opaque, path.child("opaque"), stored=stored)
-
-
-def _validate_opaque(opaque: OpaqueDeviceConfiguration, path: Path, *, stored: bool) -> Errors:
-    found = validate_driver_name(opaque.driver, path.child("driver"))
-    return found + validate_raw(opaque.parameters, path.child("parameters"), maximum=None if stored else PARAMETERS_MAX)
+    opaque, at = configuration.opaque, path.child("opaque")
+    found = validate_driver_name(opaque.driver, at.child("driver"))
+    return found + validate_raw(opaque.parameters, at.child("parameters"), maximum=None if stored else PARAMETERS_MAX)
 
 
 def validate_raw(value: Any, path: Path, *, maximum: int | None) -> Errors:

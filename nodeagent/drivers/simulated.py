@@ -236,7 +236,10 @@ class SimulatedDevices(ABC):
         return {claim.uid: Failed(reason) if reason else None for claim in answering}
 
     def health(self) -> Sequence[DeviceHealth]:
-        known = {device.name: self._healthy(device.name) for device in self._devices()}
+        known = {
+            device.name: DeviceHealth(pool=self._pool.name, device=device.name, health="Healthy")
+            for device in self._devices()
+        }
         wrong = {
             name: DeviceHealth(pool=self._pool.name, device=name, health=fault.health, message=fault.message)
             for name, fault in self._injector.faults.devices.items()
@@ -282,9 +285,6 @@ class SimulatedDevices(ABC):
             for device in self._pool.devices
             if device.name not in wrong or not wrong[device.name].gone
         )
-
-    def _healthy(self, device: str) -> DeviceHealth:
-        return DeviceHealth(pool=self._pool.name, device=device, health="Healthy")
 
     def _announce(self) -> None:
         for changed in self._subscribers:

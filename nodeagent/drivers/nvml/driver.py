@@ -170,15 +170,14 @@ class NvmlDriver:
     # What the monitor tells.
 
     def _seen(self, system: GpuSystem | NvmlError) -> None:
-        found = [] if isinstance(system, NvmlError) else self._gpus_of(system)
+        gpus = []
+        if not isinstance(system, NvmlError):
+            gpus = published_gpus(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
         with self._lock:
             self._system = system
-            self._by_name = {one.device.name: one for one in found}
+            self._by_name = {one.device.name: one for one in gpus}
             self._known |= {name: one.gpu for name, one in self._by_name.items()}
         self._announce()
-
-    def _gpus_of(self, system: GpuSystem) -> list[PublishedGpu]:
-        return published_gpus(system, sys=self._roots.sys, mig_parents=self._settings.publish_mig_parents)
 
     def _happened(self, event: NvmlEvent) -> None:
         with self._lock:

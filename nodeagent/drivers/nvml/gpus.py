@@ -301,7 +301,10 @@ def _part(gpu: Gpu, mig: Mig, common: Mapping[str, DeviceAttribute]) -> Device:
     return Device(
         name=_part_name(gpu, mig),
         attributes={**own, **common},
-        capacity={"memory": in_bytes(mig.memory), **_counts(mig.engines)},
+        capacity={
+            "memory": in_bytes(mig.memory),
+            **{name: DeviceCapacity(value=str(amount)) for name, amount in mig.engines.items()},
+        },
     )
 
 
@@ -314,10 +317,6 @@ def _part_name(gpu: Gpu, mig: Mig) -> str:
     name = f"gpu-{gpu.minor}-mig-{profile}-{mig.profile_id}-{mig.start}"
     siblings = Tally(other.gpu_instance for other in gpu.migs)[mig.gpu_instance]
     return f"{name}-{mig.compute_instance}" if siblings > 1 else name
-
-
-def _counts(amounts: Mapping[str, int]) -> dict[str, DeviceCapacity]:
-    return {name: DeviceCapacity(value=str(amount)) for name, amount in amounts.items()}
 
 
 def _drawing(device: Device, gpu: Gpu, units: int) -> Device:

@@ -329,12 +329,18 @@ def _disk(roots: SysfsRoots, usage: MachineUsage, pci_names: PciNames, name: str
     attributes = {
         **(_identity(roots, pci_names, function) if function else {}),
         **_driver(folder / "device"),
-        **_texts({"path": f"/dev/{_node(name)}", "model": read(folder / "device/model"), "serial": _serial(folder)}),
+        **_texts(
+            {
+                "path": f"/dev/{_node(name)}",
+                "model": read(folder / "device/model"),
+                "serial": read(folder / "serial") or read(folder / "device/serial"),
+            }
+        ),
         "readOnly": truth(read_only),
         "removable": truth(read(folder / "removable") == "1"),
         "rotational": truth(read(folder / "queue/rotational") == "1"),
     }
-    if loop := _is_loop(name):
+    if loop := name.startswith("loop") and name.removeprefix("loop").isdecimal():
         attributes["attached"] = truth((folder / "loop/backing_file").exists())
     return FoundDevice(
         kind="loop" if loop else "block",
@@ -347,14 +353,6 @@ def _disk(roots: SysfsRoots, usage: MachineUsage, pci_names: PciNames, name: str
         in_use=usage.of_disk(roots.sys, name),
         read_only=read_only,
     )
-
-
-def _is_loop(name: str) -> bool:
-    return name.startswith("loop") and name.removeprefix("loop").isdecimal()
-
-
-def _serial(folder: Path) -> str:
-    return read(folder / "serial") or read(folder / "device/serial")
 
 
 def _node(name: str) -> str:
