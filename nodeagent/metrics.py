@@ -1,11 +1,13 @@
-"""What the agent counts, in the format of Prometheus: kubelet's names where kubelet has one.
+"""The agent's metrics, in the format of Prometheus, with kubelet's names where kubelet has one.
 
-Each agent has a registry of its own: several may live in one process. What can be read off the agent's parts (claims,
-pods, the queue) is read when somebody asks; only durations and errors are counted as they happen.
+Each agent has a registry of its own: several may live in one process. State (claims, pods, the queue) is read when the
+metrics are scraped; only durations and errors are counted as they happen.
+
+`dra_operations_seconds` is the metric of KEP-4381 ("kubelet plugin", "Monitoring Requirements"): calls by driver,
+method and gRPC status. Kubelet has it as `dra_grpc_operations_duration_seconds`, of drivers behind sockets. Under the
+KEP's name, drivers in this process are counted as well, so that its alerts cover every driver.
+
 Source of the names: kubernetes pkg/kubelet/metrics/metrics.go and pkg/kubelet/cm/dra, client-go's workqueue and rest.
-`dra_operations_seconds` is what KEP-4381 names ("kubelet plugin", "Monitoring Requirements"): calls by driver,
-method and gRPC status. Kubelet has it as `dra_grpc_operations_duration_seconds`, of drivers behind sockets; under the
-KEP's name drivers in this process are told as well, so that its alerts see every driver.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from prometheus_client.registry import Collector
 from claims.kinds.pods import Pod
 from nodeagent.storage import ClaimRecord
 
-# Each counter would have a second series with the time at which it was made, which kubelet does not have.
+# Else each counter has a second series with its creation time, which kubelet does not have.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 Operation = Literal["PrepareResources", "UnprepareResources"]
 
-#: From a claim that was there to a driver that took its time (seconds).
+#: Seconds: from a claim that is prepared already to a slow driver.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: The value of `driver_name` that counts the claims of all drivers, each once.
+#: The value of `driver_name` for all drivers together; it counts each claim once.
 ANY_DRIVER = "<any>"
 _OF_OPERATIONS = "Time to prepare all claims of a pod, or to unprepare them."
 
@@ -62,7 +64,7 @@ class AgentMetrics:
             registry=self.registry,
             buckets=BUCKETS,
         )
-        #: the drivers that have a gRPC status of their own
+        #: drivers behind sockets, whose calls have a gRPC status
         self._behind_sockets: set[str] = set()
         self._calls = Histogram(
             "manciple_driver_call_duration_seconds",
@@ -94,7 +96,7 @@ class AgentMetrics:
 
     @contextmanager
     def operation(self, name: Operation) -> Iterator[None]:
-        """Time the claims of one pod being prepared or given back; what is raised counts as an error."""
+        """Measure preparing or unpreparing the claims of one pod; an exception counts as an error."""
         started = time.perf_counter()
         failed = True
         try:
@@ -105,34 +107,34 @@ class AgentMetrics:
             self._operations.labels(name, "true" if failed else "false").observe(seconds)
 
     def driver_called(self, driver: str, operation: Operation, seconds: float, *, failed: bool) -> None:
-        """A driver has answered for all claims that it was asked about. failed: not well for all of them."""
+        """Count a call that a driver has answered. failed: for at least one of its claims."""
         self._calls.labels(driver, operation, "true" if failed else "false").observe(seconds)
         if driver not in self._behind_sockets:
             self._any_calls.labels(driver, f"Node{operation}", "Unknown" if failed else "OK").observe(seconds)
 
     def driver_missing(self, driver: str, operation: Operation) -> None:
-        """A driver was needed and is not registered, so no call was made that could have failed."""
+        """Count a call that was not made because the driver is not registered."""
         self._calls.labels(driver, operation, "true").observe(0.0)
         self._any_calls.labels(driver, f"Node{operation}", "Unavailable").observe(0.0)
 
     def grpc_called(self, driver: str, method: str, code: str, seconds: float) -> None:
-        """A driver has answered over its socket. method: its path, "/package.Service/Method"; code: "OK", ..."""
+        """Count an answer over a driver's socket. method: "/package.Service/Method"; code: "OK", ..."""
         self._behind_sockets.add(driver)
         self._grpc_calls.labels(driver, method, code).observe(seconds)
         self._any_calls.labels(driver, method.rpartition("/")[2], code).observe(seconds)
 
     def container_started(self, type_: str, failure: str) -> None:
-        """A container was started, or for the reason `failure` was not."""
+        """Count the start of a container. failure: the reason if it could not be started."""
         self._started.labels(type_).inc()
         if failure:
             self._not_started.labels(type_, failure).inc()
 
     def requested(self, method: str, code: str) -> None:
-        """The API server has answered, or not ("<error>")."""
+        """Count a request to the API server. code: "<error>" if there was no answer."""
         self._requests.labels(method, code, self._host).inc()
 
     def observe(self, state: Collector) -> None:
-        """Read `state` as well whenever somebody asks."""
+        """Add what `state` collects to each scrape."""
         self.registry.register(state)
 
     def text(self) -> bytes:
@@ -141,7 +143,7 @@ class AgentMetrics:
 
 @dataclass(kw_only=True, eq=False)
 class AgentState(Collector):
-    """What is read when somebody asks.
+    """The agent's state, read at each scrape.
 
     claims: the records of the checkpoint. quarantined: how many could not be read. queue: (waiting, retries so far).
     slices: driver -> ResourceSlices.
@@ -154,7 +156,7 @@ class AgentState(Collector):
     slices: Callable[[], Mapping[str, int]]
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the names are known only by asking, and nothing is asked while the agent is put together."""
+        """Nothing: naming the metrics would read the agent's parts, which are still being built."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -164,18 +166,18 @@ class AgentState(Collector):
         yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self.slices())
         yield from queue_metrics("agent", self.queue())
         quarantined = {"checkpoint": self.quarantined()}
-        told = "Records that could not be read and were moved aside."
-        yield _count("manciple_quarantined", told, "what", quarantined)
+        documentation = "Records that could not be read and were moved aside."
+        yield _count("manciple_quarantined", documentation, "what", quarantined)
 
 
 def count_requests(registry: CollectorRegistry) -> Counter:
-    """Of whoever asks the API server, by method, code and host."""
-    told = "Requests to the API server, by method and code; <error>: without an answer."
-    return Counter("rest_client_requests", told, ("method", "code", "host"), registry=registry)
+    """Requests to the API server by method, code and host."""
+    documentation = "Requests to the API server, by method and code; <error>: without an answer."
+    return Counter("rest_client_requests", documentation, ("method", "code", "host"), registry=registry)
 
 
 def queue_metrics(name: str, counts: tuple[int, int]) -> Iterator[Metric]:
-    """Of the work queue `name`: (waiting, retries so far)."""
+    """The metrics of the work queue `name`. counts: (waiting, retries so far)."""
     waiting, retries = counts
     yield _gauge("workqueue_depth", "Work items that wait for a worker.", "name", {name: waiting})
     yield _count("workqueue_retries", "Failed work items that are retried.", "name", {name: retries})

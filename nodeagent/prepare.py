@@ -98,10 +98,10 @@ class Preparer:
         self._boot = boot
         self._claim_locks = NamedLocks()
         self._reserving = threading.Lock()
-        #: pods that wait for devices which are still prepared for others
+        #: pods that wait for devices that are still prepared for other claims
         self._blocked: set[str] = set()
         self._freed: Callable[[str], None] = lambda _pod_uid: None
-        #: every damaged checkpoint file met since the start
+        #: every damaged checkpoint file since the start
         self.quarantined: tuple[Quarantined, ...] = ()
 
     def subscribe(self, freed: Callable[[str], None]) -> None:
@@ -170,7 +170,7 @@ class Preparer:
                 return {use.entry: self._record(intent.uid) for use, intent in zip(uses, intents, strict=True)}
 
     def unprepare(self, pod_uid: str) -> None:
-        """Remove the pod from the users of its claims, and unprepare those without other users on this node.
+        """Remove the pod from the users of its claims, and unprepare the claims without other users on this node.
 
         Raises: UnprepareFailed, StorageFailed; the pod must not be deleted before a later call succeeds.
         """

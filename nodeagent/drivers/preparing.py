@@ -1,4 +1,4 @@
-"""What a driver's answer to NodePrepareResources is made of: CDI devices, opaque parameters, files with metadata.
+"""Parts of a driver's answer to NodePrepareResources: CDI devices, opaque parameters, files with metadata.
 
 `prepare_claim` is for drivers whose CDI files the agent writes: one CDI device for each allocated device.
 `MetadataDriver` adds the files of KEP-5304, with which a container reads about its devices. For each request of a claim
@@ -11,10 +11,10 @@ spec of one device, `<driver>/metadata=<claim uid>_<request>`, that mounts it re
 
     /var/run/kubernetes.io/dra-device-attributes/resourceclaims/<claim>/<request>/<driver>-metadata.json
 
-or, for a claim made from a template, at resourceclaimtemplates/<name of the claim in the pod>/... there. The first
-prepared device of the request carries the CDI device's name, so every container that gets the request gets the file.
-No state in memory: the CDI file's name carries the claim's uid, the metadata file's content does, so what a crash left
-is overwritten when the claim is prepared again, and found when it is unprepared.
+or, for a claim generated from a template, at resourceclaimtemplates/<name of the claim in the pod>/... there. The first
+prepared device of the request has the CDI device's name, so every container with the request gets the file. There is no
+state in memory: the name of the CDI file and the content of the metadata file have the claim's uid. So files that a
+crash left are overwritten when the claim is prepared again, and removed when it is unprepared.
 
 Source: kubernetes staging/src/k8s.io/dynamic-resource-allocation/kubeletplugin/metadata.go, api/metadata; KEP-4381
 "OpaqueDeviceConfiguration".
@@ -114,8 +114,8 @@ def device_names(claims: Sequence[ResourceClaim], driver: str) -> dict[str, set[
 
 
 # Opaque parameters: the allocator copies the configurations of the classes and of the claim into
-# `status.allocation.devices.config`. Those apply to a device that name its driver, and its request or none. Class comes
-# before claim, and a later one overrides an earlier one.
+# `status.allocation.devices.config`. A configuration applies to a device if it names its driver, and its request or
+# none. Those of the claim override those of its classes, and later ones override earlier ones.
 
 _PRECEDENCE = {"FromClass": 0, "FromClaim": 1}
 
@@ -161,14 +161,14 @@ API_VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1
 FOLDER = "dra-device-metadata"
 FILE = "metadata.json"
 CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
-#: On a claim made from a template: its name in the pod.
+#: On a claim generated from a template: its name in the pod.
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 #: Containers of any user read the file.
 FILE_MODE = 0o644
 
 
 class ClaimMeta(Value):
-    """The claim. generation: raised with every change of the file."""
+    """The claim. generation: incremented by every change of the file."""
 
     name: str
     namespace: str
@@ -203,7 +203,7 @@ class MetadataFile(Value):
     requests: tuple[MetadataRequest, ...] = ()
 
 
-# Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
+# Built here, in one thread: msgspec must not inspect a struct in two threads at once.
 _decoder = msgspec.json.Decoder(MetadataFile)
 _encoder = msgspec.json.Encoder()
 _encoder.encode(MetadataFile(kind="", api_version="", metadata=ClaimMeta(name="", namespace="", uid="", generation=1)))
@@ -234,7 +234,7 @@ class MetadataFiles:
 
     def write(self, claim: ResourceClaim, prepared: Prepared) -> Prepared:
         """Write the files of a prepared claim; returns it with their CDI devices. Raises: OSError, ValueError."""
-        by_request: dict[str, list[PreparedDevice]] = {}  # without devices of no request: containers need not name one
+        by_request: dict[str, list[PreparedDevice]] = {}  # devices without a request are in none
         for device in prepared.devices:
             for request in device.requests:
                 by_request.setdefault(request, []).append(device)
@@ -338,7 +338,7 @@ class MetadataFiles:
         return f"{CONTAINER_FOLDER}/{of}/{request}/{self._driver}-metadata.json"
 
     def _claim_in(self, path: Path) -> ClaimMeta | None:
-        """The claim that a file is of; None if there is no readable file."""
+        """The claim in a file; None if there is no readable file."""
         try:
             return _decoder.decode(self._disk.read(path).partition(b"\n")[0]).metadata
         except (FileNotFoundError, msgspec.MsgspecError):

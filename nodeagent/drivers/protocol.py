@@ -1,8 +1,8 @@
-"""What a device driver is to the agent: four calls and a notice.
+"""The interface of device drivers: four calls and a notification.
 
 A driver lives in this process (`Driver`: the agent publishes its devices), or behind a socket (`ClaimDriver`: it
-publishes its devices itself). It may be called from several threads, for different claims at once and never twice at
-once for the same claim. `prepare` and `unprepare` are idempotent: after a crash the agent asks again.
+publishes its devices itself). Several threads may call it at once, but never for the same claim. `prepare` and
+`unprepare` are idempotent: after a crash the agent calls them again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class ClaimIdentity:
-    """A claim by name and uid; the claim itself may be gone already when it is unprepared.
+    """A claim by name and uid; the claim itself may be deleted already when it is unprepared.
 
-    handles: what its controller left for the driver, where one allocated it (`nodeagent.handles`).
+    handles: the data of the controller for the driver, if a controller allocated the claim (`nodeagent.handles`).
     """
 
     uid: str
@@ -42,7 +42,7 @@ class ClaimIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMetadata:
-    """What a container may read of its device in a file (KEP-5304): at least what the ResourceSlice says of it.
+    """The metadata of a device that its containers read in a file (KEP-5304); includes what the ResourceSlice has.
 
     attributes: by qualified name, at most 32. network: of a network device.
     """
@@ -53,9 +53,9 @@ class DeviceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The devices are ready. `spec` is the CDI file that the agent writes; None where the driver wrote its own.
+    """The devices are ready. spec: the CDI file for the agent to write; None if the driver wrote its own.
 
-    metadata: by (pool, device); a device that is left out is told of by name only. None: no file is written.
+    metadata: by (pool, device); a device without an entry is listed by name only. None: no file is written.
     """
 
     devices: tuple[PreparedDevice, ...]
@@ -65,7 +65,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The driver could not do it now; the agent asks again later. `reason` is shown to the pod's owner."""
+    """The driver failed; the agent retries later. `reason` is shown to the pod's owner."""
 
     reason: str
 
@@ -73,15 +73,15 @@ class Failed:
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
-#: What becomes of a device whose driver calls it unhealthy, and has no taint of its own for it: it is only told of, new
-#: claims keep off, or the pods that have it are evicted as well.
+#: What happens with an unhealthy device without a taint of its driver. None: it is only reported. NoSchedule: new
+#: claims avoid it. NoExecute: its pods are evicted as well.
 UnhealthyEffect = Literal["None", "NoSchedule", "NoExecute"]
 UNHEALTHY_EFFECTS: Sequence[UnhealthyEffect] = ("None", "NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """The state of one device (KEP-4680); `message` tells an unhealthy one's trouble."""
+    """The health of one device (KEP-4680). message: why it is unhealthy."""
 
     pool: str
     device: str
@@ -96,10 +96,12 @@ class ClaimDriver(Protocol):
     def name(self) -> str: ...
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
-        """Make the devices allocated to `claims` ready. By claim uid; a claim left out counts as failed."""
+        """Make the devices of `claims` ready. Returns answers by claim uid; a missing answer is a failure."""
 
     def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
-        """Undo `prepare`, also for a claim never prepared. By claim uid; None is success, left out is failure."""
+        """Undo `prepare`, also for a claim that was never prepared. Returns answers by claim uid; None is success, a
+        missing answer is a failure.
+        """
 
     def health(self) -> Sequence[DeviceHealth]:
         """The devices whose health the driver knows."""
@@ -107,11 +109,11 @@ class ClaimDriver(Protocol):
 
 @runtime_checkable
 class HandlingDriver(ClaimDriver, Protocol):
-    """A driver that may be of the time of Kubernetes 1.31 and before."""
+    """A driver that may implement the API of Kubernetes 1.31 or earlier."""
 
     @property
     def wants_handles(self) -> bool:
-        """Whether it is told of devices in no other way than by handles."""
+        """Whether it learns its devices from resource handles only."""
 
 
 class Driver(ClaimDriver, Protocol):
@@ -121,4 +123,4 @@ class Driver(ClaimDriver, Protocol):
         """Everything that this node publishes now."""
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call `changed`, from any thread, whenever `pools()` or `health()` would answer differently."""
+        """Call `changed`, from any thread, whenever the results of `pools()` or `health()` change."""
