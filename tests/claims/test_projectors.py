@@ -15,7 +15,7 @@ from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodStatus
 from claims.kinds.registration import POD, RESOURCE_CLAIM
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from claims.projectors import DeviceTaken
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.store import event_log, objects
@@ -52,6 +52,12 @@ def allow_admin_access() -> None:
 def holding(name: str, *devices: str, **fields: Any) -> ResourceClaim:
     """A claim to which these devices of node-1 are allocated."""
     return make_claim(name, allocation=make_allocation(*(make_result(device, **fields) for device in devices)))
+
+
+def claims_of_pods() -> list[tuple[str, str]]:
+    """(pod, claim), sorted; the ids of pods that are gone show as such."""
+    names = dict(Pod.objects.values_list("uid", "name"))
+    return sorted((names.get(row.pod_id, row.pod_id), row.claim) for row in PodClaim.objects.all())
 
 
 def held() -> dict[str, str]:
@@ -251,13 +257,18 @@ def test_the_database_itself_refuses_a_second_owner() -> None:
 # Pods ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_row_tells_where_it_is_and_which_claims_it_uses() -> None:
+def test_the_rows_of_a_pod_have_its_node_and_its_claims() -> None:
     pod = make_pod("web", claims={"gpu": "shared"}, templates={"nic": "one-nic"})
     with objects.writing() as writer:
         created = writer.create(POD, pod)
     row = Pod.objects.get()
     assert (row.uid, row.namespace, row.name) == (created.metadata.uid, "default", "web")
     assert (row.node_name, row.phase, row.deleting, row.claim_names) == ("", "", False, ["shared"])
+    assert claims_of_pods() == [("web", "shared")]
+    with objects.writing() as writer:
+        writer.update(POD, structs.replace(pod, status=PodStatus(phase="Pending")))
+    assert Pod.objects.get().phase == "Pending"
+    assert claims_of_pods() == [("web", "shared")]
     status = PodStatus(
         phase="Running",
         resource_claim_statuses=(PodResourceClaimStatus(name="nic", resource_claim_name="web-nic-x7k2p"),),
@@ -272,9 +283,11 @@ def test_a_pod_row_tells_where_it_is_and_which_claims_it_uses() -> None:
     row = Pod.objects.get()
     assert (row.node_name, row.phase, row.deleting) == ("node-1", "Running", True)
     assert row.claim_names == ["shared", "web-nic-x7k2p", "web-extended"]
+    assert claims_of_pods() == [("web", "shared"), ("web", "web-extended"), ("web", "web-nic-x7k2p")]
     with objects.writing() as writer:
         writer.delete(POD, "default", "web", grace_seconds=0)
     assert not Pod.objects.exists()
+    assert claims_of_pods() == []
 
 
 # Rebuilding ----------------------------------------------------------------------------------------------------------
