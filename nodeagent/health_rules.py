@@ -1,11 +1,11 @@
-"""Keeps pods off unhealthy devices of drivers that publish their slices themselves: one DeviceTaintRule a device.
+"""Keeps pods off unhealthy devices of drivers that publish their slices themselves: one DeviceTaintRule per device.
 
-    a driver behind a socket reports a device Unhealthy  -> a rule, with the taint for it
-    it reports the device Healthy                        -> the rule goes
-    nobody vouches for it any more (Unknown)             -> the rule stays: who has crashed has mended nothing
+    a driver behind a socket reports a device Unhealthy  -> create a rule with the taint
+    it reports the device Healthy                        -> delete the rule
+    its health is Unknown, after the driver crashed, say -> keep the rule: the device may still be broken
 
-The rules belong to the Node and go with it. Those of an earlier run of the agent are found by that. Switched on by
-`--taint-unhealthy-plugins`: the agent needs a right that Kubernetes gives to no node (docs/drivers.md).
+The Node owns the rules, so they are deleted with it; the agent finds those of its earlier runs by their owner. Enabled
+by `--taint-unhealthy-plugins`: the agent needs a right that Kubernetes gives to no node (docs/drivers.md).
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ Place = tuple[str, str, str]
 
 
 class HealthRules:
-    """owner: the Node as it is now. taint: what unhealthy devices get."""
+    """owner: returns the Node as an owner. taint: of unhealthy devices."""
 
     def __init__(self, client: Client, *, owner: Callable[[], OwnerReference], taint: DeviceTaint) -> None:
         self._client, self._owner, self._taint = client, owner, taint
-        #: the names of those that there are, by device; None until they were read
+        #: the names of the existing rules by device; None until they are read
         self._rules: dict[Place, str] | None = None
 
     def sync(self, reported: Mapping[str, Sequence[DeviceHealth]]) -> None:
         """reported: by driver. Raises: ApiFailure; call again later."""
         rules = self._known()
-        told = {(driver, one.pool, one.device): one.health for driver, known in reported.items() for one in known}
-        for place in sorted(place for place, health in told.items() if health == "Unhealthy" and place not in rules):
+        states = {
+            (driver, device.pool, device.device): device.health
+            for driver, devices in reported.items()
+            for device in devices
+        }
+        for place in sorted(place for place, health in states.items() if health == "Unhealthy" and place not in rules):
             rules[place] = self._create(place)
-        for place in sorted(place for place in rules if told.get(place) == "Healthy"):
+        for place in sorted(place for place in rules if states.get(place) == "Healthy"):
             self._delete(rules[place])
             del rules[place]
 
@@ -49,7 +53,7 @@ class HealthRules:
         if self._rules is None:
             found = {_place_of(rule): rule for rule in self._own()}
             for place, rule in found.items():
-                if rule.spec.taint.effect != self._taint.effect:  # the agent was told another one since
+                if rule.spec.taint.effect != self._taint.effect:  # the agent was started with another effect
                     self._delete(rule.metadata.name)
                     self._create(place)
             self._rules = {place: rule.metadata.name for place, rule in found.items()}

@@ -1,5 +1,5 @@
-"""Keeps the database from growing for ever: the event log by the store's rules, Events, the history and what people
-were told by their age.
+"""Bounds the size of the database: prunes the event log by the store's rules, and Events, the history and sent
+notifications by their age.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
 from manciple.wire.resources import EVENTS, Key, kind
 
-#: kube-apiserver's --event-ttl; counted, as there, from when an Event was last written
+#: kube-apiserver's --event-ttl; measured, as there, from the last write of an Event
 EVENTS_KEPT_FOR = timedelta(hours=1)
 #: Objects in one transaction.
 BATCH = 200
@@ -24,15 +24,11 @@ MOST = 2000
 
 
 def sweep(now: datetime) -> int:
-    """Returns how many Events, log entries and rows of the history went."""
-    history = projectors.prune_history(now) + impairments.prune(now) + recording.prune(now)
+    """Returns how many Events, log entries and rows of the history were deleted."""
+    rows = projectors.prune_history(now) + impairments.prune(now) + recording.prune(now)
     space.drop_full(now)
-    return _drop_events(now - EVENTS_KEPT_FOR) + space.prune(now=now) + history
-
-
-def _drop_events(before: datetime) -> int:
-    old = history.written_before(kind(EVENTS), before, limit=MOST)
-    return sum(_delete(batch) for batch in batches(old, BATCH))
+    events = history.written_before(kind(EVENTS), now - EVENTS_KEPT_FOR, limit=MOST)
+    return sum(_delete(batch) for batch in batches(events, BATCH)) + space.prune(now=now) + rows
 
 
 def _delete(keys: list[Key]) -> int:

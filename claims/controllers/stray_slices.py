@@ -1,7 +1,7 @@
-"""Tells drivers that publish devices of a Node that does not exist: it was deleted under them, or is not there yet.
+"""Warns drivers that publish devices of a Node that does not exist: it was deleted, or is not registered yet.
 
-Nobody is given such devices, and a slice whose owner is a Node that is gone is deleted with it (`collect_garbage`); a
-driver that goes on writing it would never learn why. So an event of the slice says so, and the log.
+Such devices are not allocated, and a slice that a deleted Node owns is deleted as well (`collect_garbage`). A driver
+that keeps writing it would never learn why, so an event of the slice and the log say it.
 """
 
 from __future__ import annotations
@@ -22,29 +22,25 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "node-controller"
 BATCH = 100
-#: Slices that are told of in one run.
+#: The maximum of slices in one run.
 MOST = 1000
 
 
 def sweep(now: datetime) -> int:
-    """Returns of how many slices was told."""
-    return sum(_tell(batch, now) for batch in batches(_strays(), BATCH))
-
-
-def _strays() -> list[str]:
-    """The names of the slices of Nodes that do not exist. One query."""
+    """Returns how many slices were warned about."""
     statement = (
         "SELECT p.name FROM inventory_publishedslice p WHERE p.node_name <> '' AND NOT EXISTS "
         "(SELECT 1 FROM inventory_node n WHERE n.name = p.node_name) ORDER BY p.name LIMIT %s"
     )
-    return [name for (name,) in sql.fetch(statement, [MOST])]
+    names = [name for (name,) in sql.fetch(statement, [MOST])]
+    return sum(_warn(batch, now) for batch in batches(names, BATCH))
 
 
-def _tell(names: Sequence[str], now: datetime) -> int:
+def _warn(names: Sequence[str], now: datetime) -> int:
     with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind(SLICES), [("", name) for name in names])
-        slices = [one for name in names if isinstance(one := writer.get(kind(SLICES), "", name), ResourceSlice)]
-        notes = [_note(one) for one in slices]
+        stored = (writer.get(kind(SLICES), "", name) for name in names)
+        notes = [_note(slice_) for slice_ in stored if isinstance(slice_, ResourceSlice)]
         writer.load(kind(EVENTS), [event_recorder.key_of(note) for note in notes])
         for note in notes:
             event_recorder.record(writer, note, now=now)
@@ -52,12 +48,13 @@ def _tell(names: Sequence[str], now: datetime) -> int:
     return len(notes)
 
 
-def _note(one: ResourceSlice) -> EventNote:
+def _note(slice_: ResourceSlice) -> EventNote:
+    node, driver = slice_.spec.node_name, slice_.spec.driver
     message = (
-        f"Node {one.spec.node_name} does not exist: it was deleted, or is not registered yet. The devices "
-        f"of this slice are not allocated; restart the node's agent to register it, then driver {one.spec.driver}"
+        f"Node {node} does not exist: it was deleted, or is not registered yet. The devices of this slice are not "
+        f"allocated; restart the node's agent to register it, then driver {driver}"
     )
-    return EventNote(regarding=one, type="Warning", reason="NodeMissing", message=message, component=COMPONENT)
+    return EventNote(regarding=slice_, type="Warning", reason="NodeMissing", message=message, component=COMPONENT)
 
 
 CONTROLLER = Controller(

@@ -1,4 +1,4 @@
-"""The states that a device can be in."""
+"""The states of a device."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ class DeviceState(StrEnum):
 
     #: no claim holds it
     FREE = "free"
-    #: a claim holds it, and somebody uses that claim
+    #: a claim with users holds it
     RESERVED = "reserved"
-    #: a claim holds it, and nobody uses that claim
+    #: a claim without users holds it
     ALLOCATED = "alloc"
-    #: a claim holds it for a pod that is on its node and does not run yet
+    #: a claim holds it for a pod that is bound to the node and does not run yet
     PREPARING = "prep"
-    #: some of it is held and some of it is left
+    #: claims hold some of it
     PARTLY_SHARED = "part"
-    #: others hold the hardware that it needs: partitions overlap
+    #: overlapping partitions that are held use its hardware
     BLOCKED = "blocked"
-    #: its driver or an administrator keeps claims without a toleration away
+    #: a taint of its driver or of an administrator keeps claims without a toleration away
     TAINTED = "taint"
     #: its driver reports a fault, and keeps claims away
     UNHEALTHY = "bad"
-    #: nobody publishes it now, or its pool is published in part
+    #: it is not published any more, or its pool is incomplete
     UNPUBLISHED = "gone"
 
 
-#: States in which a device is not given to claims; some are held nevertheless, by who had them before or tolerates it.
+#: States in which a device is not allocated; claims from before, or with a toleration, may still hold it.
 OUT_OF_USE = (DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED)
 
 
 def by_use(counts: Mapping[str, int], held_out_of_use: Mapping[str, int]) -> dict[str, int]:
-    """Counts by state, in which what is held counts as held, whatever else is wrong with it."""
-    found = dict(counts)
+    """Counts by state in which held devices that are out of use count as held."""
+    by_state = dict(counts)
     for state, number in held_out_of_use.items():
-        found[state] = found.get(state, 0) - number
-        found[DeviceState.RESERVED] = found.get(DeviceState.RESERVED, 0) + number
-    return {state: number for state, number in found.items() if number}
+        by_state[state] = by_state.get(state, 0) - number
+        by_state[DeviceState.RESERVED] = by_state.get(DeviceState.RESERVED, 0) + number
+    return {state: number for state, number in by_state.items() if number}
