@@ -950,7 +950,7 @@ def pod_ip(pod: Pod, *, host_ip: str) -> str:
 
 def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStatus:
     """The status of `pod` at `now` (POSIX seconds)."""
-    old = pod.status
+    old, now_text = pod.status, seconds_text(now)
     address = pod_ip(pod, host_ip=host_ip) if seen.runs or old.pod_ip else ""
     held = held_by(pod) if seen.resized is None else seen.resized.held
     allocated = held if seen.resized is None else seen.resized.allocated
@@ -969,13 +969,13 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         conditions=_conditions(
             tuple(condition for condition in old.conditions if condition.type not in finished),
             _facts(pod, seen, (*inits, *mains)),
-            now,
+            now_text,
         ),
         host_ip=host_ip,
         host_ips=(HostIP(ip=host_ip),),
         pod_ip=address,
         pod_ips=(PodIP(ip=address),) if address else (),
-        start_time=old.start_time or seconds_text(now),
+        start_time=old.start_time or now_text,
         init_container_statuses=inits,
         container_statuses=mains,
         ephemeral_container_statuses=ephemeral,
@@ -1015,15 +1015,16 @@ def _container_status(container: Container, seen: Observed, held: Held, allocate
     if trouble := seen.trouble.get(container.name):
         state = _waiting(trouble)
         waits = True
-    counts = run.running or (seen.resized is not None and seen.resized.pending is not None)
+    running = run.running
+    counts = running or (seen.resized is not None and seen.resized.pending is not None)
     resources = allocated.get(run.name) if counts else None
     last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
         state=state,
         last_state=last,
-        ready=run.running and run.ready if run.role != "init" else not run.running and run.exit_code == 0,
-        started=run.running and run.started,
+        ready=running and run.ready if run.role != "init" else not running and run.exit_code == 0,
+        started=running and run.started,
         restart_count=run.attempt,
         image=run.image,
         image_id=run.image_id or run.image,
@@ -1116,12 +1117,12 @@ def _fact(holds: bool, reason: str, message: str) -> tuple[bool, str, str]:
     return (True, "", "") if holds else (False, reason, message)
 
 
-def _conditions(old: tuple[PodCondition, ...], facts: _Facts, now: float) -> tuple[PodCondition, ...]:
+def _conditions(old: tuple[PodCondition, ...], facts: _Facts, now: str) -> tuple[PodCondition, ...]:
     conditions = {condition.type: condition for condition in old}
     for type_, (holds, reason, message) in facts.items():
         before = conditions.get(type_)
         status = "True" if holds else "False"
-        since = before.last_transition_time if before is not None and before.status == status else seconds_text(now)
+        since = before.last_transition_time if before is not None and before.status == status else now
         conditions[type_] = PodCondition(
             type=type_, status=status, last_transition_time=since, reason=reason, message=message
         )

@@ -78,7 +78,7 @@ def node_status(
         old,
         capacity={**old.capacity, **amounts},
         allocatable={**old.allocatable, **amounts},
-        conditions=_conditions(old.conditions, now, disk),
+        conditions=_conditions(old.conditions, seconds_text(now), disk),
         addresses=(
             NodeAddress(type="InternalIP", address=config.node_ip),
             NodeAddress(type="Hostname", address=config.node_name),
@@ -95,18 +95,18 @@ def node_status(
     )
 
 
-def _conditions(old: tuple[NodeCondition, ...], now: float, disk: str) -> tuple[NodeCondition, ...]:
+def _conditions(old: tuple[NodeCondition, ...], now: str, disk: str) -> tuple[NodeCondition, ...]:
     conditions = {condition.type: condition for condition in old}
     pressure = {"DiskPressure": ("True", "KubeletHasDiskPressure", disk)} if disk else {}
     for type_, (status, reason, message) in {**CONDITIONS, **pressure}.items():
         before = conditions.get(type_)
-        since = before.last_transition_time if before is not None and before.status == status else seconds_text(now)
+        since = before.last_transition_time if before is not None and before.status == status else now
         conditions[type_] = NodeCondition(
             type=type_,
             status=status,
             reason=reason,
             message=message,
-            last_heartbeat_time=seconds_text(now),
+            last_heartbeat_time=now,
             last_transition_time=since,
         )
     return tuple(conditions.values())

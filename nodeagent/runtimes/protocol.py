@@ -210,9 +210,9 @@ class EndedRun(Value):
 
 
 class ContainerRun(Value):
-    """The latest attempt at one container, running or ended. Times in POSIX seconds.
+    """The latest attempt to run one container, running or ended. Times in POSIX seconds.
 
-    reason, message: of one that has ended, as `EndedRun`. started, ready: what the probes of a running one say.
+    reason, message: of an ended run, as in `EndedRun`. started, ready: the results of the probes of a running one.
     """
 
     name: str
@@ -225,10 +225,10 @@ class ContainerRun(Value):
     claims: tuple[str, ...]
     started_at: float
     finished_at: float | None = None
-    exit_code: int = 0  # of one that has ended
+    exit_code: int = 0  # of an ended run
     reason: str = ""
     message: str = ""
-    image_id: str = ""  # `image` where the runtime knows no better
+    image_id: str = ""  # "" if the runtime has no other than `image`
     started: bool = True
     ready: bool = True
     previous: EndedRun | None = None
