@@ -48,7 +48,8 @@ PARAMETERS = {
 PUBLIC_ROUTES = {
     "": "333333", "favicon.ico": "333333", "login": "233333", "logout": "555555", "login/oidc": "444444",
     "login/oidc/return": "444444", "welcome/<uidb64>/<token>": "444444",
-    "api/inventory": "333333", "notifications/confirm/<str:token>": "222222", "notifications/unsubscribe/<str:token>": "222222",
+    "api/inventory": "333333", "notifications/confirm/<str:token>": "222222",
+    "notifications/unsubscribe/<str:token>": "222222",
 }  # fmt: skip
 OWN = {
     "views": "r22222", "views/save": "r33333", "views/<str:name>": "r44444", "views/<str:name>/change": "r33333",
