@@ -1,0 +1,66 @@
+"""One mechanism for each thing: feature gates. A second one fails here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from inventory.kinds import gates
+from manciple.controllers.declaration import declaring, discover
+from tests.architecture.sources import ROOT, sources
+
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
+
+
+def matching(pattern: str, *folders: str) -> set[str]:
+    """The modules whose text has a match."""
+    return {place for place in texts(*folders) if re.search(pattern, (ROOT / place).read_text())}
+
+
+def texts(*folders: str) -> Iterator[str]:
+    for folder in folders:
+        yield from (str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py"))
+
+
+# Feature gates --------------------------------------------------------------------------------------------------------
+
+
+def test_gates_are_read_from_the_setting_once_and_then_only_asked_for() -> None:
+    """`gates.enabled` knows each gate's default; a reader of the setting would need one of its own."""
+    declared = {"manciple/configuration.py", "manciple/settings.py"}
+    readers = matching(r"\bFEATURE_GATES\b", *PACKAGES, "bench", "tests")
+    assert readers - {str(Path(__file__).relative_to(ROOT))} == {*declared, "inventory/apps.py"}
+    assert (ROOT / "inventory" / "apps.py").read_text().count("FEATURE_GATES") == 1
+
+
+def asked(places: Mapping[str, list[ast.AST]]) -> Iterator[tuple[str, str]]:
+    """(place, name) of the gates that are named in a call of `gates.enabled`."""
+    for place, nodes in places.items():
+        module = import_module(place.removesuffix(".py").replace("/", "."))
+        for node in nodes:
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="gates"), attr="enabled"), args=[argument]):
+                    match argument:
+                        case ast.Constant(value=str(name)):
+                            yield place, name
+                        case ast.Name(id=constant) if isinstance(getattr(module, constant, None), str):
+                            yield place, getattr(module, constant)
+
+
+def test_every_gate_that_is_asked_for_is_declared() -> None:
+    names = list(asked(sources(r"gates\.enabled\(", *PACKAGES)))
+    assert len(names) > 40
+    assert [(place, name) for place, name in names if name not in gates.KNOWN] == []
+    assert {one.gate for one in discover(declaring())} - {""} <= gates.KNOWN.keys()
+
+
+def test_the_gates_are_documented_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "gates.md").read_text()
+    table = page[: page.index("## Turning a gate off")]
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (on|off)\b", table, re.MULTILINE)
+    assert {name: default == "on" for name, default in rows} == gates.DEFAULTS
+    effects = re.findall(r"^\| `(\w+)` \|", page[len(table) :], re.MULTILINE)
+    assert set(effects) == {name for name, gate in gates.KNOWN.items() if not gate.locked}
