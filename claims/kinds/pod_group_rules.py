@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from claims.kinds.disruption_budgets import DISRUPTION_TARGET
 from claims.kinds.gangs import validate_topology, validate_topology_update
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -248,7 +249,7 @@ def _one_of(path: Path, members: Mapping[str, object]) -> Errors:
 
 
 def _state(group: PodGroup, _now: float = 0) -> str:
-    disrupted = condition_of(group.status.conditions, "DisruptionTarget")
+    disrupted = condition_of(group.status.conditions, DISRUPTION_TARGET)
     if disrupted is not None:
         return disrupted.reason
     if condition_of(group.status.conditions, SCHEDULED) is None:

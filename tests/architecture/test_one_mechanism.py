@@ -1,4 +1,4 @@
-"""One mechanism for each thing: feature gates. A second one fails here."""
+"""One mechanism for each thing: feature gates, evictions. A second one fails here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from claims import evictions
 from inventory.kinds import gates
 from manciple.controllers.declaration import declaring, discover
 from tests.architecture.sources import ROOT, sources
@@ -64,3 +65,23 @@ def test_the_gates_are_documented_with_their_defaults() -> None:
     assert {name: default == "on" for name, default in rows} == gates.DEFAULTS
     effects = re.findall(r"^\| `(\w+)` \|", page[len(table) :], re.MULTILINE)
     assert set(effects) == {name for name, gate in gates.KNOWN.items() if not gate.locked}
+
+
+# Evictions ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_disrupt_deletes_pods_with_a_condition() -> None:
+    """Condition, event and deletion of a pod that has to go: `claims.evictions.disrupt`, with its `Disruption`."""
+    home = "claims/evictions.py"
+    assert matching(r"\blast_status=", *PACKAGES) == {home}
+    assert matching(r"\bdisrupted\((?!pod: Pod)", *PACKAGES) == {home}
+    assert matching(r"\bDISRUPTION_TARGET\b", *PACKAGES) == {
+        "claims/kinds/disruption_budgets.py",
+        "claims/kinds/pod_group_rules.py",  # a column, read only
+    }
+    reasons = {why.reason for why in vars(evictions).values() if isinstance(why, evictions.Disruption)}
+    reasons |= {evictions.preemption_by("").reason}
+    assert len(reasons) == 6
+    for reason in reasons:
+        assert matching(f'"{reason}"', *PACKAGES) == {home}
+    assert matching('"DisruptionTarget"', *PACKAGES) == {"claims/kinds/disruption_budgets.py"}
