@@ -38,6 +38,7 @@ from manciple.wire.base import (
 )
 from manciple.wire.errors import ApiError, FieldError, Forbidden, TooManyRequests, invalid, not_supported
 from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES
 from manciple.wire.selectors import ParsedLabelSelector, as_label_selector, validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 from manciple.wire.validation import (
@@ -365,7 +366,7 @@ class SeveralBudgets(ApiError):
 
 def asks_no_budget(pod: Pod) -> bool:
     """Whether the pod is pending, finished or being deleted: no budget applies (upstream: canIgnorePDB)."""
-    return pod.status.phase in ("", "Pending", "Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
+    return pod.status.phase in NEW_PHASES | FINISHED_PHASES or pod.metadata.deletion_timestamp is not None
 
 
 def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:

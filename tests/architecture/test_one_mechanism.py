@@ -85,3 +85,17 @@ def test_only_disrupt_deletes_pods_with_a_condition() -> None:
     for reason in reasons:
         assert matching(f'"{reason}"', *PACKAGES) == {home}
     assert matching('"DisruptionTarget"', *PACKAGES) == {"claims/kinds/disruption_budgets.py"}
+
+
+# Phases ---------------------------------------------------------------------------------------------------------------
+
+
+def test_sets_of_phases_have_one_home() -> None:
+    """FINISHED_PHASES and NEW_PHASES of `manciple.wire.resources`, which every layer may import."""
+    listing = r"""["']Succeeded["'],\s*["']Failed["']\s*[)}\]]|[({\[]\s*["']["'],\s*["']Pending["']"""
+    reversed_ = r"""["']Failed["'],\s*["']Succeeded["']|["']Pending["'],\s*["']["']"""
+    compared = r"""== ["']Succeeded["'] or .* == ["']Failed["']"""
+    assert matching(f"{listing}|{reversed_}|{compared}", *PACKAGES) == {
+        "manciple/wire/resources.py",
+        "nodeagent/pods.py",  # a Literal: how a pod's containers ended
+    }
