@@ -1,15 +1,17 @@
-"""One mechanism for each thing: feature gates, evictions. A second one fails here."""
+"""One mechanism for each thing: feature gates, settings, evictions, sets of phases. A second one fails here."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
 from claims import evictions
 from inventory.kinds import gates
+from manciple import declared_settings
 from manciple.controllers.declaration import declaring, discover
 from tests.architecture.sources import ROOT, sources
 
@@ -31,7 +33,7 @@ def texts(*folders: str) -> Iterator[str]:
 
 def test_gates_are_read_from_the_setting_once_and_then_only_asked_for() -> None:
     """`gates.enabled` knows each gate's default; a reader of the setting would need one of its own."""
-    declared = {"manciple/configuration.py", "manciple/settings.py"}
+    declared = {"manciple/declared_settings.py", "manciple/settings.py"}
     readers = matching(r"\bFEATURE_GATES\b", *PACKAGES, "bench", "tests")
     assert readers - {str(Path(__file__).relative_to(ROOT))} == {*declared, "inventory/apps.py"}
     assert (ROOT / "inventory" / "apps.py").read_text().count("FEATURE_GATES") == 1
@@ -65,6 +67,25 @@ def test_the_gates_are_documented_with_their_defaults() -> None:
     assert {name: default == "on" for name, default in rows} == gates.DEFAULTS
     effects = re.findall(r"^\| `(\w+)` \|", page[len(table) :], re.MULTILINE)
     assert set(effects) == {name for name, gate in gates.KNOWN.items() if not gate.locked}
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_environment_is_read_by_declarations_alone() -> None:
+    """Any other setting would have no type, no documentation and no place in the configuration file."""
+    reads = r"""(environ\.get\(|environ\[|getenv\()\s*["']MANCIPLE_"""
+    assert matching(reads, *PACKAGES) == {
+        "manciple/processes/command_line.py",  # before Django's settings, which a missing home would make needlessly
+        "manciple/processes/demolab/pages.py",  # the browser of a developer
+    }
+    settings = (ROOT / "manciple" / "settings.py").read_text()
+    names = re.findall(r"\bread\(declared\.(\w+)", settings)
+    is_declared = declared_settings.Setting
+    declared = {name for name, value in vars(declared_settings).items() if isinstance(value, is_declared)}
+    assert set(names) == declared
+    assert [name for name, times in Counter(names).items() if times > 1] == []
+    assert "environ.get" not in settings
 
 
 # Evictions ------------------------------------------------------------------------------------------------------------
