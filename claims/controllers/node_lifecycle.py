@@ -42,7 +42,7 @@ from manciple.per_process import PerProcess
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire import codec
-from manciple.wire.base import ObjectMeta, timestamp
+from manciple.wire.base import ObjectMeta, condition_of, timestamp
 from manciple.wire.identity import controller
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, NODES, PODS, Key, kind
 
@@ -99,7 +99,7 @@ def is_silent(node: Node, signs: SignsOfLife, now: datetime) -> bool:
 
 
 def ready_condition(node: Node) -> NodeCondition | None:
-    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    return condition_of(node.status.conditions, "Ready")
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -120,3 +120,13 @@ def test_sets_of_phases_have_one_home() -> None:
         "manciple/wire/resources.py",
         "nodeagent/pods.py",  # a Literal: how a pod's containers ended
     }
+
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+
+
+def test_conditions_are_found_by_one_function() -> None:
+    """`manciple.wire.base.condition_of`, whatever kind the conditions are of."""
+    home = "manciple/wire/base.py"
+    assert matching(r"def _?condition_of\(", *PACKAGES) == {home}
+    assert matching(r"for (\w+) in [^()]*conditions if \1\.type ==", *PACKAGES) == {home}
