@@ -1,31 +1,33 @@
-"""One mechanism for each thing: feature gates, settings, evictions, sets of phases. A second one fails here."""
+"""One mechanism for each thing: feature gates, settings, evictions, phases, conditions, the log, the identity of pools.
+
+A second one fails here. `test_process_wide_values.py` does the same for what a process caches.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 
 from claims import evictions
 from inventory.kinds import gates
 from manciple import declared_settings
 from manciple.controllers.declaration import declaring, discover
-from tests.architecture.sources import ROOT, sources
+from tests.architecture.sources import ROOT
 
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 
 
 def matching(pattern: str, *folders: str) -> set[str]:
     """The modules whose text has a match."""
-    return {place for place in texts(*folders) if re.search(pattern, (ROOT / place).read_text())}
+    return {place for place, text in texts(*folders) if re.search(pattern, text, re.MULTILINE)}
 
 
-def texts(*folders: str) -> Iterator[str]:
-    for folder in folders:
-        yield from (str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py"))
+@cache
+def texts(*folders: str) -> tuple[tuple[str, str], ...]:
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return tuple((str(path.relative_to(ROOT)), path.read_text()) for path in paths)
 
 
 # Feature gates --------------------------------------------------------------------------------------------------------
@@ -39,24 +41,13 @@ def test_gates_are_read_from_the_setting_once_and_then_only_asked_for() -> None:
     assert (ROOT / "inventory" / "apps.py").read_text().count("FEATURE_GATES") == 1
 
 
-def asked(places: Mapping[str, list[ast.AST]]) -> Iterator[tuple[str, str]]:
-    """(place, name) of the gates that are named in a call of `gates.enabled`."""
-    for place, nodes in places.items():
-        module = import_module(place.removesuffix(".py").replace("/", "."))
-        for node in nodes:
-            match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="gates"), attr="enabled"), args=[argument]):
-                    match argument:
-                        case ast.Constant(value=str(name)):
-                            yield place, name
-                        case ast.Name(id=constant) if isinstance(getattr(module, constant, None), str):
-                            yield place, getattr(module, constant)
-
-
 def test_every_gate_that_is_asked_for_is_declared() -> None:
-    names = list(asked(sources(r"gates\.enabled\(", *PACKAGES)))
-    assert len(names) > 40
-    assert [(place, name) for place, name in names if name not in gates.KNOWN] == []
+    everything = "\n".join(text for _, text in texts(*PACKAGES))
+    named = re.findall(r"gates\.enabled\(\s*\"(\w+)\"", everything)
+    constants = re.findall(r"^\w*GATE = \"(\w+)\"", everything, re.MULTILINE)
+    assert len(named) > 10
+    assert len(constants) > 2
+    assert {*named, *constants} - gates.KNOWN.keys() == set()
     assert {one.gate for one in discover(declaring())} - {""} <= gates.KNOWN.keys()
 
 
@@ -130,3 +121,18 @@ def test_conditions_are_found_by_one_function() -> None:
     home = "manciple/wire/base.py"
     assert matching(r"def _?condition_of\(", *PACKAGES) == {home}
     assert matching(r"for (\w+) in [^()]*conditions if \1\.type ==", *PACKAGES) == {home}
+
+
+# The log, and pools ---------------------------------------------------------------------------------------------------
+
+
+def test_the_log_is_read_by_the_store_alone() -> None:
+    """All others read it through `manciple.store.event_log`: once, from a position on, as a tail, or as a view."""
+    readers = {place for place in matching(r"\b(FROM|JOIN) store_event\b", *PACKAGES) if "/migrations/" not in place}
+    outside = {place for place in readers if not place.startswith("manciple/store/")}
+    assert outside == {"manciple/processes/keys.py"}  # which stored Secrets are encrypted, before anything starts
+    assert matching(r"^class (Follower|Tail|View)\b", *PACKAGES) == {"manciple/store/event_log.py"}
+
+
+def test_a_pool_is_identified_in_one_way() -> None:
+    assert matching(r"class \w*PoolKey\b", *PACKAGES) == {"inventory/kinds/pools.py"}
