@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test test-all lint types bench bench-allocator chaos attacks fuzz fresh migrations screenshots wheel clean
+.PHONY: run check test test-all lint types bench bench-allocator chaos attacks fuzz fresh docs migrations screenshots wheel clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -62,6 +62,10 @@ fuzz: .venv/.tests
 # Clone what is committed into an empty directory and test it there.
 fresh:
 	@bin/fresh
+
+# The table of settings in docs/operating.md, from their declarations.
+docs: .venv/.tests
+	@$(PYTHON) -m tests.settings_table
 
 # Pictures of every page, from the demo data, into docs/screenshots.
 screenshots: .venv/.tests

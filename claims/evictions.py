@@ -1,8 +1,9 @@
-"""Evictions (`pods/NAME/eviction`, and other deletions that respect disruption budgets).
+"""Evictions: `disrupt` deletes a pod for a `Disruption`, whatever decided so; `post` serves `pods/NAME/eviction`.
 
-An eviction needs a free disruption of every budget that covers the pod. The budget's status counts it in the
-transaction that deletes the pod, so concurrent evictions never exceed the budget. Taints, preemption and lost nodes
-delete pods without it, as in Kubernetes. Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
+An eviction that respects disruption budgets needs a free disruption of every budget that covers the pod. The budget's
+status counts it in the transaction that deletes the pod, so concurrent evictions never exceed the budget. Taints,
+preemption and lost nodes delete pods without it, as in Kubernetes. Source: pkg/registry/core/pod/storage/eviction.go of
+Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import structs
+
+from claims import event_recorder
+from claims.event_recorder import EventNote
 from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
 from claims.kinds.pods import Pod
@@ -26,42 +31,110 @@ from manciple.wire.identity import Identity, controller
 from manciple.wire.limits import check_time
 from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
 from manciple.wire.registry import Kind
+from manciple.wire.resources import FINISHED_PHASES, PODS, kind
 
 #: The writer of the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")
-#: The reason in the condition of an evicted pod.
-REASON = "EvictionByEvictionAPI"
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """Why a pod is deleted: the reason and the message of its condition DisruptionTarget, as Kubernetes has them."""
+
+    reason: str
+    message: str
+
+
+EVICTION_API = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")
+NODE_TAINT = Disruption("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+DEVICE_TAINT = Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
+NODE_LOST = Disruption("DeletionByPodGC", "PodGC: node no longer exists")
+#: Ours: Kubernetes moves no pods.
+DEFRAGMENTATION = Disruption(
+    "EvictionByDefragmentation", "evicted so that pods that wait can start; one like it fits elsewhere"
+)
+
+
+def preemption_by(scheduler: str) -> Disruption:
+    message = f"{scheduler}: preempting to accommodate a higher priority pod"
+    return Disruption("PreemptionByScheduler", message)
+
+
+def disrupt(
+    writer: Writer,
+    pod: Pod,
+    why: Disruption,
+    *,
+    now: datetime,
+    note: EventNote | None = None,
+    requested: DeleteOptions | None = None,
+) -> None:
+    """Delete `pod`, in the writer's transaction: its event, the condition DisruptionTarget, the deletion.
+
+    The condition and the deletion are one change, with two exceptions. A pod of a lost node first becomes Failed, and
+    is deleted without grace. The clients of the eviction API may not write a pod's status, so the disruption controller
+    does; then a precondition on the revision before means the revision after.
+
+    requested: by a client of the eviction API.
+    Raises: NotFound; Conflict if the pod is another one by now, or has changed.
+    """
+    if note is not None:
+        event_recorder.record(writer, note, now=now)
+    disrupted = disruption_budgets.disrupted(pod, reason=why.reason, message=why.message, now=timestamp(now))
+    pods = kind(PODS)
+    if why is NODE_LOST:
+        if pod.status.phase not in FINISHED_PHASES:
+            failed = structs.replace(disrupted.status, phase="Failed", reason="NodeLost")
+            writer.update(pods, structs.replace(disrupted, status=failed), subresource="status")
+        writer.delete(pods, *pod.key, uid=pod.metadata.uid, grace_seconds=0)
+    elif requested is not None:
+        with writer.savepoint(identity=IDENTITY):
+            marked = writer.update(pods, disrupted, subresource="status")
+        wanted = requested.preconditions or Preconditions()
+        revision = wanted.resource_version or ""
+        if revision == pod.metadata.resource_version:
+            revision = marked.metadata.resource_version
+        writer.delete(
+            pods,
+            *pod.key,
+            uid=wanted.uid or "",
+            resource_version=revision,
+            grace_seconds=requested.grace_period_seconds,
+            propagation=propagation_of(requested),
+        )
+    else:
+        writer.delete(pods, *pod.key, uid=pod.metadata.uid, last_status=disrupted)
+
+
+# The eviction API -----------------------------------------------------------------------------------------------------
 
 
 def post(
-    kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
+    pods: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
 ) -> dict[str, Any]:
     """Evict a pod. Raises: TooManyRequests if its budget refuses; BadRequest, NotFound, Conflict, Forbidden."""
     eviction = decoded_body(Eviction, "policy", body, content_type=content_type, options=options)
-    admit_body(kind, where, eviction, identity=identity, options=options)
+    admit_body(pods, where, eviction, identity=identity, options=options)
     if eviction.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Eviction object")
-    wanted = checked_deletion(eviction.delete_options or DeleteOptions())
+    requested = checked_deletion(eviction.delete_options or DeleteOptions())
 
-    stored = objects.get(kind, where.namespace, where.name)
+    stored = objects.get(pods, where.namespace, where.name)
     if stored is None:
-        raise NotFound.of(kind.resource, where.name)
-    known = covering(objects.decoded(stored, Pod))
+        raise NotFound.of(pods.resource, where.name)
+    covered_by = covering(objects.decoded(stored, Pod))
 
     def work(writer: Writer) -> None:
-        pod = writer.get(kind, where.namespace, where.name)
+        pod = writer.get(pods, where.namespace, where.name)
         if not isinstance(pod, Pod):
-            raise NotFound.of(kind.resource, where.name)
+            raise NotFound.of(pods.resource, where.name)
         now = datetime.now(UTC)
-        admit(writer, pod, known, now)
-        evicted = disruption_budgets.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
-        with writer.savepoint(identity=IDENTITY):
-            last = writer.update(kind, evicted, subresource="status")
-        _delete(writer, kind, pod, wanted, last=last.metadata.resource_version)
+        admit(writer, pod, covered_by, now)
+        disrupt(writer, pod, EVICTION_API, now=now, requested=requested)
 
-    reads = [objects.Read(kind, where.namespace, where.name)]
-    reads += [objects.Read(POD_DISRUPTION_BUDGET, *key) for key in known.budgets]
-    objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(wanted.dry_run))
+    reads = [objects.Read(pods, where.namespace, where.name)]
+    reads += [objects.Read(POD_DISRUPTION_BUDGET, *key) for key in covered_by.budgets]
+    objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(requested.dry_run))
     return success(code=201)
 
 
@@ -93,35 +166,21 @@ def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> No
         return
     if pod.metadata.labels != known.labels:
         raise Conflict.of("pods", pod.metadata.name)
-    kind = POD_DISRUPTION_BUDGET
-    stored = (writer.get(kind, *key) for key in known.budgets)
+    stored = (writer.get(POD_DISRUPTION_BUDGET, *key) for key in known.budgets)
     budgets = disruption_budgets.covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
     if (refused := disruption_budgets.why_kept(pod, budgets)) is not None:
         raise refused
     for budget in budgets:
         if not disruption_budgets.goes_unready(pod, budget):
             with writer.savepoint(identity=IDENTITY):
-                writer.update(kind, disruption_budgets.granted(budget, pod.metadata.name, now), subresource="status")
+                granted = disruption_budgets.granted(budget, pod.metadata.name, now)
+                writer.update(POD_DISRUPTION_BUDGET, granted, subresource="status")
 
 
 def said(refusal: ApiError) -> str:
     """The refusal's message and causes as text for users."""
     causes = [cause["message"] for cause in (refusal.details or {}).get("causes", ()) if cause.get("message")]
     return " ".join([refusal.message, *causes])
-
-
-def _delete(writer: Writer, kind: Kind, pod: Pod, options: DeleteOptions, *, last: str) -> None:
-    """last: the pod's revision with its new condition; a client's precondition can only name the one before."""
-    wanted = options.preconditions or Preconditions()
-    asked = wanted.resource_version or ""
-    writer.delete(
-        kind,
-        *pod.key,
-        uid=wanted.uid or "",
-        resource_version=last if asked == pod.metadata.resource_version else asked,
-        grace_seconds=options.grace_period_seconds,
-        propagation=propagation_of(options),
-    )
 
 
 EVICTION = Connected(name="eviction", kind="Eviction", group="policy", version="v1", post=post)

@@ -19,6 +19,7 @@ from claims.kinds.resource_claims import IDLE_CONDITION, AllocatedDeviceStatus, 
 from claims.models import UseSpell
 from manciple.store import sql
 from manciple.store.records import Change
+from manciple.wire.base import condition_of
 
 LEAST = timedelta(minutes=1)
 
@@ -78,11 +79,7 @@ def reported_uses(claim: ResourceClaim) -> Mapping[AllocatedKey, ReportedUse]:
     found = {}
     for result in claim.status.allocation.devices.results:
         key = (result.driver, result.pool, result.device, result.share_id or "")
-        condition = (
-            next((one for one in devices[key].conditions if one.type == IDLE_CONDITION), None)
-            if key in devices
-            else None
-        )
+        condition = condition_of(devices[key].conditions, IDLE_CONDITION) if key in devices else None
         if condition is not None and condition.status in ("True", "False") and not result.admin_access:
             since = condition.last_transition_time
             found[key] = ReportedUse(

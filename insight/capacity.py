@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.db.models import QuerySet
 
 from claims.devices.cache import read_devices
@@ -20,6 +19,7 @@ from claims.models import Pod
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import complaint
 from inventory.kinds import devices as kinds
+from inventory.kinds import gates
 from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
@@ -139,7 +139,7 @@ def _served(awaited: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     left out."""
     if not awaited:
         return {}
-    serving = ServingClasses(enabled=settings.FEATURE_GATES.get("DRAExtendedResource", True))
+    serving = ServingClasses(enabled=gates.enabled("DRAExtendedResource"))
     for stored in objects.list(kind(CLASSES)).items:
         serving.put(decoded(stored, kinds.DeviceClass))
     classes = {resource_key(resource): name for resource, name in serving.by_resource.items()}

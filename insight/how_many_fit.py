@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
-from django.conf import settings
-
 from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DevicePool, charge, fits
@@ -207,7 +205,7 @@ class _Rules:
 
     def __init__(self, pool: DevicePool) -> None:
         self.pool = pool
-        self.features = _features.first(features := Features.from_gates(settings.FEATURE_GATES), features)
+        self.features = _features.first(features := Features.from_gates(), features)
         #: the only node that sees any of it; "" where there may be others
         self.home = pool.node if not any(one.spec.per_device_node_selection for one in pool.slices) else ""
         #: whether each of its devices is given to one claim, whatever becomes of the others

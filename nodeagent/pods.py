@@ -56,6 +56,7 @@ from claims.kinds.pods import (
 from claims.kinds.resource_usage import node_requests_of, requests_of, resources_of
 from manciple.telemetry import traces
 from manciple.wire.quantity import Quantity
+from manciple.wire.resources import NEW_PHASES
 from nodeagent.client import PODS, Client, posix_seconds, seconds_text
 from nodeagent.events import EventRecorder
 from nodeagent.failures import (
@@ -331,7 +332,7 @@ class PodWorker:
 
     def _run(self, pod: Pod, step: ContainerPlan) -> float | None:
         uid = pod.metadata.uid
-        first = traces.on() and bool(step.starts) and pod.status.phase in ("", "Pending")
+        first = traces.on() and bool(step.starts) and pod.status.phase in NEW_PHASES
         trace = PodTrace(pod if first else None, self._clock)
         with trace.step("prepare", claims=len(pod.spec.resource_claims)):
             records = self._prepare(pod, step)

@@ -41,6 +41,7 @@ from claims.kinds.resource_claims import DeviceRequestAllocationResult, Resource
 from inventory.kinds import gates
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
+from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.cdi import CdiFolder
 from nodeagent.draft_claims import SUFFIX, as_allocated, names_used
@@ -503,7 +504,7 @@ class ClaimUse:
 
 def is_terminal(pod: Pod) -> bool:
     """Whether the pod has run to its end; it no longer uses its claims."""
-    return pod.status.phase in ("Succeeded", "Failed")
+    return pod.status.phase in FINISHED_PHASES
 
 
 def claims_used(pod: Pod) -> tuple[ClaimUse, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from django.apps import AppConfig
-from django.conf import settings
 
 from inventory.kinds import device_rules
 from scheduling.cel import CelFeatures, CompileError, compile_new_selector
@@ -25,7 +24,7 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.
-        device_rules.set_checker(checker(settings.FEATURE_GATES))
+        device_rules.set_checker(checker(CelFeatures.from_gates()))
         # Models can be imported from here on only.
         from scheduling.placement import policies  # noqa: PLC0415
         from scheduling.rehearsal.autoscaling import endpoints  # noqa: PLC0415
@@ -36,16 +35,8 @@ class SchedulingConfig(AppConfig):
         policies.register()
 
 
-def checker(gates: Mapping[str, bool]) -> Callable[[str], tuple[str, int]]:
-    """How validation learns whether a CEL expression compiles: what is wrong with a new or changed one, "" for nothing,
-    and its estimated cost.
-
-    gates: feature gates by their Kubernetes names; what is not named is on, as in the allocator.
-    """
-    features = CelFeatures(
-        consumable_capacity=gates.get("DRAConsumableCapacity", True),
-        list_type_attributes=gates.get("DRAListTypeAttributes", True),
-    )
+def checker(features: CelFeatures) -> Callable[[str], tuple[str, int]]:
+    """Compiles a new or changed CEL expression; returns the error, "" for none, and the estimated cost."""
 
     def problem_of(expression: str) -> tuple[str, int]:
         try:

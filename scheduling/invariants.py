@@ -60,6 +60,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
+from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, DRAFT_CLAIMS, PODS
@@ -262,7 +263,8 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
     claims = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
     found: list[tuple[str, ApiObject | None, Pod | None]] = [(PODS, pod, None) for pod in pods.values()]
     found += [(CLAIMS, claim, owning_pod(claim, pods.get)) for claim in claims]
-    found += [(DRAFT_CLAIMS, claim, None) for claim in facts.drafts if claim.metadata.namespace == namespace]
+    drafts = (stored for stored in facts.stored(DRAFT_CLAIMS) if stored.namespace == namespace)
+    found += [(DRAFT_CLAIMS, decoded(stored, ApiObject), None) for stored in drafts]
     found += [
         (held.resource, None, None)
         for held in facts.replay.live.values()

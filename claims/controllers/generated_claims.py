@@ -54,7 +54,17 @@ from manciple.telemetry import traces
 from manciple.telemetry.logs import about
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NAMESPACES, PODS, QUOTAS, TEMPLATES, Key, kind
+from manciple.wire.resources import (
+    CLAIMS,
+    FINISHED_PHASES,
+    NAMESPACES,
+    NEW_PHASES,
+    PODS,
+    QUOTAS,
+    TEMPLATES,
+    Key,
+    kind,
+)
 from manciple.wire.validation import claim_generate_name
 
 #: The author of the writes (upstream: the service account of that name in kube-controller-manager).
@@ -113,7 +123,7 @@ def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every 
 
 def wanting(namespace: str = "") -> Iterator[Key]:
     """The pods that may lack a claim: of those without a node, and of those that are starting."""
-    starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=("", "Pending")), deleting=False)
+    starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=NEW_PHASES), deleting=False)
     starting = starting.exclude(phase__in=FINISHED_PHASES)
     if namespace:
         starting = starting.filter(namespace=namespace)
@@ -128,7 +138,7 @@ def _is_worth_reading(record: EventRecord) -> bool:
     if record.resource != PODS:
         return record.resource == QUOTAS or (record.resource == CLAIMS and record.type == "DELETED")
     node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
-    runs = node and phase not in ("", "Pending")
+    runs = node and phase not in NEW_PHASES
     return record.type != "DELETED" and not runs and not looked_after().by(record.revision)
 
 

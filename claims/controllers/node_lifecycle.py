@@ -31,7 +31,7 @@ from msgspec import structs
 
 from claims import event_recorder, models
 from claims.event_recorder import EventNote
-from claims.kinds.disruption_budgets import disrupted
+from claims.evictions import NODE_TAINT, disrupt
 from claims.kinds.pods import Pod, Toleration, tolerates
 from claims.pod_claims import is_done
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
@@ -42,7 +42,7 @@ from manciple.per_process import PerProcess
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire import codec
-from manciple.wire.base import ObjectMeta, timestamp
+from manciple.wire.base import ObjectMeta, condition_of, timestamp
 from manciple.wire.identity import controller
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, NODES, PODS, Key, kind
 
@@ -99,7 +99,7 @@ def is_silent(node: Node, signs: SignsOfLife, now: datetime) -> bool:
 
 
 def ready_condition(node: Node) -> NodeCondition | None:
-    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    return condition_of(node.status.conditions, "Ready")
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -389,7 +389,7 @@ def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
         writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in pods])
         late = [_late(writer, pod, now) for pod in pods]
         for pod in pods:
-            _evict_one(writer, pod, now)
+            disrupt(writer, pod, NODE_TAINT, now=now, note=_note(pod))
     # Whoever was not due after all has new tolerations, or its node has other taints.
     node_cache().residents.forget(one.uid for one in residents)
     for seconds in late:
@@ -418,13 +418,6 @@ def is_due(pod: Pod, node: Node, now: datetime) -> bool:
         return False
     moment = eviction_time(pod, node)
     return moment is not None and moment <= now
-
-
-def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
-    message = "Taint manager: deleting due to NoExecute taint"
-    told = disrupted(pod, reason="DeletionByTaintManager", message=message, now=timestamp(now))
-    event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
 
 def _note(pod: Pod) -> EventNote:

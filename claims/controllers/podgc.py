@@ -24,15 +24,14 @@ from msgspec import structs
 from claims import event_recorder, models
 from claims.controllers.node_lifecycle import ready_condition
 from claims.event_recorder import EventNote
-from claims.kinds.disruption_budgets import disrupted
-from claims.kinds.pods import Pod, PodStatus
+from claims.evictions import NODE_LOST, disrupt
+from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
 from manciple.controllers.declaration import DELETED, Controller, batches
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded
-from manciple.wire.base import timestamp
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, PODS, Key, kind
@@ -127,22 +126,17 @@ def _remove(keys: list[Key], now: datetime) -> int:
 
 def _remove_one(writer: Writer, pod: Pod, note: EventNote | None, now: datetime) -> bool:
     """note: where its node is missing."""
-    if pod.status.phase not in FINISHED_PHASES:
-        ended = _ended(pod, now) if note is not None else structs.replace(pod.status, phase="Failed")
-        writer.update(kind(PODS), structs.replace(pod, status=ended), subresource="status")
-    if note is not None:
-        event_recorder.record(writer, note, now=now)
     try:
+        if note is not None:
+            disrupt(writer, pod, NODE_LOST, now=now, note=note)
+            return True
+        if pod.status.phase not in FINISHED_PHASES:
+            failed = structs.replace(pod, status=structs.replace(pod.status, phase="Failed"))
+            writer.update(kind(PODS), failed, subresource="status")
         writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, grace_seconds=0)
     except NotFound:
         return False
     return True
-
-
-def _ended(pod: Pod, now: datetime) -> PodStatus:
-    """Of a pod whose node is missing."""
-    told = disrupted(pod, reason="DeletionByPodGC", message="PodGC: node no longer exists", now=timestamp(now))
-    return structs.replace(told.status, phase="Failed", reason="NodeLost")
 
 
 def _note(pod: Pod) -> EventNote:

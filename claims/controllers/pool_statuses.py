@@ -34,7 +34,7 @@ from inventory.kinds.pool_statuses import (
     ResourcePoolStatusRequestStatus,
     ShareableCapacitySummary,
     ShareableSummary,
-    condition_of,
+    outcome_of,
 )
 from manciple.controllers import metrics
 from manciple.controllers.declaration import ADDED, Controller, batches
@@ -267,7 +267,7 @@ def is_expired(request: ResourcePoolStatusRequest, now: datetime) -> bool:
     created = request.metadata.creation_timestamp
     if request.status is None:
         return created is not None and now - datetime.fromisoformat(created) > UNANSWERED_FOR
-    condition = condition_of(request)
+    condition = outcome_of(request)
     since = condition.last_transition_time if condition is not None else created
     return since is not None and now - datetime.fromisoformat(since) > ANSWERED_FOR
 

@@ -41,7 +41,7 @@ from claims.device_taints import (
     following,
 )
 from claims.event_recorder import EventNote
-from claims.kinds.disruption_budgets import disrupted
+from claims.evictions import DEVICE_TAINT, disrupt
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from inventory.kinds import gates
@@ -303,7 +303,7 @@ def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
         threats = evictions().survey.still_threatened([one.uid for one in pods], rules.evicting, now)
         going = [pod for one in pods if (pod := _going(writer, one, threats, now)) is not None]
         for pod in going:
-            _evict(writer, pod, now)
+            disrupt(writer, pod, DEVICE_TAINT, now=now, note=_note(pod))
             evicted += threats[pod.metadata.uid].rules
     evictions().untold.update(evicted)
     for pod in going:
@@ -327,13 +327,6 @@ def _going(writer: Writer, one: ThreatenedPod, threats: Mapping[str, Threat], no
     if not pod.spec.node_name or pod.metadata.deletion_timestamp is not None or is_done(pod):
         return None
     return pod
-
-
-def _evict(writer: Writer, pod: Pod, now: datetime) -> None:
-    message = "Device Taint manager: deleting due to NoExecute taint"
-    told = disrupted(pod, reason="DeletionByDeviceTaintManager", message=message, now=timestamp(now))
-    event_recorder.record(writer, _note(pod), now=now)
-    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
 
 def _note(pod: Pod, message: str = MARKED) -> EventNote:

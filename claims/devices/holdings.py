@@ -17,6 +17,7 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DrawnCounters, ResourceClaim, node_of, pools_in_use
 from inventory.kinds.pools import PoolKey
+from manciple.wire.resources import NEW_PHASES
 
 #: What a shared device shows as full; above it nothing can be left but rounding.
 FULL = 100
@@ -172,7 +173,7 @@ def amounts(consumed: Mapping[str, str]) -> dict[str, int]:
 
 def is_preparing(pod: Pod) -> bool:
     """Whether it is on its node and does not run yet."""
-    return bool(pod.spec.node_name) and pod.status.phase in {"", "Pending"}
+    return bool(pod.spec.node_name) and pod.status.phase in NEW_PHASES
 
 
 class Holdings:

@@ -14,8 +14,8 @@ from claims.devices.published import nanos
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, has_reported
+from manciple.wire.resources import FINISHED_PHASES
 
-_FINISHED = {"Succeeded", "Failed"}
 _ONE = 10**9
 
 
@@ -112,4 +112,4 @@ class Nodes:
 
 def node_of(pod: Pod) -> str:
     """The node on which it takes a place; "" where it takes none."""
-    return "" if pod.status.phase in _FINISHED else pod.spec.node_name
+    return "" if pod.status.phase in FINISHED_PHASES else pod.spec.node_name

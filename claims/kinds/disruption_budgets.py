@@ -38,6 +38,7 @@ from manciple.wire.base import (
 )
 from manciple.wire.errors import ApiError, FieldError, Forbidden, TooManyRequests, invalid, not_supported
 from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES
 from manciple.wire.selectors import ParsedLabelSelector, as_label_selector, validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 from manciple.wire.validation import (
@@ -222,8 +223,8 @@ MOST_DISRUPTED = 2000
 
 DISRUPTION_ALLOWED = "DisruptionAllowed"
 SUFFICIENT, INSUFFICIENT, SYNC_FAILED = "SufficientPods", "InsufficientPods", "SyncFailed"
-#: The condition of pods that are being terminated.
-TARGET = "DisruptionTarget"
+#: The condition of pods that are being terminated, and of pod groups.
+DISRUPTION_TARGET = "DisruptionTarget"
 #: The cause in the answer to an eviction that a budget refuses.
 CAUSE = "DisruptionBudget"
 
@@ -337,21 +338,21 @@ def _set_condition(budget: PodDisruptionBudget, condition: Condition, now: datet
 
 
 def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
-    """`pod` with the condition of why it is being deleted. now: RFC 3339, whole seconds."""
-    known = next((one for one in pod.status.conditions if one.type == TARGET), None)
-    if known is not None and (known.status, known.reason, known.message) == ("True", reason, message):
+    """`pod` with the condition DisruptionTarget. now: RFC 3339, whole seconds."""
+    current = condition_of(pod.status.conditions, DISRUPTION_TARGET)
+    if current is not None and (current.status, current.reason, current.message) == ("True", reason, message):
         return pod
-    since = known.last_transition_time if known is not None and known.status == "True" else now
-    fresh = PodCondition(
-        type=TARGET,
+    since = current.last_transition_time if current is not None and current.status == "True" else now
+    condition = PodCondition(
+        type=DISRUPTION_TARGET,
         observed_generation=pod.metadata.generation,
         status="True",
         last_transition_time=since,
         reason=reason,
         message=message,
     )
-    others = [one for one in pod.status.conditions if one.type != TARGET]
-    return replace(pod, status=replace(pod.status, conditions=(*others, fresh)))
+    others = [other for other in pod.status.conditions if other.type != DISRUPTION_TARGET]
+    return replace(pod, status=replace(pod.status, conditions=(*others, condition)))
 
 
 # One eviction ---------------------------------------------------------------------------------------------------------
@@ -365,7 +366,7 @@ class SeveralBudgets(ApiError):
 
 def asks_no_budget(pod: Pod) -> bool:
     """Whether the pod is pending, finished or being deleted: no budget applies (upstream: canIgnorePDB)."""
-    return pod.status.phase in ("", "Pending", "Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
+    return pod.status.phase in NEW_PHASES | FINISHED_PHASES or pod.metadata.deletion_timestamp is not None
 
 
 def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:

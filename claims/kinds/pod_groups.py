@@ -31,6 +31,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from claims.kinds.disruption_budgets import DISRUPTION_TARGET
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from inventory.kinds import gates
@@ -602,7 +603,7 @@ def _one_of(path: Path, members: Mapping[str, object]) -> Errors:
 
 
 def _state(group: PodGroup, _now: float = 0) -> str:
-    disrupted = condition_of(group.status.conditions, "DisruptionTarget")
+    disrupted = condition_of(group.status.conditions, DISRUPTION_TARGET)
     if disrupted is not None:
         return disrupted.reason
     if condition_of(group.status.conditions, SCHEDULED) is None:

@@ -24,6 +24,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
+from manciple.wire.base import condition_of
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age, listed
@@ -109,7 +110,8 @@ def _is_sidecar(container: Container | None) -> bool:
 
 
 def _condition_holds(pod: Pod, kind: str) -> bool:
-    return any(condition.type == kind and condition.status == "True" for condition in pod.status.conditions)
+    condition = condition_of(pod.status.conditions, kind)
+    return condition is not None and condition.status == "True"
 
 
 def _ending(terminated: ContainerStateTerminated) -> str:

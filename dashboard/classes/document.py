@@ -20,7 +20,7 @@ from dashboard.classes.attributes import ClassProperty, domains, drivers
 from dashboard.classes.diagnostics import Finding
 from dashboard.classes.manifest import Unreadable, parse, refusals
 from dashboard.classes.views import explained, show_yaml, stored_class
-from dashboard.classes.workbench import class_kind, features, published_devices
+from dashboard.classes.workbench import class_kind, published_devices
 from insight.selector_matches import JudgedDevices
 from manciple.api import verbs
 from manciple.pages.links import class_url
@@ -29,6 +29,7 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rights import listing
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import CLASSES, SLICES
+from scheduling.cel import CelFeatures
 from scheduling.cel.clauses import shown
 from scheduling.cel.environment import stored_environment
 
@@ -46,7 +47,7 @@ def show_diagnostics(request: HttpRequest, what: str) -> JsonResponse:
     """`text`: what is judged."""
     text = request.POST.get("text", "").replace("\r\n", "\n")
     if what == "cel":
-        return JsonResponse(diagnostics.of_expression(text, features()), safe=False)
+        return JsonResponse(diagnostics.of_expression(text, CelFeatures.from_gates()), safe=False)
     if what == "parameters":
         return JsonResponse(diagnostics.of_parameters(text), safe=False)
     if what == "class":

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from django.conf import settings
-
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
@@ -47,7 +45,7 @@ from manciple.pages.people import Person
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.registry import Kind, registry
 from manciple.wire.resources import CLASSES
-from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_selector
+from scheduling.cel import COST_LIMIT, CompileError, compile_selector
 
 #: Matching devices that are named at once, and when all are asked for.
 SHOWN, LISTED = 6, 120
@@ -60,15 +58,6 @@ _LOOKUP = re.compile(r'device\.(?:attributes|capacity)\["[^"]*"\]\.')
 
 def class_kind() -> Kind:
     return registry.by_resource(CLASSES)
-
-
-def features() -> CelFeatures:
-    """What new expressions may use."""
-    gates = settings.FEATURE_GATES
-    return CelFeatures(
-        consumable_capacity=gates.get("DRAConsumableCapacity", True),
-        list_type_attributes=gates.get("DRAListTypeAttributes", True),
-    )
 
 
 def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from manciple.pages.people import Person
 from manciple.store import objects, sql
 from manciple.store.records import Stored
 from manciple.wire.registry import registry
-from manciple.wire.resources import NAMESPACES, kind
+from manciple.wire.resources import NAMESPACES, NEW_PHASES, kind
 from scheduling.models import QueuedPod
 
 #: Pods in the order in which they are told.
@@ -136,7 +136,7 @@ def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
 def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
     if deleting:
         return "Deleting"
-    if phase in ("", "Pending"):
+    if phase in NEW_PHASES:
         return "Starting" if bound else "Waiting"
     return phase if phase in POD_STATES else "Unknown"
 

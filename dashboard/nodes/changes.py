@@ -36,7 +36,7 @@ from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import Identity
-from manciple.wire.resources import NODES, PODS, kind
+from manciple.wire.resources import NEW_PHASES, NODES, PODS, kind
 from scheduling.rehearsal.changes import Aftermath, Imagined, what_if_changed
 from scheduling.state.budgets import KeptPod
 from scheduling.state.node_fit import check, needs_of
@@ -262,7 +262,7 @@ def _fits(pod: Pod, node: Node, there: PodsThere) -> bool:
 
 def read_waiting() -> list[Pod]:
     """The pods without a node, the first by name, at most `ASKED`."""
-    rows = PodRow.objects.filter(node_name="", phase__in=("", "Pending"), deleting=False)
+    rows = PodRow.objects.filter(node_name="", phase__in=NEW_PHASES, deleting=False)
     keys = list(rows.order_by("namespace", "name").values_list("namespace", "name")[:ASKED])
     found = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))

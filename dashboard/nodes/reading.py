@@ -26,7 +26,7 @@ from manciple.pages.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded, listed
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import LEASES, NODES, PODS, kind
+from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, kind
 from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 
@@ -202,7 +202,7 @@ class PodsThere:
 
 def pods_on(names: Collection[str]) -> dict[str, PodsThere]:
     """node -> its pods. As many queries as hundreds of pods."""
-    rows = PodRow.objects.filter(node_name__in=names).exclude(phase__in=("Succeeded", "Failed"))
+    rows = PodRow.objects.filter(node_name__in=names).exclude(phase__in=FINISHED_PHASES)
     keys = list(rows.values_list("namespace", "name"))
     by_node: dict[str, list[Pod]] = defaultdict(list)
     for stored in objects.get_many(kind(PODS), keys):

@@ -39,7 +39,7 @@ from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import sql
 from manciple.store.event_log import latest_revision
-from manciple.wire.resources import PODS
+from manciple.wire.resources import NEW_PHASES, PODS
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import UNKNOWN, Mended, read_mendings
 
@@ -58,8 +58,8 @@ STATES = {
 }
 
 #: Neither bound nor over.
-IS_WAITING = Q(node_name="", phase__in=("", "Pending"), deleting=False)
-_IS_STARTING = Q(phase__in=("", "Pending"), deleting=False) & ~Q(node_name="")
+IS_WAITING = Q(node_name="", phase__in=NEW_PHASES, deleting=False)
+_IS_STARTING = Q(phase__in=NEW_PHASES, deleting=False) & ~Q(node_name="")
 #: state -> which rows are in it
 CONDITIONS = {
     "Waiting": IS_WAITING,
@@ -292,6 +292,6 @@ def state_of(*, deleting: bool, phase: str, node: str) -> str:
     """What a pod's state is called, one of `STATES`."""
     if deleting:
         return "Deleting"
-    if phase in ("", "Pending"):
+    if phase in NEW_PHASES:
         return "Starting" if node else "Waiting"
     return phase

@@ -32,7 +32,7 @@ from manciple.store.objects import decoded, listed
 from manciple.wire.machinery import Namespace
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
-from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, QUOTAS, TEMPLATES, Key, kind
+from manciple.wire.resources import CLAIMS, NAMESPACES, NEW_PHASES, PODS, QUOTAS, TEMPLATES, Key, kind
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Reason
 from scheduling.state.fair_share import sampled_sizes, weight_of
@@ -238,7 +238,7 @@ def _waiting(namespaces: Iterable[str]) -> Counter[str]:
 
 
 def _unbound() -> QuerySet[models.Pod]:
-    return models.Pod.objects.filter(node_name="", deleting=False, phase__in=("", "Pending"))
+    return models.Pod.objects.filter(node_name="", deleting=False, phase__in=NEW_PHASES)
 
 
 def _refusals(person: Person, namespace: str) -> dict[Key, list[ShownEvent]]:

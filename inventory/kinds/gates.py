@@ -8,7 +8,11 @@ allocator ignores them. So a gate can be turned off and on again while pods run.
 
 Sources: pkg/features/kube_features.go and dropDisabledFields of the strategies below pkg/registry/resource, 1.36. One
 default is ours: DeviceTaintRules are served, so their gate is on. DynamicResourceAllocation, which 1.36 locks, can be
-turned off as its KEPs describe. DRAControlPlaneController is Kubernetes 1.31's; the two drafts never had a gate there.
+turned off as its KEPs describe. DRAControlPlaneController is Kubernetes 1.31's, DRAPreemption 1.37's (KEP-5690); the
+two drafts never had a gate there.
+
+`enabled("NAME")` is the only question about a gate. Django's settings and the options of the node agent are the
+input of `use`, once, at the start; tests change gates with `using`.
 """
 
 from __future__ import annotations
@@ -61,6 +65,7 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAListTypeAttributes": Gate("ALPHA", False, needs=_ALL),
         "DRANodeAllocatableResources": Gate("ALPHA", False, needs=_ALL),
         "DRAPartitionableDevices": Gate("BETA", True, needs=_ALL),
+        "DRAPreemption": Gate("BETA", True, needs=_ALL),
         "DRAPrioritizedList": Gate("GA", True, needs=_ALL),
         "DRAResourceClaimDeviceStatus": Gate("BETA", True, needs=_ALL),
         "DRAResourceClaimGranularStatusAuthorization": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),

@@ -223,15 +223,15 @@ def _at_least(least: int, value: int, path: Path) -> Errors:
 # The kind -------------------------------------------------------------------------------------------------------------
 
 
-def condition_of(request: ResourcePoolStatusRequest) -> Condition | None:
-    """Complete or Failed, whichever is true; None while nobody answered."""
+def outcome_of(request: ResourcePoolStatusRequest) -> Condition | None:
+    """The condition Complete or Failed, whichever is true; None while unanswered."""
     conditions = () if request.status is None else request.status.conditions
     return next((one for one in conditions if one.type in (COMPLETE, FAILED) and one.status == "True"), None)
 
 
 def _sum(count: Callable[[PoolStatus], int | None]) -> Callable[[ResourcePoolStatusRequest, float], str]:
     def cell(request: ResourcePoolStatusRequest, _now: float) -> str:
-        condition = condition_of(request)
+        condition = outcome_of(request)
         if request.status is None or (condition is not None and condition.type == FAILED):
             return "-"
         return str(sum(count(pool) or 0 for pool in request.status.pools))
@@ -244,7 +244,7 @@ def _pool_count(request: ResourcePoolStatusRequest, _now: float = 0) -> int:
 
 
 def _status(request: ResourcePoolStatusRequest, _now: float) -> str:
-    condition = condition_of(request)
+    condition = outcome_of(request)
     if request.status is None or condition is None:
         return "Pending"
     told, matching = len(request.status.pools), _pool_count(request)
@@ -253,7 +253,7 @@ def _status(request: ResourcePoolStatusRequest, _now: float) -> str:
 
 
 def _completed(request: ResourcePoolStatusRequest, now: float) -> str:
-    condition = condition_of(request)
+    condition = outcome_of(request)
     if condition is None or condition.type != COMPLETE:
         return "<none>"
     return age(condition.last_transition_time, now)

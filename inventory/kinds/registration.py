@@ -29,7 +29,7 @@ from inventory.kinds.gates import OF_CLASSES, OF_SLICES, without_disabled
 from inventory.kinds.nodes import Node
 from inventory.kinds.pool_statuses import RESOURCE_POOL_STATUS_REQUEST
 from inventory.kinds.taint_rules import GATE as RULES_GATE
-from manciple.wire.base import status_metadata, timestamp
+from manciple.wire.base import condition_of, status_metadata, timestamp
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, NONE, age, listed
 
@@ -123,7 +123,7 @@ _ROLE_LABEL = "kubernetes.io/role"
 
 def node_status(node: Node, _now: float = 0) -> str:
     """Ready, NotReady or Unknown; and SchedulingDisabled for a cordoned node."""
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    ready = condition_of(node.status.conditions, "Ready")
     status = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
     return f"{status},SchedulingDisabled" if node.spec.unschedulable else status
 

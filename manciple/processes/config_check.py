@@ -15,9 +15,11 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import ModuleType
+from typing import Any
 
 from manciple import configuration
-from manciple.configuration import PREFIX, SETTINGS, VARIABLE, ConfigurationFile, DeclaredSetting
+from manciple.configuration import VARIABLE, ConfigurationFile
+from manciple.declared_settings import PREFIX, SETTINGS, Setting
 
 #: Where a value comes from, besides the path of a file.
 ENVIRONMENT, DEFAULT = "environment", "default"
@@ -88,7 +90,7 @@ def _django_settings() -> tuple[ModuleType | None, str]:
 
 
 def _in_effect(
-    setting: DeclaredSetting,
+    setting: Setting[Any],
     environment: Mapping[str, str],
     file: ConfigurationFile | None,
     settings: ModuleType | None,
@@ -97,14 +99,14 @@ def _in_effect(
         return InEffect(setting.name, shown(setting, environment[setting.name]), ENVIRONMENT)
     if file and setting.name in file.values:
         return InEffect(setting.name, shown(setting, file.values[setting.name]), str(file.path))
-    default = getattr(settings, setting.attribute, "") if settings and setting.attribute else ""
+    default = getattr(settings, setting.django_name, "") if settings and setting.django_name else ""
     return InEffect(setting.name, shown(setting, _as_text(default)), DEFAULT)
 
 
 def _empty(settings: Sequence[InEffect], django: ModuleType | None) -> Iterator[str]:
     """What is said to be nothing, and counts as not said."""
     for one in settings:
-        default = getattr(django, SETTINGS[one.name].attribute or "-", None)
+        default = getattr(django, SETTINGS[one.name].django_name or "-", None)
         if one.source != DEFAULT and not one.value.strip() and default not in (None, "", (), [], {}):
             shows = shown(SETTINGS[one.name], _as_text(default))
             yield f"{one.name} is empty in the {one.source}, which is as if it were not there: {shows} is in effect"
@@ -123,7 +125,7 @@ def _as_text(value: object) -> str:
     return str(value)
 
 
-def shown(setting: DeclaredSetting, value: str) -> str:
+def shown(setting: Setting[Any], value: str) -> str:
     """Nothing of a secret but that it is there; of an address with a password, the address."""
     if not setting.secret or not value:
         return value

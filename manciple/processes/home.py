@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from manciple.configuration import SHORTEST_KEY
+from manciple.declared_settings import SHORTEST_KEY
 from manciple.refusals import StartRefused
 
 log = logging.getLogger(__name__)

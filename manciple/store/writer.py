@@ -272,22 +272,22 @@ class Writer:
         resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: Propagation = "Background",
-        told: ApiObject | None = None,
+        last_status: ApiObject | None = None,
     ) -> DeletionAnswer:
         """Delete an object, or mark it as deleting while finalizers or seconds of grace hold it.
 
         `grace_seconds` counts only for kinds that grant some; deleting again may only shorten it.
-        told: the object with a status that says why it goes; both are one change, and one event.
+        last_status: the object with a status that says why it is deleted; both are one change, and one event.
         Raises: NotFound; Conflict when `uid` or `resource_version` is given and is not the object's.
         """
         current = self._existing(kind, namespace, name)
         old = current.object
         check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
-        if told is not None:
-            check_update(kind, told.metadata, old.metadata)
-            told = succeeded(kind, managed_fields.with_owners_of(old, told), old)
-            told = self._checked("UPDATE", kind, new=told, old=old, subresource="status")
-            old = self._tracked(kind, told, old, "status")
+        if last_status is not None:
+            check_update(kind, last_status.metadata, old.metadata)
+            updated = succeeded(kind, managed_fields.with_owners_of(old, last_status), old)
+            updated = self._checked("UPDATE", kind, new=updated, old=old, subresource="status")
+            old = self._tracked(kind, updated, old, "status")
         if old.metadata.deletion_timestamp is not None:
             following = shorten_grace(old, grace_seconds=grace_seconds)
         else:

@@ -28,7 +28,7 @@ POD_GROUPS = "podgroups.scheduling.k8s.io"
 CONTEXTS = "podschedulingcontexts.resource.k8s.io"
 POOL_STATUS_REQUESTS = "resourcepoolstatusrequests.resource.k8s.io"
 
-#: What status.phase of a pod says once all of its containers have ended, and before any has begun.
+#: Phases of pods whose containers have all ended, and of pods of which none has started. Nothing else lists them.
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 NEW_PHASES = frozenset({"", "Pending"})
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from inventory.kinds import gates
 from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -68,9 +69,9 @@ class Features:
     extended_resources: bool = True
 
     @classmethod
-    def from_gates(cls, gates: Mapping[str, bool]) -> Features:
-        """From Kubernetes' gate names; gates that are not named are on. Gates of other components are ignored."""
-        return cls(**{f.name: gates.get(_NAMES[f.name][0], True) for f in fields(cls)})
+    def from_gates(cls) -> Features:
+        """The features whose gates are on in this process."""
+        return cls(**{f.name: gates.enabled(_NAMES[f.name][0]) for f in fields(cls)})
 
     @classmethod
     def from_upstream(cls, flags: Mapping[str, bool]) -> Features:

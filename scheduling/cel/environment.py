@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from inventory.kinds import gates
 from manciple.cel.costs import PLAIN, CallEstimate, CostRule, Range
 from manciple.cel.errors import EvaluationError
 from manciple.cel.functions import Environment, base_functions, declared, type_names
@@ -27,6 +28,14 @@ class CelFeatures:
 
     consumable_capacity: bool = False
     list_type_attributes: bool = False
+
+    @classmethod
+    def from_gates(cls) -> CelFeatures:
+        """The features whose gates are on in this process: what a new expression may use."""
+        return cls(
+            consumable_capacity=gates.enabled("DRAConsumableCapacity"),
+            list_type_attributes=gates.enabled("DRAListTypeAttributes"),
+        )
 
 
 #: Stored expressions are checked against everything any release allowed.

@@ -32,6 +32,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
 from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, is_done, reserved
 from claims.quotas import QuotaExceeded
+from inventory.kinds import gates
 from manciple.controllers.coordination import looked_after
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
@@ -184,7 +185,7 @@ def _stored_claims(placement: Placement) -> Iterator[ResourceClaim]:
 
 def allocation_time(now: datetime) -> str | None:
     """The allocationTimestamp of new allocations."""
-    return timestamp(now) if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True) else None
+    return timestamp(now) if gates.enabled("DRADeviceBindingConditions") else None
 
 
 def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None) -> ResourceClaim:

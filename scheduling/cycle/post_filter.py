@@ -46,6 +46,7 @@ from claims.causes.causes import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import is_allocated_by_controller
 from claims.pod_claims import can_be_reserved, is_reserved_for, references
+from inventory.kinds import gates
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Deadline, Unallocatable, Undecided, overall
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
@@ -378,8 +379,8 @@ class Remedies:
 
 
 def devices_are_preempted() -> bool:
-    """Kubernetes' gate of 1.37; without it preemption helps no pod that lacks devices, as in 1.36."""
-    return bool(settings.FEATURE_GATES.get("DRAPreemption", True))
+    """While the gate is off, preemption helps no pod that lacks devices, as in Kubernetes 1.36."""
+    return gates.enabled("DRAPreemption")
 
 
 def _search_for_victims(state: ClusterState, request: PodRequest, now: datetime, seconds: float) -> VictimSearch:

@@ -40,12 +40,11 @@ from claims.causes.causes import (
 )
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
-from claims.kinds.disruption_budgets import disrupted
+from claims.evictions import disrupt, preemption_by
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import is_reserved_for_pod
 from manciple.store.objects import Writer
-from manciple.wire.base import timestamp
 from manciple.wire.errors import Conflict
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, EVENTS, PODS, Key, kind
@@ -478,11 +477,12 @@ class PreemptionEvictions:
         if pods:
             PREEMPTION_VICTIMS.observe(len(pods))
         self._writer.load(kind(EVENTS), [event_recorder.key_of(self._note(pod)) for pod in pods])
+        scheduler = self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME
         for pod, victim in zip(pods, victims, strict=True):
-            event_recorder.record(self._writer, self._note(pod), now=self._now)
             if pod.spec.node_name:
-                self._delete(pod)
+                disrupt(self._writer, pod, preemption_by(scheduler), now=self._now, note=self._note(pod))
             else:
+                event_recorder.record(self._writer, self._note(pod), now=self._now)
                 self._send_back(pod, victim.claims)
 
     def _read(self, victim: Resident) -> Pod:
@@ -490,12 +490,6 @@ class PreemptionEvictions:
         if isinstance(pod, Pod) and pod.metadata.uid == victim.uid and pod.metadata.deletion_timestamp is None:
             return pod
         raise Conflict.of(PODS, victim.name, "the pod has changed in the meantime")
-
-    def _delete(self, pod: Pod) -> None:
-        scheduler = self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME
-        message = f"{scheduler}: preempting to accommodate a higher priority pod"
-        disrupted_pod = disrupted(pod, reason="PreemptionByScheduler", message=message, now=timestamp(self._now))
-        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=disrupted_pod)
 
     def _send_back(self, pod: Pod, claims: Iterable[Key]) -> None:
         uid = pod.metadata.uid

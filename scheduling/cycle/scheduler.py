@@ -43,6 +43,7 @@ from claims.causes.causes import Interrupted, SearchStopped
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
 from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
+from inventory.kinds import gates
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import ADDED, DELETED, DELETING, FINISHED, MODIFIED, Controller, Queue
@@ -115,9 +116,7 @@ class SchedulingWorker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._following = Follower(
-            lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES), FairShare.if_wanted())
-        )
+        self._following = Follower(lambda: ClusterState(Features.from_gates(), FairShare.if_wanted()))
         self._searches = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
         self._times = NamespaceTimes()
@@ -495,8 +494,8 @@ def filter_deadline() -> Deadline:
     It counts processor time, not the wait for a busy machine: a pod whose search is given up waits until something
     changes.
     """
-    gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
-    return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)
+    is_limited = gates.enabled("DRASchedulerFilterTimeout")
+    return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if is_limited else math.inf)
 
 
 # As a controller ------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ says why it chose one. Its declaration is all that it needs: one file, which not
     # cheapest.py; MANCIPLE_PLACEMENT=cheapest.POLICY
     POLICY = ScoredPolicy(NodeScore(lambda fit: -float(fit.node.labels.get("price", 0))), "the cheapest")
 
-The policies that Manciple brings have short names, listed in `manciple.configuration.PLACEMENT_POLICIES` and nowhere
-else; any other policy is named by its dotted path. A policy is imported when it is first used.
+The policies that Manciple brings have short names, which only `manciple.declared_settings.PLACEMENT_POLICIES` lists;
+any other policy is named by its dotted path. A policy is imported when it is first used.
 
 `MANCIPLE_PLACEMENT` names the cluster's policy. A claim or class chooses another one with the annotation
 `manciple.dev/placement-policy`. The pod's own preferences (preferred affinity, soft taints) come first under every
@@ -30,7 +30,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import requested_classes
 from manciple.api import first_stage
-from manciple.configuration import PLACEMENT_POLICIES
+from manciple.declared_settings import PLACEMENT_POLICIES
 from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.wire.resources import CLAIMS, CLASSES, TEMPLATES

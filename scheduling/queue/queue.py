@@ -36,13 +36,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 
 from claims.causes import causes
 from claims.causes.causes import NoNodeFits
 from claims.kinds.pods import Pod
+from inventory.kinds import gates
 from manciple.controllers.models import Cursor
 from manciple.store import event_log, sql
 from manciple.store.event_log import Stretch, since
@@ -483,7 +483,7 @@ def sweep(view: ClusterView, now: datetime) -> int:
 
 def _gates_were_turned() -> bool:
     """Whether the features that are on have changed since the last sweep, by whichever worker."""
-    on = ",".join(sorted(name for name, enabled in settings.FEATURE_GATES.items() if enabled))
+    on = ",".join(sorted(filter(gates.enabled, gates.KNOWN)))
     checksum = zlib.crc32(on.encode())
     stored, created = Cursor.objects.get_or_create(name=GATES, defaults={"revision": checksum})
     turned = not created and stored.revision != checksum

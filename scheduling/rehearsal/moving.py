@@ -26,14 +26,12 @@ from django.conf import settings
 from claims import event_recorder, evictions
 from claims.causes import messages
 from claims.event_recorder import EventNote
-from claims.kinds.disruption_budgets import disrupted
 from claims.kinds.pods import Pod
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import decoded
-from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import PODS, kind
@@ -143,15 +141,13 @@ def _is_due(pod: Pod, plan: MovePlan, now: datetime) -> bool:
 
 
 def _evict(pod: Pod, now: datetime) -> str:
-    message = "evicted so that pods that wait can start; one like it fits elsewhere"
-    last_status = disrupted(pod, reason="EvictionByDefragmentation", message=message, now=timestamp(now))
     budgets = evictions.covering(pod)
     try:
         with objects.writing(identity=SCHEDULER) as writer:
             current = writer.get(kind(PODS), *pod.key)
             if isinstance(current, Pod):
                 evictions.admit(writer, current, budgets, now)
-            writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=last_status)
+            evictions.disrupt(writer, pod, evictions.DEFRAGMENTATION, now=now)
     except ApiError as refusal:
         return evictions.said(refusal)
     return ""

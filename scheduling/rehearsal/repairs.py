@@ -38,7 +38,7 @@ from manciple.controllers.coordination import utc_now
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import decoded
-from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
+from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, SLICES, TAINT_RULES, kind
 from scheduling.allocator import Deadline
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import gist_of
@@ -242,7 +242,7 @@ def _closed_nodes() -> Iterator[ClosedNode]:
 
 def _forgotten() -> Iterator[ForgottenClaim]:
     before = utc_now().timestamp() - FORGOTTEN
-    living = PodRow.objects.exclude(phase__in=("Succeeded", "Failed")).values("uid")
+    living = PodRow.objects.exclude(phase__in=FINISHED_PHASES).values("uid")
     used = Reservation.objects.filter(Q(uid__in=living) | ~Q(resource=PODS)).values("claim_id")
     idle = Claim.objects.filter(allocated=True).exclude(uid__in=used).order_by("namespace", "name")
     found = list(idle.prefetch_related("devices")[:MOST])

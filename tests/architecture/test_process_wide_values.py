@@ -92,7 +92,6 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "dashboard.devices.lines._GRID",
         "manciple.cel.values.EMPTY_MAP",
         "manciple.controllers.tasks.ALONE",
-        "manciple.settings.OIDC_SCOPES",
         "manciple.store.writer.NOTHING",
         "manciple.wire.base.EMPTY",
         "manciple.wire.managed_fields.NOTHING",

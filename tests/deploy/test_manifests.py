@@ -14,7 +14,7 @@ from kubernetes import client
 from claims.kinds.pod_security import LevelVersion, violations
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from manciple.configuration import SETTINGS
+from manciple.declared_settings import SETTINGS
 from manciple.processes import command_line
 from manciple.wire import codec
 

@@ -10,10 +10,10 @@ import pytest
 from django.conf import settings
 
 from manciple import configuration
-from manciple.configuration import SETTINGS, VARIABLE, ConfigurationRefused
+from manciple.configuration import VARIABLE, ConfigurationRefused
+from manciple.declared_settings import ENCRYPTION_KEYS, SECRET_KEY, SETTINGS
 from manciple.processes import config_check
 from manciple.processes.config_check import CheckedConfiguration, checked_configuration
-from tests.architecture.test_documentation import settings_read
 from tests.e2e.processes import ROOT
 
 #: Planted where a value is secret.
@@ -35,13 +35,9 @@ def effective(folder: Path, text: str, **environment: str) -> dict[str, str]:
     return seen
 
 
-def test_every_setting_that_is_read_is_declared_and_no_other() -> None:
-    assert set(settings_read()) == set(SETTINGS)
-
-
 def test_every_setting_tells_where_django_has_its_value() -> None:
-    named = [setting for setting in SETTINGS.values() if setting.attribute]
-    assert [setting.name for setting in named if not hasattr(settings, setting.attribute)] == []
+    named = [setting for setting in SETTINGS.values() if setting.django_name]
+    assert [setting.name for setting in named if not hasattr(settings, setting.django_name)] == []
 
 
 SAID = {
@@ -80,6 +76,10 @@ REFUSED = {
     "no whole number": ("api_threads = 1.5", "api_threads must be a whole number, 0 or more, not '1.5'"),
     "none of the choices": ('placement = "tight"', "placement must be one of first-fit, pack, spread, best-fit"),
     "an address of something else": ('redis_url = "http://r"', "redis_url must begin with redis:// or"),
+    "no fraction": ("traces_part = 50", "traces_part must be 1 or less, not 50"),
+    "no network": ('forbidden_networks = ["db"]', "forbidden_networks must be networks such as 10.0.0.0/8"),
+    "no pairs": ('oidc.required_claims = ["hd"]', "oidc.required_claims must be key=value"),
+    "no switch": ('fair_share = "yes"', "fair_share must be 0 or 1, not 'yes'"),
     "no address": ('metrics_listen = "here"', "metrics_listen must be HOST:PORT, not 'here'"),
     "a list of one value": ('api_url = ["a"]', "api_url must be one value"),
     "the same twice": ("audit_days = 1\n[audit]\ndays = 2", "audit.days is said twice"),
@@ -182,6 +182,6 @@ def test_the_exit_status_says_whether_anything_is_wrong(
 
 
 def test_only_the_list_of_keys_is_divided_at_commas() -> None:
-    assert configuration.key("a key, with a comma in it") == ""
-    assert configuration.newest_key("short, an older key that is long enough")
-    assert configuration.newest_key("a newest key that is long enough, short") == ""
+    assert SECRET_KEY.problem("a key, with a comma in it") == ""
+    assert ENCRYPTION_KEYS.problem("short, an older key that is long enough")
+    assert ENCRYPTION_KEYS.problem("a newest key that is long enough, short") == ""

@@ -17,6 +17,7 @@ from claims.causes.causes import DevicesInUse, NoNodeFits, NotVisible
 from claims.causes.messages import NO_VOLUME_CLAIMS
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from claims.kinds.volumes import Volume
+from inventory.kinds import gates
 from inventory.kinds.nodes import Taint
 from manciple.store.space import prune
 from manciple.wire import codec
@@ -408,8 +409,8 @@ def test_a_machine_that_stands_still_ends_no_search(
 def test_without_the_gate_a_search_has_no_deadline(settings: Settings) -> None:
     settings.SCHEDULER_FILTER_TIMEOUT = 0.0
     assert scheduler.filter_deadline().has_passed
-    settings.FEATURE_GATES = {"DRASchedulerFilterTimeout": False}
-    assert not scheduler.filter_deadline().has_passed
+    with gates.using(DRASchedulerFilterTimeout=False):
+        assert not scheduler.filter_deadline().has_passed
 
 
 CLAIMED: dict[str, tuple[str, str]] = {

@@ -70,7 +70,7 @@ from tests.scheduling.cluster import Cluster, kind_of
 def restarted_with(cluster: Cluster, **changed: bool) -> Iterator[None]:
     """Everything is started again with these gates; afterwards again, as it was."""
     wanted = gates.parse(",".join(f"{name}={on}" for name, on in changed.items()))
-    with override_settings(FEATURE_GATES=wanted), gates.using(**wanted):
+    with gates.using(**wanted):
         start_again(cluster)
         yield
     start_again(cluster)
@@ -193,6 +193,7 @@ ELSEWHERE = {
     "DRAClaimsDraft",
     "DRAControlPlaneController",
     "DRAExtendedResource",
+    "DRAPreemption",
     "DRAResourceClaimGranularStatusAuthorization",
     "DRAResourcePoolStatus",
     "DRASchedulerFilterTimeout",

@@ -22,7 +22,9 @@ from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
+from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
+from manciple.wire.resources import DRAFT_CLAIMS
 from scheduling.cluster_facts import ClusterFacts, NodeFiles, Replay, gather, node_files
 from scheduling.invariants import nodes_agree_with_their_disks, violations
 from scheduling.management.commands import check_invariants
@@ -74,17 +76,26 @@ def quota(used: dict[str, str], namespace: str = NAMESPACE) -> ResourceQuota:
 DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 ELSEWHERE = quota({"pods": "0"}, namespace="elsewhere")
 DRAFTS_OF_CLASS = "acme-gpu.resourceclass.cdi.k8s.io/resourceclaims"
-DRAFTS = tuple(
-    stored(
-        DraftClaim(
-            api_version="cdi.k8s.io/v1alpha1",
-            kind="ResourceClaim",
-            metadata=ObjectMeta(namespace=namespace, name=name),
-            spec=DraftClaimSpec(resource_class_name="acme-gpu"),
-        )
+DRAFTS = {
+    name: Stored(
+        resource=DRAFT_CLAIMS,
+        namespace=namespace,
+        name=name,
+        uid=name,
+        revision=1,
+        text=codec.encode(
+            DraftClaim(
+                api_version="cdi.k8s.io/v1alpha1",
+                kind="ResourceClaim",
+                metadata=ObjectMeta(namespace=namespace, name=name, uid=name),
+                spec=DraftClaimSpec(resource_class_name="acme-gpu"),
+            )
+        ).decode(),
+        labels_text="{}",
+        deleting=False,
     )
     for namespace, name in ((NAMESPACE, "first"), (NAMESPACE, "second"), ("elsewhere", "third"))
-)
+}
 POD = bound()
 SOUND = ClusterFacts(now=NOW, claims=(held("claim", POD),), pods=(POD,), nodes=(stored(make_node()),))
 
@@ -193,7 +204,7 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
         ],
     ),
     "a quota that counts claims of the first draft by their class": (
-        with_facts(SOUND, drafts=DRAFTS, quotas=(quota({DRAFTS_OF_CLASS: "1"}),)),
+        with_facts(SOUND, replay=Replay(live=DRAFTS, unsettled=set(DRAFTS)), quotas=(quota({DRAFTS_OF_CLASS: "1"}),)),
         [f"quota default/most tells {DRAFTS_OF_CLASS}=1, and 2 is used"],
     ),
     "a claim whose pod has finished": (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from pytest_django.fixtures import Settings
 
 from claims.causes.causes import CannotAllocate, PreemptionNotHelpful, Unhelpful
 from claims.kinds.pods import Pod, PodCondition
+from inventory.kinds import gates
 from scheduling.rehearsal.explanations.current import explain_pod, pod_document
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import NotRehearsable, of_documents
@@ -199,10 +199,10 @@ def test_nobody_is_evicted_in_vain(busy: Cluster, priority: str, spec: dict[str,
     assert (pod.spec.node_name, pod.status.nominated_node_name) == ("", "")
 
 
-def test_without_the_gate_devices_are_not_preempted(busy: Cluster, settings: Settings) -> None:
-    settings.FEATURE_GATES = {"DRAPreemption": False}
+def test_without_the_gate_devices_are_not_preempted(busy: Cluster) -> None:
     fill(busy, ["a", "b", "c", "d"])
-    run_pod(busy, "urgent", HIGH)
+    with gates.using(DRAPreemption=False):
+        run_pod(busy, "urgent", HIGH)
     assert going(busy) == set()
     assert TAIL.format(nodes=2, why="2 Preemption is not helpful for scheduling") in busy.why_pending("urgent")
 

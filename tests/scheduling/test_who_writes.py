@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
+from claims import evictions
 from claims.controllers import podgc
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import hooks
+from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden
-from manciple.wire.identity import SCHEDULER, SYSTEM
+from manciple.wire.identity import SCHEDULER, SYSTEM, Identity
+from manciple.wire.machinery import DeleteOptions
+from manciple.wire.resources import PODS
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster
 
@@ -83,6 +86,13 @@ def test_orphans_of_a_node_are_deleted_by_the_pod_garbage_collector(cluster: Clu
     cluster.later(60)
     podgc.sweep(cluster.now)
     assert {who for _, _, who in seen} == {"system:serviceaccount:kube-system:pod-garbage-collector"}
+
+
+def test_the_condition_of_an_evicted_pod_is_written_for_the_client(cluster: Cluster, seen: list[Seen]) -> None:
+    pod = cluster.create(make_pod("web", node="node-1"))
+    with objects.writing(identity=Identity("eve", groups=("system:masters",))) as writer:
+        evictions.disrupt(writer, pod, evictions.EVICTION_API, now=cluster.now, requested=DeleteOptions())
+    assert seen == [("UPDATE", PODS, evictions.IDENTITY.name), ("DELETE", PODS, "eve")]
 
 
 @pytest.mark.usefixtures("quota")

@@ -23,7 +23,7 @@ from manciple.access.authentication import tokens
 from manciple.access.kinds.secrets import Secret
 from manciple.access.view_rights import routes
 from manciple.api import kubeconfig
-from manciple.configuration import SETTINGS
+from manciple.declared_settings import SETTINGS
 from manciple.notifications.addresses import SECRET_MARK, secret_of
 from manciple.notifications.models import NotificationAddress
 from manciple.processes.home import Home

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from django.conf import settings
-
 from claims.causes.causes import AnyCause, ClaimNotCreated, GroupDoesNotFit, QuotaUsedUp, decode
 from claims.causes.messages import SCHEDULER_NAME, assigned
 from claims.event_recorder import PLACEMENT, EventNote, key_of
@@ -95,7 +93,7 @@ class FairLock:
 _asking = FairLock()
 #: One copy at a time.
 _imagining = threading.Lock()
-_following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES)), turn=_asking)
+_following = Follower(lambda: ClusterState(Features.from_gates()), turn=_asking)
 #: The state, up to date, for one short question, which leaves it as it is.
 cluster = _following.view
 

@@ -61,8 +61,8 @@ def test_a_finalizer_holds_the_object_and_marks_it() -> None:
 
 def test_a_status_that_says_why_it_goes_is_one_event_with_the_deletion() -> None:
     created: Any = create(note("a", finalizers=("example.com/hold",)))
-    told = structs.replace(created, metadata=structs.replace(created.metadata, labels={"why": "broken"}))
-    deletion = delete(told=told)
+    broken = structs.replace(created, metadata=structs.replace(created.metadata, labels={"why": "broken"}))
+    deletion = delete(last_status=broken)
     assert grace_of(deletion) == ("2026-11-20T12:00:00Z", 0)
     assert deletion.object.metadata.labels == {"why": "broken"}
     (event,) = event_log.read_after(int(created.metadata.resource_version))
@@ -78,18 +78,18 @@ def test_both_rules_are_asked_about_a_status_that_is_written_with_a_deletion() -
         resources={NOTES.resource},
     )
     try:
-        delete(told=created)
+        delete(last_status=created)
     finally:
         hooks.unregister_rule(rule)
     assert asked == [("UPDATE", "status"), ("DELETE", "")]
 
 
-def test_what_was_told_of_an_older_state_is_a_conflict() -> None:
+def test_a_last_status_of_an_older_state_is_a_conflict() -> None:
     created: Any = create(note("a", finalizers=("example.com/hold",)))
     with objects.writing() as writer:
         writer.update(NOTES, structs.replace(created, metadata=structs.replace(created.metadata, labels={"a": "b"})))
     with pytest.raises(Conflict):
-        delete(told=created)
+        delete(last_status=created)
 
 
 def test_deleting_twice_changes_nothing() -> None:

@@ -16,10 +16,12 @@ from inventory.kinds.nodes import Taint
 from manciple.api import namespaces as api_namespaces
 from manciple.controllers import housekeeping
 from manciple.controllers.coordination import CursorFollower
-from manciple.store import history, objects
+from manciple.store import event_log, history, objects
 from manciple.store.records import EventRecord
+from manciple.wire.base import condition_of
+from manciple.wire.codec import decode_text
 from manciple.wire.machinery import Event
-from manciple.wire.resources import EVENTS, kind
+from manciple.wire.resources import EVENTS, PODS, kind
 from tests.builders import (
     NAMESPACE,
     make_allocation,
@@ -63,6 +65,21 @@ def test_a_pod_of_a_node_that_went_gives_its_claim_back(cluster: Cluster) -> Non
     assert "its node node-1 does not exist" in told.message
     cluster.settle()
     assert cluster.all(ResourceClaim) == []
+
+
+def test_a_pod_of_a_lost_node_fails_and_then_goes_without_grace(cluster: Cluster) -> None:
+    cluster.create(make_pod("web", node="ghost", termination_grace_period_seconds=3600))
+    cluster.later(60)
+    before = event_log.latest_revision()
+    podgc.sweep(cluster.now)
+    failed, deleted = event_log.read_after(before, resources={PODS})
+    assert (failed.type, deleted.type) == ("MODIFIED", "DELETED")
+    assert failed.document is not None
+    status = decode_text(Pod, failed.document).status
+    assert (status.phase, status.reason) == ("Failed", "NodeLost")
+    condition = condition_of(status.conditions, "DisruptionTarget")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "DeletionByPodGC")
 
 
 def test_a_node_that_comes_back_in_time_keeps_its_pods(cluster: Cluster) -> None:

@@ -9,7 +9,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from manciple import configuration
-from manciple.configuration import PLACEMENT_POLICIES, ConfigurationRefused
+from manciple.configuration import ConfigurationRefused
+from manciple.declared_settings import PLACEMENT, PLACEMENT_POLICIES
 from scheduling.placement.policies import PlacementPolicy, named
 from tests.scheduling.placement.decide import decided
 
@@ -47,7 +48,7 @@ def test_a_policy_in_one_file_is_usable_without_any_other_change(tmp_path: Path)
 @pytest.mark.parametrize("name", PLACEMENT_POLICIES)
 def test_every_listed_policy_can_be_used(name: str) -> None:
     assert isinstance(named(name), PlacementPolicy)
-    assert configuration.placement_policy(name) == ""
+    assert PLACEMENT.problem(name) == ""
 
 
 def test_the_names_of_the_policies_are_listed_once() -> None:
@@ -55,7 +56,7 @@ def test_the_names_of_the_policies_are_listed_once() -> None:
     listing = re.compile(r"[\"']first-fit[\"'].*?[\"']best-fit[\"']", re.DOTALL)
     packages = ("manciple", "scheduling", "claims", "inventory", "insight", "dashboard")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
-    assert [path.name for path in files if listing.search(path.read_text())] == ["configuration.py"]
+    assert [path.name for path in files if listing.search(path.read_text())] == ["declared_settings.py"]
 
 
 @pytest.mark.parametrize("name", ["tight", "no such.path", ".", "a..b", "site policies.CHEAPEST"])
@@ -66,6 +67,6 @@ def test_what_is_neither_a_name_nor_a_dotted_path_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["no_such_module.POLICY", "scheduling.placement.policies.NO_SUCH", "os.path.join"])
 def test_a_path_without_a_policy_is_refused_at_the_start(path: str) -> None:
-    assert configuration.placement_policy(path) == ""
+    assert PLACEMENT.problem(path) == ""
     with pytest.raises(ImproperlyConfigured, match=re.escape(path)):
         named(path)
