@@ -440,7 +440,7 @@ class WorkLimits:
 UNLIMITED = WorkLimits()
 #: Costly requests that one process works on at once: threads that compute share one interpreter with all others.
 MOST_COSTLY = 2
-#: Seconds between two looks at the clock of the thread, which costs a system call.
+#: Seconds between two looks at the processor time.
 _LOOK_EVERY = 0.001
 #: Processor time, in seconds, past which a request gives way to others: it pauses at each look, and meanwhile every
 #: thread keeps the interpreter for a shorter time while others want it. Ordinary requests take less: changing threads
@@ -533,7 +533,9 @@ class RequestWork:
         self._owner = owner
         self._costly = costly
         self._entered: Hashable | None = None
-        self._began = self._next_look = 0.0
+        self._began = 0.0
+        #: see `Limit`: the clock of a thread costs a system call
+        self.next_look = 0.0
         self._over = False
         self._gives_way = False
         #: seconds of processor time that it took, once it has ended
@@ -565,7 +567,7 @@ class RequestWork:
             self._entered = owner
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more: the work ends at its next look."""
+        """The client has gone: the work ends at its next look."""
         self.abandoned = True
 
     @property
@@ -573,10 +575,7 @@ class RequestWork:
         """Raises: TooManyRequests where it becomes costly while others are."""
         if self._over or self.abandoned:
             return True
-        now = time.monotonic()
-        if now < self._next_look:
-            return False
-        self._next_look = now + _LOOK_EVERY
+        self.next_look = time.monotonic() + _LOOK_EVERY
         spent = time.thread_time() - self._began
         if spent > _GIVES_WAY_AFTER:
             if not self._gives_way:
@@ -586,6 +585,8 @@ class RequestWork:
         if spent >= self._cheap:
             self._enter()
         self._over = spent >= self._allowance
+        if self._over:
+            self.next_look = 0.0
         return self._over
 
 

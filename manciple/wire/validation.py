@@ -118,8 +118,13 @@ def check_dns_label(text: str) -> Messages:
 
 
 @short_text_cache(16384)
-def check_dns_subdomain(text: str, unit: str = "characters") -> Messages:
-    """RFC 1123 subdomain: most objects' names. unit: see `too_long_message`."""
+def check_dns_subdomain(text: str) -> Messages:
+    """RFC 1123 subdomain: most objects' names."""
+    return _check_dns_subdomain(text, "characters")
+
+
+def _check_dns_subdomain(text: str, unit: str) -> Messages:
+    """unit: see `too_long_message`."""
     found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX, unit)]
     if not _SUBDOMAIN_RE.fullmatch(text):
         found.append(regex_message(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
@@ -144,7 +149,7 @@ def check_label_key(text: str) -> Messages:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        found.extend(f"prefix part {message}" for message in check_dns_subdomain(prefix, "bytes"))
+        found.extend(f"prefix part {message}" for message in _check_dns_subdomain(prefix, "bytes"))
     if not name:
         found.append("name part must be non-empty")
     elif _byte_length(name) > DNS_LABEL_MAX:
