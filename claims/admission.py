@@ -536,7 +536,7 @@ def _with_token(pod: Pod) -> Pod:
     """Add the token's volume, and its mount to every container that has no mount at that path."""
     spec = pod.spec
     known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
-    name = known or generate_name(VOLUME_PREFIX, RANDOM())
+    name = known or generate_name(VOLUME_PREFIX, RANDOM.value)
     mount = VolumeMount(name=name, read_only=True, mount_path=MOUNT_PATH)
     containers, init_containers = _mounting(spec.containers, mount), _mounting(spec.init_containers, mount)
     changed = containers != spec.containers or init_containers != spec.init_containers

@@ -77,10 +77,10 @@ _last_revision = PerProcess(int)
 
 def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
-    if latest_revision() - _last_revision() > MOST_FOLLOWED:
+    if latest_revision() - _last_revision.value > MOST_FOLLOWED:
         cache.following.reset()
     census = read_census()
-    _last_revision.set(census.revision)
+    _last_revision.value = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.snapshot.by_use), waiting=census.waiting)]
     rows += [
         UsageSample(at=at, device_class=one.name, counts=nonzero(one.by_use), waiting=one.waiting)

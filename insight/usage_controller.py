@@ -24,12 +24,12 @@ _asked_first = PerProcess(time.monotonic)
 
 def reconcile(now: datetime) -> int:
     """Returns how many rows were added and removed."""
-    first = _asked_first()
+    first = _asked_first.value
     warm = time.monotonic() - first >= WARMING_UP
     sampled = usage.sample(now) if warm else 0
     if sampled > 1:  # with its classes
         # Pods wait for the looking (some milliseconds), not for the rows.
-        note_stranded(scheduler.worker().in_turn(free_by_class) or {}, now)
+        note_stranded(scheduler.worker.value.in_turn(free_by_class) or {}, now)
     return sampled + coordination.forget_stale(now)
 
 

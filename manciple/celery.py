@@ -37,9 +37,9 @@ def declare(**_signal: object) -> None:
     from manciple.controllers import tasks  # noqa: PLC0415 - imported late: they need Django's apps
     from manciple.controllers.declaration import beat_schedule, controllers, task_name, task_routes  # noqa: PLC0415
 
-    app.conf.beat_schedule = beat_schedule(controllers())
-    app.conf.task_routes = task_routes(controllers())
-    for controller in controllers():
+    app.conf.beat_schedule = beat_schedule(controllers.value)
+    app.conf.task_routes = task_routes(controllers.value)
+    for controller in controllers.value:
         if task_name(controller.name) not in app.tasks:
             tasks.register(app, controller)
 
@@ -82,7 +82,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        wakeups = coordination.wakeups()
+        wakeups = coordination.wakeups.value
         self._dispatcher = tasks.Dispatcher(lambda name: app.tasks[name].wake(), wakeups.claim, wakeups.claimed)
         self._dispatcher.start()
 

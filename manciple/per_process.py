@@ -5,7 +5,7 @@ A module keeps such a value in a `PerProcess`, never in a plain global:
     _policies = PerProcess(dict[str, Policy])
 
     def policy_of(name: str) -> Policy | None:
-        return _policies().get(name)
+        return _policies.value.get(name)
 
 The value is made on first use. A forked child makes its own, because threads, connections and locks do not survive a
 fork. `reset_all` drops every value at once, because the process has another database; tests do this after each test.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -26,38 +27,38 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """`PerProcess(make)()` is this process's value. stop: ends the threads of a value that `reset` drops."""
+    """`PerProcess(make).value` is this process's value; assign to it to replace it.
+
+    stop: ends the threads of a value that `reset` drops.
+    """
 
     def __init__(self, make: Callable[[], T], *, stop: Callable[[T], object] | None = None) -> None:
         self._make, self._stop = make, stop
         self._guard = threading.Lock()
-        self._value: tuple[T] | tuple[()] = ()
         _values[next(_numbers)] = self
 
-    def __call__(self) -> T:
-        if value := self._value:  # without the lock: this is called on hot paths
-            return value[0]
+    @cached_property
+    def value(self) -> T:
+        """A plain attribute once it is made: hot paths read it without a call."""
         with self._guard:
-            self._value = value = self._value or (self._make(),)
-            return value[0]  # another thread may reset it
-
-    def set(self, value: T) -> None:
-        """Replace the value as a whole."""
-        self._value = (value,)
+            if not self.is_made:
+                self.value = self._make()
+            return self.value
 
     @property
     def is_made(self) -> bool:
-        return bool(self._value)
+        return "value" in self.__dict__
 
     def reset(self) -> None:
         """Stop and drop the value; the next use makes a new one."""
-        value = self._value
-        self._drop()
-        if value and self._stop is not None:
-            self._stop(value[0])
+        dropped = self._drop()
+        if dropped and self._stop is not None:
+            self._stop(*dropped)
 
-    def _drop(self) -> None:
-        self._guard, self._value = threading.Lock(), ()
+    def _drop(self) -> tuple[T, ...]:
+        """The value, if there was one."""
+        self._guard = threading.Lock()
+        return (self.__dict__.pop("value"),) if self.is_made else ()
 
 
 #: In the order in which they were declared. Weak: followers that a test makes end with the test.

@@ -122,7 +122,7 @@ def _is_worth_reading(record: EventRecord) -> bool:
         return record.resource == QUOTAS or (record.resource == CLAIMS and record.type == "DELETED")
     node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
     runs = node and phase not in ("", "Pending")
-    return record.type != "DELETED" and not runs and not looked_after().by(record.revision)
+    return record.type != "DELETED" and not runs and not looked_after.value.by(record.revision)
 
 
 def leaves_room(quota: ResourceQuota) -> bool:
@@ -179,7 +179,7 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     # The rules ask for the namespaces.
     reads = to_read((kind(PODS), keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
     reads |= {(PODS, *key): (kind(PODS), objects.known(kind(PODS), known[key])) for key in keys if key in known}
-    with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after().noted(writer, looking):
+    with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after.value.noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         missing = [one for pod in pods for one in _missing(pod)]

@@ -74,21 +74,21 @@ _closed = PerProcess(_Closed)
 
 def closed_names_if_known() -> frozenset[str] | None:
     """The names of closed accounts, where that is known without the database."""
-    known = _closed()
+    known = _closed.value
     return known.names if known.epoch == epoch.known() else None
 
 
 def is_closed(name: str) -> bool:
     """Whether the account of that name is closed, whoever vouches for the person."""
     current = epoch.current()
-    known = _closed()
+    known = _closed.value
     if known.epoch != current:
         known = _Closed()
         known.epoch = current
         known.names = frozenset(
             get_user_model()._default_manager.filter(is_active=False).values_list("username", flat=True)
         )
-        _closed.set(known)
+        _closed.value = known
     return name in known.names
 
 

@@ -335,7 +335,7 @@ def _is_fresh(known: _Known) -> bool:
 
 def policy(*, newest: bool = False) -> Policy:
     """The policy that holds. newest: as of this moment, whoever wrote last (one query)."""
-    known = _known()
+    known = _known.value
     found = known.policy
     if found is not None and not newest and _is_fresh(known):
         return found
@@ -348,7 +348,7 @@ def policy(*, newest: bool = False) -> Policy:
 def expect(revision: int) -> None:
     """A role or binding was written at `revision`: what is decided from now on heeds it."""
     with _guard:
-        known = _known()
+        known = _known.value
         known.needed = max(known.needed, revision)
 
 

@@ -186,7 +186,7 @@ def _named(obj: Any) -> Any:
     meta = obj.metadata
     if meta.name or not meta.generate_name:
         return obj
-    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, RANDOM())))
+    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, RANDOM.value)))
 
 
 def _create(write: Write) -> Any:

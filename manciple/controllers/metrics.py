@@ -68,11 +68,11 @@ def working(name: str) -> Iterator[None]:
 
 def tell_waiting(waiting: Waiting) -> None:
     """Where the depth of the queues is read. Of this process; the last one who says so."""
-    _waiting.set(waiting)
+    _waiting.value = waiting
 
 
 def _of_queues() -> Iterable[Metric]:
-    depths = {name: float(one) for name, one in _waiting()().items()}
+    depths = {name: float(one) for name, one in _waiting.value().items()}
     now = time.monotonic()
     with _guard:
         running = dict(_running)

@@ -65,7 +65,7 @@ MOST_IN_A_ROW = 20
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with coordination.heart().running(), metrics.working(controller.queue_name), ExitStack() as kept:
+    with coordination.heart.value.running(), metrics.working(controller.queue_name), ExitStack() as kept:
         unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
         if unfinished is None:
             return False
@@ -84,9 +84,9 @@ def _reconcile_alone(controller: Controller, kept: ExitStack) -> bool | None:
                 unfinished = _reconcile(controller)
                 kept.enter_context(controller.keeping())
         if ours:
-            return unfinished or coordination.wakeups().asked_again(controller.name)
+            return unfinished or coordination.wakeups.value.asked_again(controller.name)
         # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
-        coordination.wakeups().ask_again(controller.name)
+        coordination.wakeups.value.ask_again(controller.name)
     return None
 
 
@@ -189,13 +189,13 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
         if sent is not None:
             metrics.taken_up(self.controller.queue_name, time.time() - sent)
-        if not message or coordination.wakeups().leave(self.controller.name, message):
-            lanes()[self.controller.queue].run(self)
+        if not message or coordination.wakeups.value.leave(self.controller.name, message):
+            lanes.value[self.controller.queue].run(self)
 
     def wake(self) -> None:
         """Run without a message where nothing else is scheduled in this process, else send a message."""
         controller = self.controller
-        if controller.queue is Queue.SCHEDULING and lanes()[controller.queue].run_directly(self):
+        if controller.queue is Queue.SCHEDULING and lanes.value[controller.queue].run_directly(self):
             metrics.sent(controller.queue_name)
             metrics.taken_up(controller.queue_name, 0.0)
         else:
@@ -212,7 +212,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
-        if not coordination.wakeups().enter(controller.name, message, controller.pending_for):
+        if not coordination.wakeups.value.enter(controller.name, message, controller.pending_for):
             return None
         options.setdefault("expires", controller.pending_for)
         options["headers"] = {**(options.get("headers") or {}), SENT: time.time()}
@@ -220,7 +220,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:
-            coordination.wakeups().leave(controller.name, message)
+            coordination.wakeups.value.leave(controller.name, message)
             raise
 
 
@@ -233,7 +233,7 @@ def register(app: Celery, controller: Controller) -> ControllerTask:
 
 def run(name: str) -> None:
     """What a worker does when it takes up a message for the controller of that name."""
-    (controller,) = (one for one in controllers() if one.name == name)
+    (controller,) = (one for one in controllers.value if one.name == name)
     while work(controller):
         pass
 
@@ -248,8 +248,8 @@ worker_process_shutdown.connect(_process_ends)
 
 def waiting_messages() -> dict[str, bool]:
     """By the name of its work queue: whether a message for a controller is on its way."""
-    queues = {controller.name: controller.queue_name for controller in controllers()}
-    waiting = coordination.wakeups().waiting(queues)
+    queues = {controller.name: controller.queue_name for controller in controllers.value}
+    waiting = coordination.wakeups.value.waiting(queues)
     return {queue: name in waiting for name, queue in queues.items()}
 
 
@@ -338,7 +338,7 @@ class WakeTable:
             return dict.fromkeys(self.woken, False)
         changes: dict[Tasks, set[Change]] = {}
         for sketch in stretch.changes:
-            changes.setdefault(looked_after().by(sketch.revision), set()).add(change_of(sketch))
+            changes.setdefault(looked_after.value.by(sketch.revision), set()).add(change_of(sketch))
         wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
         told = frozenset[Change]().union(*changes.values())
         return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}
@@ -410,7 +410,7 @@ class Dispatcher:
         self._claim, self._claimed = claim, claimed
         self._leads = True
         self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
-        self._declared = tuple(controllers() if declared is None else declared)
+        self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything

@@ -109,10 +109,10 @@ _last = PerProcess[Added](Nothing)
 def added(surely: bool) -> Added:
     """The kinds that definitions add. surely: what was known a moment ago will not do."""
     # What a transaction has written itself may never be committed: no view is made of that.
-    if (objects.is_open() and _last().edition) or _in_event_loop():
-        return _last()
+    if (objects.is_open() and _last.value.edition) or _in_event_loop():
+        return _last.value
     with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
-        _last.set(established.catalogue)
+        _last.value = established.catalogue
         return established.catalogue
 
 

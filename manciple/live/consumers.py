@@ -121,7 +121,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._asks = True
         self._due: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._relay: Relay = await database_sync_to_async(relay)()
+        self._relay: Relay = await database_sync_to_async(lambda: relay.value)()
         self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
         Rounds.of_running_loop().join(self._ask)

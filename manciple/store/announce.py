@@ -88,7 +88,7 @@ def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable
     ignoring: resources; a commit that wrote nothing else is not told.
     Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
     """
-    return _announcer().subscribe(callback, ignoring=ignoring)
+    return _announcer.value.subscribe(callback, ignoring=ignoring)
 
 
 def newest(resources: Collection[str]) -> int:
@@ -96,7 +96,7 @@ def newest(resources: Collection[str]) -> int:
 
     An announcement may be late or lost: who relies on them must look at the log now and then (`tail.POLL_INTERVAL`).
     """
-    return _announcer().newest(resources)
+    return _announcer.value.newest(resources)
 
 
 def announce(revision: int, resources: Collection[str] = ()) -> None:
@@ -104,4 +104,4 @@ def announce(revision: int, resources: Collection[str] = ()) -> None:
 
     resources: those that the commit wrote; none means any.
     """
-    _announcer().announce(revision, resources)
+    _announcer.value.announce(revision, resources)

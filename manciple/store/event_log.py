@@ -131,7 +131,7 @@ def stretch_after(
     conditions = ""
     if resources is not None:
         conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
-    own = records.cache().written_after(revision)
+    own = records.cache.value.written_after(revision)
     is_own, numbers = sql.among("revision", own)
     left_out = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
     columns = f"{_HEAD}, CASE WHEN {left_out} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
@@ -303,7 +303,7 @@ class Tail:
 
     @staticmethod
     def instance() -> Tail:
-        return _tail()
+        return _tail.value
 
     def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
         """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
@@ -362,7 +362,7 @@ class Tail:
 
     def _run(self) -> None:
         unsubscribe = announce.subscribe(self._on_announcement)
-        TAIL().revision = 0  # the log may be another one
+        TAIL.value.revision = 0  # the log may be another one
         failures = count()
         try:
             while not self._stopping:
@@ -413,7 +413,7 @@ class Tail:
             self._lose(group, error)
             return False
         if records:
-            TAIL().read(records)
+            TAIL.value.read(records)
         for subscriber in group:
             if records and subscriber.active:
                 subscriber.give(records)
@@ -649,7 +649,7 @@ class Follower(Generic[ViewT]):
         within: seconds for which the announcements are trusted to tell whether anything happened; 0 asks the database.
         """
         with self._turn:
-            followed = self._followed()
+            followed = self._followed.value
             last, followed.view = followed.view, None
             if last is not None and self._is_recent(last, followed.looked, within):
                 view = last
@@ -664,7 +664,7 @@ class Follower(Generic[ViewT]):
     @property
     def place(self) -> tuple[str, int]:
         """The name of the view, and its revision when it was last used; ("", 0) before."""
-        return self._followed().place
+        return self._followed.value.place
 
     def _is_recent(self, view: ViewT, looked: float, within: float) -> bool:
         return (
@@ -741,7 +741,7 @@ TAIL = PerProcess(TailTold)
 
 
 def _of_tail() -> Iterable[Metric]:
-    tail = TAIL()
+    tail = TAIL.value
     labels, prefix = ("group", "resource"), "apiserver_watch_cache_"
     yield metrics.counters(
         f"{prefix}events_received", "Entries of the log that this process read.", labels, _by_resource(tail.received)

@@ -183,10 +183,10 @@ class PolicyCache(Generic[T]):
         policy = writer.policy
         if policy is None:
             return self._listed(writer, namespace)
-        known = self._known()
+        known = self._known.value
         if known.policy != policy:
             # Another thread may do the same: each keeps the one that it has seen itself.
-            self._known.set(known := _Known(policy, {}))
+            self._known.value = known = _Known(policy, {})
         if namespace not in known.by_namespace:
             known.by_namespace[namespace] = self._listed(writer, namespace)
         return known.by_namespace[namespace]

@@ -169,7 +169,7 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
-    records.cache().add(writer.committed)
+    records.cache.value.add(writer.committed)
     committed()
     announce.announce(writer.revision, writer.resources)
 
@@ -369,7 +369,7 @@ def write(
         with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
     waiting = PendingWrite(work, identity, reads)
-    commits().add([waiting])
+    commits.value.add([waiting])
     return waiting.outcome()
 
 
@@ -405,7 +405,7 @@ def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False, portion: 
                 one.run(writer)
         _end(cast("Sequence[PendingWrite[object]]", works), None)
     elif works:
-        commits().add(works, portion=portion)
+        commits.value.add(works, portion=portion)
 
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
@@ -606,7 +606,7 @@ def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
     """The object as this process wrote it last, if it remembers that: no query, and others may have written since."""
-    return records.cache().by_key((kind.resource, namespace, name))
+    return records.cache.value.by_key((kind.resource, namespace, name))
 
 
 def known(kind: Kind, obj: ApiObject) -> Current:

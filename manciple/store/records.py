@@ -137,7 +137,7 @@ def plain(document: str, revision: int) -> str:
 
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
-    known = cache().by_text(text)
+    known = cache.value.by_text(text)
     return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
 
 

@@ -125,7 +125,7 @@ _last = PerProcess(_LastMeasured)
 
 def check(identity: Identity, resource: str, *, new: bool) -> None:
     """Whether there is room for a write. new: a creation. Raises: InsufficientStorage."""
-    if not _last().full or is_control_plane(identity.name):
+    if not _last.value.full or is_control_plane(identity.name):
         return
     if NODES in identity.groups and (not new or resource == LEASES):
         return
@@ -138,19 +138,19 @@ def spare() -> float:
 
     As many as the reserve always stay free beside it, so that the log gives way before writes have to be refused.
     """
-    return _last().spare
+    return _last.value.spare
 
 
 def note_end(end_offset: int) -> None:
     """The log ends there: much that was written since the last measurement makes it old."""
-    known = _last()
+    known = _last.value
     if end_offset > known.until_offset:
         known.until, known.until_offset = 0.0, end_offset + settings.DATABASE_RESERVE // 16
 
 
 def refresh() -> None:
     """Measure again if the last measurement is old. Before each transaction: it costs a look at the clock."""
-    known = _last()
+    known = _last.value
     now = time.monotonic()
     if now >= known.until:
         known.until = now + FRESH
@@ -211,12 +211,12 @@ def _data_directory() -> Path | None:
     host = connection.settings_dict["HOST"]
     if host and not host.startswith("/"):
         return None
-    if not _directory():
+    if not _directory.value:
         (told,) = _ask(
             "SELECT CASE WHEN pg_has_role('pg_read_all_settings', 'USAGE') THEN current_setting('data_directory') END"
         )
-        _directory().append(Path(told) if told and Path(told).exists() else None)
-    return _directory()[0]
+        _directory.value.append(Path(told) if told and Path(told).exists() else None)
+    return _directory.value[0]
 
 
 def _free_on_disk(path: Path) -> int:
@@ -230,9 +230,9 @@ def reclaim() -> None:
         return
     try:
         if sql.on_postgresql():
-            if measure().nearly_full and time.monotonic() >= _last().vacuum_from:  # else autovacuum is soon enough
+            if measure().nearly_full and time.monotonic() >= _last.value.vacuum_from:  # else autovacuum is soon enough
                 sql.execute("VACUUM store_event")
-                _last().vacuum_from = time.monotonic() + VACUUM_EVERY
+                _last.value.vacuum_from = time.monotonic() + VACUUM_EVERY
         elif measure().wal > LONG_WAL:
             with persistence.in_turn():
                 patience = connection.settings_dict["OPTIONS"].get("timeout", 5)
@@ -240,7 +240,7 @@ def reclaim() -> None:
                 sql.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
                 sql.fetch(f"PRAGMA busy_timeout = {int(patience * 1000)}")
     finally:
-        _last().until = 0.0
+        _last.value.until = 0.0
 
 
 def warning(room: DatabaseRoom) -> str:
@@ -277,7 +277,7 @@ def charge(identity: Identity, resource: str, namespace: str, size: int, *, now:
     bucket = _bucket(identity, namespace)
     if resource == LEASES and NODES in identity.groups and size <= HEARTBEAT:
         return
-    taken = _taken()
+    taken = _taken.value
     held = taken.get(bucket, 0)
     if held < size:
         if len(taken) >= MOST_BUCKETS:

@@ -43,7 +43,7 @@ class Sources:
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     new_uid: Callable[[], str] = new_uid
-    name_from: Callable[[str], str] = lambda base: generate_name(base, RANDOM())
+    name_from: Callable[[str], str] = lambda base: generate_name(base, RANDOM.value)
 
 
 WORLD = Sources()

@@ -156,7 +156,7 @@ _recorder = PerProcess[_Recorder | None](lambda: None, stop=_close)
 
 def on() -> bool:
     """Whether anything is told: to be asked before the times for it are taken."""
-    return _recorder() is not None
+    return _recorder.value is not None
 
 
 def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter | None = None) -> None:
@@ -168,7 +168,7 @@ def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter 
     if on():
         return
     try:
-        _recorder.set(_Recorder(service, exporter or _otlp(endpoint), part))
+        _recorder.value = _Recorder(service, exporter or _otlp(endpoint), part)
     except ImportError as error:
         raise SdkMissing(f"traces need packages that are not installed ({error}): uv sync --extra {EXTRA}") from error
 
@@ -201,6 +201,6 @@ def tell(
     linked: the traceparent of what somebody else's trace tells of the same step.
     attributes: by their names in OpenTelemetry; those that are "" are left out.
     """
-    if (recorder := _recorder()) is not None:
+    if (recorder := _recorder.value) is not None:
         until = time.time() if ended is None else ended
         recorder.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)

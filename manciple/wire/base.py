@@ -603,5 +603,5 @@ _VERSION_4 = UUID("00000000-0000-4000-8000-000000000000").int
 
 def new_uid() -> str:
     """A random UUID (RFC 9562, version 4)."""
-    text = f"{RANDOM().getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
+    text = f"{RANDOM.value.getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -117,7 +117,7 @@ def _commit_together(
     reads = _reads([*singles(verdicts)], [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
-        looked_after().noted(writer, frozenset({"schedule"})),
+        looked_after.value.noted(writer, frozenset({"schedule"})),
     ):
         if writer.revision != state.revision:
             state.advance()

@@ -52,13 +52,13 @@ _last_messages = PerProcess(dict[str, str])
 
 def reconcile(now: datetime) -> int:
     """Returns how many claims were allocated."""
-    return scheduler.worker().in_turn(partial(allocate, now=now)) or 0
+    return scheduler.worker.value.in_turn(partial(allocate, now=now)) or 0
 
 
 def allocate(state: ClusterState, now: datetime) -> int:
     """The same on a state that is the caller's. Those come first that were not looked at for longest."""
     waiting = {claim.metadata.uid: claim for claim in state.waiting_for_nobody()}
-    last_messages = _last_messages()
+    last_messages = _last_messages.value
     for uid in last_messages.keys() - waiting.keys():
         del last_messages[uid]
     turns = (*(uid for uid in waiting if uid not in last_messages), *last_messages)
@@ -75,8 +75,8 @@ def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
     state.begin()
     found = _decide(state, claim)
     message = "" if isinstance(found, Placement) else messages.message(found)
-    last_message = _last_messages().pop(claim.metadata.uid, "")
-    _last_messages()[claim.metadata.uid] = message
+    last_message = _last_messages.value.pop(claim.metadata.uid, "")
+    _last_messages.value[claim.metadata.uid] = message
     if not isinstance(found, Placement) and message == last_message:
         return False
     try:

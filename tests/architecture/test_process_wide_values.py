@@ -229,7 +229,7 @@ def ask(key):
     global replaced
     replaced = key
     last[:] = [key]
-    managed()[key] = TABLE[key]
+    managed.value[key] = TABLE[key]
     alias = aliased
     alias[key] = key
     return cache.setdefault(key, key)
@@ -262,23 +262,23 @@ def test_memoised_functions_are_pure() -> None:
 def test_one_call_resets_every_value_and_ends_its_threads() -> None:
     ended: list[str] = []
     kept, unused = PerProcess(lambda: ["kept"], stop=ended.extend), PerProcess(list[str])
-    before = kept()
-    assert (kept(), kept.is_made, unused.is_made) == (before, True, False)
+    before = kept.value
+    assert (kept.value, kept.is_made, unused.is_made) == (before, True, False)
     reset_all()
     assert ended == ["kept"]
     assert not any(value.is_made for value in every())
-    assert kept() is not before
+    assert kept.value is not before
 
 
 def test_a_forked_child_makes_its_own_and_leaves_the_parent_s_threads_alone() -> None:
     stopped: list[str] = []
     value = PerProcess(os.getpid, stop=lambda _pid: stopped.append("stopped"))
-    parent = value()
+    parent = value.value
     child = os.fork()
     if not child:
-        os._exit(0 if value() == os.getpid() != parent and not stopped else 1)
+        os._exit(0 if value.value == os.getpid() != parent and not stopped else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert value() == parent
+    assert value.value == parent
 
 
 def test_of_many_threads_that_want_a_value_one_makes_it() -> None:
@@ -287,7 +287,7 @@ def test_of_many_threads_that_want_a_value_one_makes_it() -> None:
 
     def use() -> int:
         ready.wait(30)
-        return value()
+        return value.value
 
     with ThreadPoolExecutor(8) as threads:
         assert {future.result(30) for future in [threads.submit(use) for _ in range(8)]} == {0}

@@ -106,7 +106,7 @@ def exposed() -> str:
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
     controller_metrics.tell_waiting(tasks.waiting_messages)
     with controller_metrics.working("resource_claim"):
-        event_log.TAIL().read(read_after(0))
+        event_log.TAIL.value.read(read_after(0))
         found = told()
     for who, name, what in wanted():
         if name in NOT_HERE:

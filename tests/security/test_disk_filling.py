@@ -186,9 +186,9 @@ def test_others_write_between_the_commits_of_a_collection(
         if commits == [{"mallory"}]:
             # One more portion is in line already, and Alice comes after it.
             nothing = objects.PendingWrite(lambda _writer: None, SYSTEM, ())
-            objects.commits().add([nothing], portion=True)
+            objects.commits.value.add([nothing], portion=True)
             written.append(writers.submit(write))
-            while objects.commits().waiting() < 2:
+            while objects.commits.value.waiting() < 2:
                 time.sleep(0.001)
         return real(events, now, after=after)
 

@@ -125,12 +125,12 @@ def _revocations(current: int) -> Mapping[str, float]:
     if known is not None:
         return known
     before = {one.name: one.before.timestamp() for one in CertificateRevocation.objects.all()}
-    _last.set(_Revocations(current, before))
+    _last.value = _Revocations(current, before)
     return before
 
 
 def _revocations_if_known(current: int | None) -> Mapping[str, float] | None:
-    last = _last()
+    last = _last.value
     return last.before if current == last.epoch else None
 
 

@@ -51,7 +51,7 @@ _last = PerProcess(_LastRead)
 
 def known() -> int | None:
     """The current count, as far as that is known without the database."""
-    last = _last()
+    last = _last.value
     return last.epoch if time.monotonic() - last.asked < WINDOW else None
 
 
@@ -62,8 +62,8 @@ def current() -> int:
         return count
     asked = time.monotonic()
     count = _read()
-    if asked > _last().asked:
-        _last.set(_LastRead(count, asked))
+    if asked > _last.value.asked:
+        _last.value = _LastRead(count, asked)
     return count
 
 

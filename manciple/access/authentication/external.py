@@ -240,7 +240,7 @@ def provider() -> OidcProvider | None:
     options = OidcOptions.of_settings()
     if options is None:
         return None
-    providers = _providers()
+    providers = _providers.value
     return providers.get(options) or providers.setdefault(options, OidcProvider(options))
 
 
@@ -390,7 +390,7 @@ class OidcTokens:
 
 def _recalled(token: str) -> Identity | None:
     """Whose token it was when it was checked, a moment ago."""
-    found = _cache().get(_digest(token))
+    found = _cache.value.get(_digest(token))
     if found is None or time.monotonic() >= found[1] or time.time() >= found[2]:
         return None
     return found[0]
@@ -404,7 +404,7 @@ def _claims_issuer(token: str, issuer: str) -> bool:
 
 
 def _remember(token: str, found: IdToken) -> None:
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[_digest(token)] = found.identity, time.monotonic() + REMEMBERED, found.expires

@@ -194,7 +194,7 @@ class ServiceAccountTokens:
         return Authenticated(known.identity, good_for)
 
     def remembered(self, token: str) -> Identity | None:
-        known = _cache().get(_digest(token))
+        known = _cache.value.get(_digest(token))
         if known is None or not known.is_recent or known.trouble or self._time_trouble(known.claims):
             return None
         return known.identity if set(known.claims.aud) & set(API_AUDIENCES) else None
@@ -226,7 +226,7 @@ def _digest(token: str) -> str:
 def _recognised(token: str) -> _Known | None:
     """None for a token that is not of this issuer. Raises: Unauthorized for one that only says so."""
     digest = _digest(token)
-    known = _cache().get(digest)
+    known = _cache.value.get(digest)
     if known is not None and signing_keys.verifying(known.key) is not None:
         return known
     if _read(_issuers, token, part=1).iss != settings.SERVICE_ACCOUNT_ISSUER:
@@ -234,7 +234,7 @@ def _recognised(token: str) -> _Known | None:
     name = _read(_headers, token, part=0).kid
     claims = _verified(token, name)
     known = _Known(name, claims, _identity(claims), tuple(_named(claims.kubernetes)))
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[digest] = known

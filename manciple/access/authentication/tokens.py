@@ -216,7 +216,7 @@ class IssuedTokens:
         return Authenticated(identity) if identity else None
 
     def remembered(self, token: str) -> Identity | None:
-        found = _cache().get(digest_of(token))
+        found = _cache.value.get(digest_of(token))
         return found.identity if found and found.holds(epoch.known()) else None
 
 
@@ -225,12 +225,12 @@ def identify(token: str, *, address: str = "") -> Identity | None:
     if not may_be_ours(token):
         return None
     digest, current = digest_of(token), epoch.current()
-    found = _cache().get(digest)
+    found = _cache.value.get(digest)
     if found is None or not found.holds(current):
         found = _look_up(digest, current)
     if found is None:
         return None
-    _uses().note(found.row, address)
+    _uses.value.note(found.row, address)
     return found.identity
 
 
@@ -242,7 +242,7 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
     expires = row.expires.timestamp() if row.expires else float("inf")
     name = row.person.get_username() if row.person else row.name  # an account may have been renamed
     found = _Recognised(Identity(name, groups), current, expires, row.pk)
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[digest] = found

@@ -56,9 +56,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = objects.commits().waiting()
+        before = objects.commits.value.waiting()
         future = self._pool.submit(self._run, work, options)
-        while objects.commits().waiting() == before:
+        while objects.commits.value.waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future

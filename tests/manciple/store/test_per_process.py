@@ -17,7 +17,7 @@ from tests.manciple.live.test_relay import write
 @pytest.mark.django_db(transaction=True)
 def test_no_subscription_is_carried_over() -> None:
     write("a")
-    before, page = relay(), list[object]()
+    before, page = relay.value, list[object]()
     before.join(page.append, after=latest_revision())
     reset_all()
     heard: list[EventRecord] = []
@@ -26,7 +26,7 @@ def test_no_subscription_is_carried_over() -> None:
     wait_for("the new subscriber", lambda: heard)
     assert heard[-1].revision == newest
     assert page == []
-    assert relay() is not before
+    assert relay.value is not before
 
 
 @pytest.mark.django_db(transaction=True)

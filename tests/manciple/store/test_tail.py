@@ -132,10 +132,10 @@ def test_a_revision_of_another_database_is_not_taken_for_ours(differs: str) -> N
         object_ = objects.decode(NOTES, record.text)
         if differs == "uid":
             object_ = with_meta(object_, uid="another")
-        at = datetime.now(UTC) if differs == "at" else records.cache().written_after(0)[record.revision].at
+        at = datetime.now(UTC) if differs == "at" else records.cache.value.written_after(0)[record.revision].at
         others.append(records.Committed(key=("notes", "home", "a"), text="{}", object=object_, gone=False, at=at))
     records.cache.reset()
-    records.cache().add(others)
+    records.cache.value.add(others)
     assert event_log.read_after(own[0].revision - 1) == list(own)
 
 
