@@ -45,7 +45,7 @@ from manciple.admission import door
 from manciple.controllers import metrics
 from manciple.controllers.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from manciple.controllers.declaration import Controller, batches
-from manciple.store import event_log, objects, persistence, sql
+from manciple.store import event_log, objects, sql
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.store.records import EventRecord
@@ -181,7 +181,7 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     reads |= {(PODS, *key): (kind(PODS), objects.known(kind(PODS), known[key])) for key in keys if key in known}
     with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after.value.noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
-        made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
+        made_before = objects.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         missing = [one for pod in pods for one in _missing(pod)]
         claims = [key for made in made_before.values() for key in made]
         claims += ((pod.metadata.namespace, name) for pod in pods for name in claim_names(pod))

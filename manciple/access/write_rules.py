@@ -8,7 +8,7 @@ members of `system:masters` may do everything.
 
 **Owners.** Only whoever may delete an object may change its owners, because the garbage collector deletes what has lost
 them. A new object may name any owner: it could have been left uncreated. An owner in another namespace, or under
-another name or kind than it has, has no effect (`manciple.store.persistence`). Upstream: plugin/pkg/admission/gc
+another name or kind than it has, has no effect (`manciple.store.sql`). Upstream: plugin/pkg/admission/gc
 (OwnerReferencesPermissionEnforcement), which is not on by default. Its other half, the right to update the finalizers
 of an owner that `blockOwnerDeletion` names, is not checked here either: an owner that is deleted in the foreground
 waits for dependents in its own namespace, whose users work together, and a cluster-wide one can be deleted in the

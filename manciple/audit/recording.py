@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from manciple.audit.models import Entry
-from manciple.store import event_log, origins, persistence, sql
+from manciple.store import event_log, origins, sql
 from manciple.store.origins import said
 from manciple.wire.identity import NODE_PREFIX
 
@@ -57,7 +57,7 @@ def add(rows: Sequence[tuple[Any, ...]]) -> None:
 @contextmanager
 def adding() -> Iterator[int]:
     """A transaction in which entries come and go, one at a time; yields the revision up to which writes are in."""
-    with persistence.in_turn(), transaction.atomic():
+    with sql.in_turn(), transaction.atomic():
         locking = " FOR UPDATE" if connection.features.has_select_for_update else ""
         statement = f"SELECT revision FROM audit_place WHERE id = 1{locking}"  # noqa: S608 - constants only
         found = sql.fetch(statement)

@@ -242,7 +242,10 @@ def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecor
     revision names something else."""
     revision, type_, resource, namespace, name, uid, labels, fields, old_labels, old_fields, *rest = values
     deleting, document, at = rest
-    if at is not None and (uid, at) == (own[revision].object.metadata.uid, sql.adapted(own[revision].at)):
+    if at is not None and (uid, at) == (
+        own[revision].object.metadata.uid,
+        connection.ops.adapt_datetimefield_value(own[revision].at),
+    ):
         document = own[revision].text
     return EventRecord(
         revision=revision,

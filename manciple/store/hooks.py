@@ -19,9 +19,6 @@ A projector keeps the index rows of a resource. `project(changes)` runs inside t
 transaction and resource, with what the transaction did to each object altogether (deletions first). It may raise an
 ApiError, which undoes the whole transaction. `clear()` removes every row that `project` could have written, so that
 `manage.py reindex` can start from nothing.
-
-`reindex` rebuilds everything that is derived from documents, owner links included. It runs in one transaction under the
-counter's lock: nobody writes meanwhile, and readers see the old rows until the new ones are complete.
 """
 
 from __future__ import annotations
@@ -30,15 +27,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import structs
 
 from manciple.per_process import PerProcess
-from manciple.store import persistence, records, sql
-from manciple.store.models import OwnerLink
 from manciple.store.origins import Origin
 from manciple.store.records import Change
 from manciple.telemetry import logs
@@ -103,18 +96,6 @@ def unregister_rule(rule: Rule) -> None:
     _rules_for.clear()
 
 
-def check_rules(writer: Writer, write: Write) -> Any:
-    """`write.new` as the rules leave it, each seeing what the ones before it made.
-
-    Raises: ApiError, from the first rule that refuses.
-    """
-    for rule in rules_for(write.operation, write.kind.resource):
-        changed = rule(writer, write)
-        if changed is not None:
-            write = structs.replace(write, new=changed)
-    return write.new
-
-
 def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
     """The rules that are asked before such a write."""
     key = (operation, resource)
@@ -128,22 +109,17 @@ def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
     return found
 
 
-_finishers: list[Finisher] = []
+FINISHERS: list[Finisher] = []
 
 
 def register_finisher(finish: Finisher) -> None:
     """Call `finish` at the end of every transaction that wrote something, before it is stored. Twice is once."""
-    if finish not in _finishers:
-        _finishers.append(finish)
+    if finish not in FINISHERS:
+        FINISHERS.append(finish)
 
 
 def unregister_finisher(finish: Finisher) -> None:
-    _finishers.remove(finish)
-
-
-def finish(writer: Writer) -> None:
-    for finisher in _finishers:
-        finisher(writer)
+    FINISHERS.remove(finish)
 
 
 # What rules go by -----------------------------------------------------------------------------------------------------
@@ -303,30 +279,20 @@ class Projector:
     clear: Clear
 
 
-_projectors: dict[str, Projector] = {}
+#: By resource.
+PROJECTORS: dict[str, Projector] = {}
 
 
 def register_projector(resource: str, project: Project, *, clear: Clear) -> None:
     """Let `project` index `resource`. Raises: ValueError when another function does so already."""
-    known = _projectors.get(resource)
+    known = PROJECTORS.get(resource)
     if known is not None and known.project is not project:
         raise ValueError(f"{resource} has a projector already")
-    _projectors[resource] = Projector(resource, project, clear)
+    PROJECTORS[resource] = Projector(resource, project, clear)
 
 
 def unregister_projector(resource: str) -> None:
-    _projectors.pop(resource, None)
-
-
-def projectors() -> Iterator[Projector]:
-    return iter(tuple(_projectors.values()))
-
-
-def project(resource: str, changes: Sequence[Change]) -> None:
-    """Index `changes`, where anybody asked for it."""
-    projector = _projectors.get(resource)
-    if projector is not None and changes:
-        projector.project(changes)
+    PROJECTORS.pop(resource, None)
 
 
 def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
@@ -339,32 +305,3 @@ def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tupl
             removed.extend([] if old is None else [old])
             written.extend([] if new is None else [new])
     return removed, written
-
-
-#: Objects decoded at a time.
-BATCH = 500
-
-
-def reindex() -> dict[str, int]:
-    """Returns how many objects of each resource were read."""
-    with persistence.locked_counter():
-        sql.clear(OwnerLink)
-        for projector in projectors():
-            projector.clear()
-        return {kind.resource: _reindex_kind(kind) for kind in registry}
-
-
-def _reindex_kind(kind: Kind) -> int:
-    total, now = 0, datetime.now(UTC)
-    for batch in sql.chunks(_live(kind), BATCH):
-        persistence.link([(kind, obj) for obj in batch])
-        project(kind.resource, [Change(type="ADDED", object=obj, previous=None, at=now) for obj in batch])
-        total += len(batch)
-    return total
-
-
-def _live(kind: Kind) -> Iterator[ApiObject]:
-    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
-    for chunk in sql.chunks(found, BATCH):
-        texts = sql.texts(row.revision for row in chunk)
-        yield from (records.decode(kind, texts[row.revision]) for row in chunk)

@@ -48,7 +48,7 @@ from django.conf import settings
 from django.db import connection
 
 from manciple.per_process import PerProcess
-from manciple.store import persistence, sql
+from manciple.store import sql
 from manciple.telemetry import metrics
 from manciple.wire.errors import InsufficientStorage, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
@@ -234,7 +234,7 @@ def reclaim() -> None:
                 sql.execute("VACUUM store_event")
                 _last.value.vacuum_from = time.monotonic() + VACUUM_EVERY
         elif measure().wal > LONG_WAL:
-            with persistence.in_turn():
+            with sql.in_turn():
                 patience = connection.settings_dict["OPTIONS"].get("timeout", 5)
                 sql.fetch("PRAGMA busy_timeout = 1000")
                 sql.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -454,7 +454,7 @@ def _first_ending_at(offset: int, counter: sql.RevisionCounter) -> int:
 
 def _prune_step(target: int) -> int | None:
     """Returns the number of events removed, or None when the floor stands at `target` already."""
-    with persistence.locked_counter() as locked:
+    with sql.locked_counter() as locked:
         counter = locked.counter
         if counter.floor >= target:
             return None
@@ -463,7 +463,7 @@ def _prune_step(target: int) -> int | None:
         if end - counter.floor_offset > STEP_BYTES:
             following = min(following, _first_ending_at(counter.floor_offset + STEP_BYTES, counter))
             end = _offset_at(counter, following)
-        persistence.move_floor(following, offset=end)
+        sql.move_floor(following, offset=end)
         step = [counter.floor, following]
         return sql.execute(_SUPERSEDED, step) + sql.execute(_DELETIONS, step)
 

@@ -63,8 +63,8 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.live.topics._sight",
         "manciple.notifications.sight._asked",
         "manciple.store.event_log.LOG",  # its documents are weak
-        "manciple.store.hooks._finishers",
-        "manciple.store.hooks._projectors",
+        "manciple.store.hooks.FINISHERS",
+        "manciple.store.hooks.PROJECTORS",
         "manciple.store.hooks._rules",
         "manciple.store.hooks._rules_for",
         "manciple.store.space._readers",
@@ -80,7 +80,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.api.flow_control.SHORT_TURNS",
         "manciple.controllers.metrics._running",
         "manciple.live.consumers._open",
-        "manciple.store.persistence._turn",
+        "manciple.store.sql._turn",
     ),
     "a constant whose type could change": (
         "claims.devices.holdings._NOBODY",
