@@ -28,7 +28,7 @@ from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, compiled, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.per_process import PerProcess
-from manciple.store import announce, hooks, objects
+from manciple.store import event_log, hooks, objects
 from manciple.store.event_log import Follower, View
 from manciple.store.records import Change, Written
 from manciple.store.writer import Writer
@@ -304,7 +304,7 @@ class _Known:
         return (
             self.revision >= self.needed
             and time.monotonic() - self.looked < TRUSTED
-            and self.revision >= announce.newest(RESOURCES)
+            and self.revision >= event_log.newest(RESOURCES)
         )
 
 

@@ -51,7 +51,7 @@ from manciple.controllers.declaration import (
     task_name,
 )
 from manciple.per_process import PerProcess
-from manciple.store import announce, event_log, sql
+from manciple.store import event_log, sql
 from manciple.store.event_log import Sketch, Stretch, since
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
 
@@ -425,7 +425,7 @@ class Dispatcher:
     def start(self) -> None:
         """Wake everybody once (something may have been left undone), then whom changes concern."""
         self._stopping = False
-        self._unsubscribe = announce.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
+        self._unsubscribe = event_log.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
         self._thread.start()
 

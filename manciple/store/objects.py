@@ -47,7 +47,7 @@ from django.db import Error, InterfaceError, OperationalError, connection, trans
 from django.db.models import QuerySet
 
 from manciple.per_process import PerProcess
-from manciple.store import announce, hooks, records, space, sql
+from manciple.store import event_log, hooks, records, space, sql
 from manciple.store.models import OwnerLink, StoredObject
 from manciple.store.records import Change, DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
 from manciple.store.writer import NOTHING, WORLD, Current, Key, Sources, Wanted, Writer, link, references_to, to_read
@@ -173,7 +173,7 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
     records.cache.value.add(writer.committed())
     committed()
-    announce.announce(writer.revision, writer.resources)
+    event_log.announce(writer.revision, writer.resources)
 
 
 # Group commit ---------------------------------------------------------------------------------------------------------

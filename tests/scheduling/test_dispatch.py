@@ -14,7 +14,7 @@ import pytest
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, DELETED, Controller, controllers, task_name
 from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
-from manciple.store import announce, event_log, garbage
+from manciple.store import event_log, garbage
 from manciple.store.event_log import Sketch
 from manciple.store.records import EventType, dump
 from manciple.wire.base import ObjectMeta
@@ -268,7 +268,7 @@ def test_after_its_end_it_hears_nothing() -> None:
     sent = Sent()
     with dispatching(sent):
         sent.until(LAST)
-    announce.announce(10**6)
+    event_log.announce(10**6)
     assert sent.rest() == []
 
 

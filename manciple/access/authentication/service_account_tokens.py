@@ -32,7 +32,7 @@ from manciple.access.authentication import signing_keys
 from manciple.access.authentication.chain import API_AUDIENCES, Authenticated
 from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.per_process import PerProcess
-from manciple.store import announce, records, sql
+from manciple.store import event_log, records, sql
 from manciple.store.event_log import POLL_INTERVAL
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity, service_account
@@ -169,7 +169,7 @@ class _Known:
 
     @property
     def is_recent(self) -> bool:
-        return time.monotonic() - self.looked < POLL_INTERVAL and announce.newest(self.resources) == self.announced
+        return time.monotonic() - self.looked < POLL_INTERVAL and event_log.newest(self.resources) == self.announced
 
 
 _cache = PerProcess(dict[str, _Known])
@@ -210,7 +210,7 @@ class ServiceAccountTokens:
     def _object_trouble(self, known: _Known) -> str:
         # What this thread has written and not committed is announced by nobody.
         if connection.in_atomic_block or not known.is_recent:
-            known.looked, known.announced = time.monotonic(), announce.newest(known.resources)
+            known.looked, known.announced = time.monotonic(), event_log.newest(known.resources)
             known.trouble = _object_trouble(known.claims.kubernetes, ended_before=self._clock() - LEEWAY)
         return known.trouble
 

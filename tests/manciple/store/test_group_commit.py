@@ -13,7 +13,7 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, event_log, hooks, objects, writer
+from manciple.store import event_log, hooks, objects, writer
 from manciple.store.objects import PendingWrite, Read, Writer
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
@@ -215,7 +215,7 @@ def test_what_was_known_and_is_not_current_is_read_again() -> None:
 
 def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     told: list[int] = []
-    unsubscribe = announce.subscribe(told.append)
+    unsubscribe = event_log.subscribe(told.append)
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
@@ -227,7 +227,7 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
 def test_the_writer_goes_on_before_anybody_is_told() -> None:
     """Whoever hears the announcement begins to work, on the processor that the writer's answer needs."""
     written, in_time = threading.Event(), []
-    unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
+    unsubscribe = event_log.subscribe(lambda _: in_time.append(written.wait(60)))
     objects.write(creating("a"))
     written.set()
     objects.commits.reset()

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError
 from msgspec import structs
 
-from manciple.store import announce, event_log, objects, records, sql
+from manciple.store import event_log, objects, records, sql
 from manciple.store.event_log import Tail
 from manciple.store.records import EventRecord
 from manciple.store.space import prune
@@ -310,7 +310,7 @@ def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.
 
 
 def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce, "announce", lambda *_: None)
+    monkeypatch.setattr(event_log, "announce", lambda *_: None)
     polling = Tail(poll_interval=0.02)
     reader = Reader()
     polling.subscribe(reader, after=1, on_expired=unexpected)
