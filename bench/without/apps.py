@@ -23,7 +23,7 @@ VARIABLE = "MANCIPLE_BENCH_WITHOUT"
 
 def without_authorization() -> None:
     from claims.access import node_restriction, status_rights  # noqa: PLC0415 - once apps are ready
-    from manciple.access import authorization, write_rules  # noqa: PLC0415
+    from manciple.access import authorization, rbac  # noqa: PLC0415
     from manciple.access.authorization import Decision  # noqa: PLC0415
     from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
@@ -31,10 +31,10 @@ def without_authorization() -> None:
     allowed = Decision(True)
     authorization._authorizers.clear()
     authorization.register_authorizer("everything", lambda _identity, _wanted: allowed)
-    for rule in (write_rules.check_writer, node_restriction.restrict_in_transaction):
+    for rule in (rbac.check_writer, node_restriction.restrict_in_transaction):
         hooks.unregister_rule(rule)
     first_stage._gates.pop(node_restriction.check)
-    for check in (status_rights.check_claim, write_rules.check_owners):
+    for check in (status_rights.check_claim, rbac.check_owners):
         first_stage._checks.pop(check)
 
 

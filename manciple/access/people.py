@@ -19,7 +19,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
-from manciple.access.authentication import epoch
+from manciple.access.authentication import chain
 from manciple.per_process import PerProcess
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
@@ -75,12 +75,12 @@ _closed = PerProcess(_Closed)
 def closed_names_if_known() -> frozenset[str] | None:
     """The names of closed accounts, where that is known without the database."""
     known = _closed.value
-    return known.names if known.epoch == epoch.known() else None
+    return known.names if known.epoch == chain.known_epoch() else None
 
 
 def is_closed(name: str) -> bool:
     """Whether the account of that name is closed, whoever vouches for the person."""
-    current = epoch.current()
+    current = chain.current_epoch()
     known = _closed.value
     if known.epoch != current:
         known = _Closed()
@@ -125,4 +125,4 @@ def _note_change(
         or not action.startswith("post_")
     ):
         return
-    epoch.advance()
+    chain.advance_epoch()

@@ -12,7 +12,7 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from manciple.access import write_rules  # noqa: PLC0415
+        from manciple.access import rbac  # noqa: PLC0415
         from manciple.api import certificate_requests, first_stage, namespaces, service_account_tokens  # noqa: PLC0415
 
         for kind in KINDS:
@@ -20,6 +20,6 @@ class ApiConfig(AppConfig):
         first_stage.register_check(first_stage.refuse_unserved, first=True)
         namespaces.register()
         certificate_requests.register()
-        first_stage.register_check(write_rules.check_owners)
+        first_stage.register_check(rbac.check_owners)
         first_stage.register_check(first_stage.warn_of_finalizers)
         service_account_tokens.register()

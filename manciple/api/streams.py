@@ -32,8 +32,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from manciple.access import rbac
-from manciple.access.authentication.chain import CONNECTION, Credentials
-from manciple.access.authentication.epoch import Rounds
+from manciple.access.authentication.chain import CONNECTION, Credentials, Rounds
 from manciple.api.answers import error_answer
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for

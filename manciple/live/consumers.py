@@ -28,8 +28,7 @@ from channels.sessions import CookieMiddleware
 from django.conf import settings
 from django.db import Error
 
-from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials
-from manciple.access.authentication.epoch import Rounds
+from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials, Rounds
 from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
 from manciple.store.event_log import Tail

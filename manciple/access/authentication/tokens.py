@@ -40,7 +40,7 @@ from django.db import Error, connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from manciple.access.authentication import epoch
+from manciple.access.authentication import chain
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import BootstrapToken, Token
 from manciple.access.people import groups_of_user, is_closed, refuse_closed
@@ -164,9 +164,9 @@ def revoke_all(tokens: QuerySet[Token]) -> int:
     with transaction.atomic():
         ended, _ = tokens.delete()
         if ended:
-            epoch.advance()
+            chain.advance_epoch()
     if ended:
-        epoch.settle()
+        chain.settle_epoch()
     return ended
 
 
@@ -217,14 +217,14 @@ class IssuedTokens:
 
     def remembered(self, token: str) -> Identity | None:
         found = _cache.value.get(digest_of(token))
-        return found.identity if found and found.holds(epoch.known()) else None
+        return found.identity if found and found.holds(chain.known_epoch()) else None
 
 
 def identify(token: str, *, address: str = "") -> Identity | None:
     """Whose token this is; None for one that is unknown, expired or revoked. address: from where it is shown."""
     if not may_be_ours(token):
         return None
-    digest, current = digest_of(token), epoch.current()
+    digest, current = digest_of(token), chain.current_epoch()
     found = _cache.value.get(digest)
     if found is None or not found.holds(current):
         found = _look_up(digest, current)
