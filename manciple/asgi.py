@@ -25,10 +25,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 _django: Any = get_wsgi_application()  # sets Django up: what is imported below needs the apps
 
 from manciple.api import subresources  # noqa: E402
-from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
+from manciple.api.auditing import (  # noqa: E402
+    Noting,
+    NotingSocket,
+    counted,
+)
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.lanes import Intake, SocketLimits, closed_door  # noqa: E402
-from manciple.api.request_metrics import counted  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
     Receive,
     Scope,

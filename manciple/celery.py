@@ -77,9 +77,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002
-        from manciple.controllers import coordination, metrics, tasks  # noqa: PLC0415 - as above
+        from manciple.controllers import coordination, tasks  # noqa: PLC0415 - as above
 
-        metrics.tell_waiting(tasks.waiting_messages)
+        tasks.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
         wakeups = coordination.wakeups.value

@@ -50,6 +50,7 @@ from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api import answers, door, patches, requests, verbs
 from manciple.api.answers import BODY_LIMIT, Form, body_too_large, error_answer, status_of, wanted_form, warning_header
+from manciple.api.auditing import in_line, watch_queues
 from manciple.api.connections import OpenConnection, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
 from manciple.api.first_stage import asking
@@ -72,7 +73,6 @@ from manciple.api.flow_control import (
     flow_of,
     level_of,
 )
-from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.streams import (
     Application,
     Message,

@@ -205,7 +205,7 @@ def _create(write: Write) -> Any:
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,
     )
-    if kind.resource == "pods" and traces.on() and not write.dry_run:
+    if kind.resource == "pods" and traces.recorder.value and not write.dry_run:
         _trace_creation(made, write.identity)
     return made
 

@@ -23,9 +23,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from celery import Celery, Task
@@ -33,8 +33,9 @@ from celery.signals import worker_process_shutdown
 from celery.utils import uuid
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 from kombu.exceptions import KombuError
+from prometheus_client.core import Metric
 
-from manciple.controllers import coordination, metrics
+from manciple.controllers import coordination
 from manciple.controllers.coordination import Tasks, looked_after, utc_now
 from manciple.controllers.declaration import (
     ADDED,
@@ -53,6 +54,7 @@ from manciple.controllers.declaration import (
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
 from manciple.store.event_log import Sketch, Stretch, since
+from manciple.telemetry import metrics
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
 
 log = logging.getLogger(__name__)
@@ -62,10 +64,84 @@ SENT = "manciple_sent"
 #: How often a controller that was asked again runs on one message.
 MOST_IN_A_ROW = 20
 
+# Metrics of the work queues -------------------------------------------------------------------------------------------
+
+# By kube-controller-manager's names, for what exists here: a queue holds one message at most, "reconcile". Sources:
+# client-go/util/workqueue (component-base/metrics/prometheus/workqueue).
+
+_SECONDS = metrics.exponential(0.0001, 10, 6)
+_ADDS = metrics.counter("workqueue_adds_total", "Messages sent to a controller.", "name")
+_RETRIES = metrics.counter("workqueue_retries_total", "Failed runs of a controller, which are repeated.", "name")
+_WAITS = metrics.histogram(
+    "workqueue_queue_duration_seconds", "Time from sending a message to processing it.", "name", buckets=_SECONDS
+)
+_WORK = metrics.histogram(
+    "workqueue_work_duration_seconds", "Duration of one run of a controller.", "name", buckets=_SECONDS
+)
+
+_guard = threading.Lock()
+#: (name, thread) -> since when it runs
+_running: dict[tuple[str, int], float] = {}
+#: name of a controller as metrics have it -> whether a message for it waits; set by who knows
+Waiting = Callable[[], Mapping[str, bool]]
+_waiting = PerProcess[Waiting](lambda: dict)
+
+
+@contextmanager
+def working(name: str) -> Iterator[None]:
+    """Around one run."""
+    key, began = (name, threading.get_ident()), time.monotonic()
+    with _guard:
+        _running[key] = began
+    try:
+        yield
+    except BaseException:
+        _RETRIES[name].inc()
+        raise
+    finally:
+        with _guard:
+            del _running[key]
+        _WORK[name].observe(time.monotonic() - began)
+
+
+def tell_waiting(waiting: Waiting) -> None:
+    """Where the depth of the queues is read. Of this process; the last one who says so."""
+    _waiting.value = waiting
+
+
+def _of_queues() -> Iterable[Metric]:
+    depths = {name: float(one) for name, one in _waiting.value().items()}
+    now = time.monotonic()
+    with _guard:
+        running = dict(_running)
+    unfinished, longest = dict.fromkeys(depths, 0.0), dict.fromkeys(depths, 0.0)
+    for (name, _), began in running.items():
+        unfinished[name] = unfinished.get(name, 0.0) + now - began
+        longest[name] = max(longest.get(name, 0.0), now - began)
+    label = ("name",)
+    yield metrics.gauges("workqueue_depth", "Messages that wait for a thread.", label, metrics.by_one(depths))
+    yield metrics.gauges(
+        "workqueue_unfinished_work_seconds",
+        "Total duration so far of the unfinished runs.",
+        label,
+        metrics.by_one(unfinished),
+    )
+    yield metrics.gauges(
+        "workqueue_longest_running_processor_seconds",
+        "Duration so far of the longest unfinished run.",
+        label,
+        metrics.by_one(longest),
+    )
+
+
+metrics.OnDemand(_of_queues)
+
+# Work -----------------------------------------------------------------------------------------------------------------
+
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with coordination.heart.value.running(), metrics.working(controller.queue_name), ExitStack() as kept:
+    with coordination.heart.value.running(), working(controller.queue_name), ExitStack() as kept:
         unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
         if unfinished is None:
             return False
@@ -188,7 +264,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     def run(self) -> None:
         message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
         if sent is not None:
-            metrics.taken_up(self.controller.queue_name, time.time() - sent)
+            _WAITS[self.controller.queue_name].observe(max(0.0, time.time() - sent))  # two clocks may differ a little
         if not message or coordination.wakeups.value.leave(self.controller.name, message):
             lanes.value[self.controller.queue].run(self)
 
@@ -196,8 +272,8 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         """Run without a message where nothing else is scheduled in this process, else send a message."""
         controller = self.controller
         if controller.queue is Queue.SCHEDULING and lanes.value[controller.queue].run_directly(self):
-            metrics.sent(controller.queue_name)
-            metrics.taken_up(controller.queue_name, 0.0)
+            _ADDS[controller.queue_name].inc()
+            _WAITS[controller.queue_name].observe(0.0)
         else:
             self.apply_async()
 
@@ -216,7 +292,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
             return None
         options.setdefault("expires", controller.pending_for)
         options["headers"] = {**(options.get("headers") or {}), SENT: time.time()}
-        metrics.sent(controller.queue_name)
+        _ADDS[controller.queue_name].inc()
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:

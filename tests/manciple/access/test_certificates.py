@@ -86,7 +86,7 @@ def test_what_names_nobody_lets_nobody_in(folder: Path, make: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_certificate_goes_before_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     credentials = shown(signed(folder, "alice"), tokens.issue("bob", []))
     tokens.identify(credentials.bearer)
     for ask in (chain.identify, chain.remembered):
@@ -99,7 +99,7 @@ def test_a_certificate_goes_before_a_token(folder: Path, monkeypatch: pytest.Mon
 def test_without_the_database_a_certificate_is_known_as_long_as_nothing_may_have_been_revoked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     credentials = shown(signed(folder, "alice"), tokens.issue("bob", []))
     assert chain.remembered(credentials) is None, "and the token does not go before it"
     chain.identify(credentials)

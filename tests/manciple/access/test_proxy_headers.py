@@ -46,7 +46,7 @@ BELIEVED = [PROXY, "10.0.0.1", "fd00::1", "::ffff:10.0.0.7", "127.0.0.1"]
 
 @pytest.mark.parametrize("peer", BELIEVED)
 def test_whom_the_proxy_names_is_let_in(proxied: Any, peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)  # a busy machine may take longer than it lasts
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)  # a busy machine may take longer than it lasts
     for ask in (chain.identify, chain.remembered):
         identity = ask(shown(groups="physics, gpu", peer=peer))
         assert identity is not None

@@ -159,7 +159,7 @@ def test_a_remembered_token_expires_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_token_that_is_used_again_and_again_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     texts = [tokens.issue(f"system:node:{number}", []) for number in range(20)]
     for text in texts:
         tokens.identify(text)
@@ -209,7 +209,7 @@ def test_a_revocation_has_not_returned_before_every_process_asks_again() -> None
 def test_what_is_remembered_ends_with_the_epoch_though_nobody_told_this_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     text = tokens.issue("bob", [])
     assert tokens.identify(text) is not None
     Token.objects.filter(name="bob").delete()  # as another process does it

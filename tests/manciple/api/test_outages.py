@@ -153,7 +153,7 @@ REQUESTS: dict[str, Callable[[Api], Answer]] = {
 def test_every_verb_answers_503(
     api: Api, request_: Callable[[Api], Answer], remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     if remembered:
         tokens.identify(api._token)
     with outage():
