@@ -9,6 +9,7 @@ with `--with-beat` a beat in a thread.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import click
@@ -83,7 +84,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         _begin("worker")
         collector.settle()
         wakeups = coordination.wakeups.value
-        self._dispatcher = tasks.Dispatcher(lambda name: app.tasks[name].wake(), wakeups.claim, wakeups.claimed)
+        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), wakeups.claim, wakeups.claimed)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

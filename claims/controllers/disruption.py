@@ -284,7 +284,7 @@ CONTROLLER = Controller(
     # Pods that become ready do not wake it: pods change all the time, and who is refused an eviction tries again.
     every=2,
     wakes_on=frozenset({(BUDGETS, ADDED), (BUDGETS, MODIFIED), (PODS, DELETING)}),
-    known_as="disruption",
+    queue_name="disruption",
 )
 
 RESYNC = Controller(

@@ -259,5 +259,5 @@ CONTROLLER = Controller(
     # No pod that ends wakes it, nor does a template: groups are few, and a pod's end is not to cost another message.
     every=5,
     wakes_on=frozenset({(POD_GROUPS, ADDED), (POD_GROUPS, DELETING), (POD_GROUPS, DELETED)}),
-    known_as="podgroup_protection",
+    queue_name="podgroup_protection",
 )

@@ -39,6 +39,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -88,6 +89,12 @@ def flow_of(identity: Identity) -> str:
     return account_groups(account[0])[-1] if account and account[0] != SYSTEM_NAMESPACE else identity.name
 
 
+@lru_cache(maxsize=4096)
+def payer(identity: Identity) -> tuple[Level, str]:
+    """(level, flow) of an identity, whose queue and account its requests are in."""
+    return level_of(identity), flow_of(identity)
+
+
 class Senders:
     """Whose credential is whose, as far as their last requests told: to queue them rightly, and for nothing else.
 
@@ -104,7 +111,7 @@ class Senders:
     def note(self, credential: str, identity: Identity) -> None:
         """`credential` was this identity's a moment ago."""
         key = digest(credential)
-        self._known[key] = (level_of(identity), flow_of(identity), self._clock() + self.LASTS)
+        self._known[key] = (*payer(identity), self._clock() + self.LASTS)
         self._known.move_to_end(key)
         while len(self._known) > self.MOST:
             self._known.popitem(last=False)

@@ -307,6 +307,11 @@ def register(app: Celery, controller: Controller) -> ControllerTask:
     return made
 
 
+def wake(app: Celery, task: str) -> None:
+    """Wake the controller whose task has that name."""
+    app.tasks[task].wake()
+
+
 def run(name: str) -> None:
     """What a worker does when it takes up a message for the controller of that name."""
     (controller,) = (one for one in controllers.value if one.name == name)
@@ -488,6 +493,7 @@ class Dispatcher:
         self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
+        self._tasks = {controller.name: task_name(controller.name) for controller in self._declared}
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything
         self._newest = 0  # revision that was heard of
@@ -611,4 +617,4 @@ class Dispatcher:
 
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
-            self._send(task_name(name))
+            self._send(self._tasks[name])

@@ -81,8 +81,21 @@ class _RegisteredRule:
 
 
 _rules: list[_RegisteredRule] = []
-#: (operation, resource) -> the rules that are asked; filled as it is needed
-_rules_for: dict[tuple[Operation, str], tuple[Rule, ...]] = {}
+
+
+class _RulesFor(dict[tuple[Operation, str], tuple[Rule, ...]]):
+    def __missing__(self, key: tuple[Operation, str]) -> tuple[Rule, ...]:
+        operation, resource = key
+        rules = self[key] = tuple(
+            known.rule
+            for known in _rules
+            if operation in known.operations and (known.resources is None or resource in known.resources)
+        )
+        return rules
+
+
+#: (operation, resource) -> the rules that are asked before such a write; filled as it is needed
+rules_for = _RulesFor()
 
 
 def register_rule(rule: Rule, *, operations: Collection[Operation], resources: Collection[str] | None = None) -> None:
@@ -93,20 +106,7 @@ def register_rule(rule: Rule, *, operations: Collection[Operation], resources: C
 
 def unregister_rule(rule: Rule) -> None:
     _rules[:] = [known for known in _rules if known.rule is not rule]
-    _rules_for.clear()
-
-
-def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
-    """The rules that are asked before such a write."""
-    key = (operation, resource)
-    found = _rules_for.get(key)
-    if found is None:
-        found = _rules_for[key] = tuple(
-            known.rule
-            for known in _rules
-            if operation in known.operations and (known.resources is None or resource in known.resources)
-        )
-    return found
+    rules_for.clear()
 
 
 FINISHERS: list[Finisher] = []
@@ -194,27 +194,27 @@ class Remarks:
         self._warnings[text] = None
 
 
-_collector: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
+collecting_in: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
 
 
 def collector() -> Remarks | None:
     """What is said here goes there; None where nobody collects."""
-    return _collector.get()
+    return collecting_in.get()
 
 
 @contextmanager
 def using(remarks: Remarks | None) -> Iterator[None]:
     """Collect what is said within in `remarks`."""
-    before = _collector.set(remarks)
+    before = collecting_in.set(remarks)
     try:
         yield
     finally:
-        _collector.reset(before)
+        collecting_in.reset(before)
 
 
 def origin() -> Origin | None:
     """The request that is being answered; None in the work of controllers."""
-    told = _collector.get()
+    told = collecting_in.get()
     return None if told is None else told.origin
 
 
@@ -235,30 +235,30 @@ logs.describe(_of_request)
 def collecting(request: Origin | None = None) -> Iterator[Remarks]:
     """Collect what is said within. request: the one that begins here; None where it began before."""
     told = Remarks(request or origin())
-    before = _collector.set(told)
+    before = collecting_in.set(told)
     try:
         yield told
     finally:
-        _collector.reset(before)
+        collecting_in.reset(before)
 
 
 @contextmanager
 def noting(request: Origin) -> Iterator[None]:
     """Note the writes within as made by `request`, a part of the request that is being answered."""
-    with using(replace(_collector.get() or Remarks(), origin=request)):
+    with using(replace(collecting_in.get() or Remarks(), origin=request)):
         yield
 
 
 def warn(text: str) -> None:
     """Tell the client, who gets it in a Warning header."""
-    told = _collector.get()
+    told = collecting_in.get()
     if told is not None:
         told.warn(text)
 
 
 def annotate(key: str, text: str) -> None:
     """Note `text` under `key` in the audit event of the request."""
-    told = _collector.get()
+    told = collecting_in.get()
     if told is not None:
         told.annotations[key] = text
         if told.origin is not None:

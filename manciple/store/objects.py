@@ -171,9 +171,10 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
-    records.cache.value.add(writer.committed())
+    written = writer.committed()
+    records.cache.value.add(written)
     committed()
-    event_log.announce(writer.revision, writer.resources)
+    event_log.announce(writer.revision, {one.key[0] for one in written})
 
 
 # Group commit ---------------------------------------------------------------------------------------------------------
@@ -613,8 +614,7 @@ def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
 
 def known(kind: Kind, obj: ApiObject) -> Current:
     """An object that was read before, as `Read` takes it."""
-    fields = records.dump(records.selectable_fields(kind, obj))
-    return Current(obj, int(obj.metadata.resource_version), records.dump(obj.metadata.labels), fields)
+    return Current.of(kind, obj)
 
 
 # Owners ---------------------------------------------------------------------------------------------------------------

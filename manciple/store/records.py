@@ -126,10 +126,6 @@ cache = PerProcess(ObjectCache)
 # Documents ------------------------------------------------------------------------------------------------------------
 
 
-def encode(obj: ApiObject) -> str:
-    return codec.encode(obj).decode()
-
-
 def plain(document: str, revision: int) -> str:
     """A document out of the database as the API serves it. Raises: Undecipherable."""
     return sealing.opened(document, revision) if document.startswith(sealing.MARK) else document
@@ -139,12 +135,6 @@ def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
     known = cache.value.by_text(text)
     return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
-
-
-def selectable_fields(kind: Kind, obj: ApiObject) -> dict[str, str]:
-    """What field selectors may ask for."""
-    meta = obj.metadata
-    return {"metadata.name": meta.name, "metadata.namespace": meta.namespace, **kind.selectable(obj)}
 
 
 def dump(values: Mapping[str, str]) -> str:

@@ -51,7 +51,7 @@ from manciple.per_process import PerProcess
 from manciple.store import sql
 from manciple.telemetry import metrics
 from manciple.wire.errors import InsufficientStorage, TooManyRequests
-from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
+from manciple.wire.identity import CONTROL_PLANE, MASTERS, NODES, Identity
 
 #: reason: "budget" (of bytes per second) or "space" (the database is full)
 REFUSED = metrics.counter("manciple_writes_refused_total", "Creations and updates refused, by why.", "reason")
@@ -121,16 +121,6 @@ class _LastMeasured:
 
 
 _last = PerProcess(_LastMeasured)
-
-
-def check(identity: Identity, resource: str, *, new: bool) -> None:
-    """Whether there is room for a write. new: a creation. Raises: InsufficientStorage."""
-    if not _last.value.full or is_control_plane(identity.name):
-        return
-    if NODES in identity.groups and (not new or resource == LEASES):
-        return
-    REFUSED["space"].inc()
-    raise InsufficientStorage()
 
 
 def spare() -> float:
@@ -270,12 +260,22 @@ MOST_BUCKETS = 10_000
 _taken = PerProcess(dict[str, int])
 
 
-def charge(identity: Identity, resource: str, namespace: str, size: int, *, now: datetime) -> None:
-    """Charge a write of `size` bytes. namespace: "" for cluster-wide kinds. Raises: TooManyRequests."""
-    if MASTERS in identity.groups or is_control_plane(identity.name) or not settings.WRITE_RATE:
+def charge(identity: Identity, resource: str, namespace: str, size: int, *, new: bool, now: datetime) -> None:
+    """Charge a write of `size` bytes, for which there must be room. namespace: "" for cluster-wide kinds. new: it
+    creates an object.
+
+    Raises: InsufficientStorage, TooManyRequests.
+    """
+    if identity.name.startswith(CONTROL_PLANE):
+        return
+    is_node = NODES in identity.groups
+    if _last.value.full and not (is_node and (not new or resource == LEASES)):
+        REFUSED["space"].inc()
+        raise InsufficientStorage()
+    if MASTERS in identity.groups or not settings.WRITE_RATE:
         return
     bucket = _bucket(identity, namespace)
-    if resource == LEASES and NODES in identity.groups and size <= HEARTBEAT:
+    if resource == LEASES and is_node and size <= HEARTBEAT:
         return
     taken = _taken.value
     held = taken.get(bucket, 0)

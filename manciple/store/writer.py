@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import orjson
 from msgspec import structs
 
 from manciple.store import hooks, origins, records, sealing, space, sql
 from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
-from manciple.wire import managed_fields
+from manciple.wire import codec, managed_fields
 from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, OwnerReference, new_uid, timestamp
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, TooLarge, forbidden, required
 from manciple.wire.identity import SYSTEM, Identity, manager_of
@@ -39,6 +40,14 @@ class Current:
     revision: int
     labels: str
     fields: str
+
+    @classmethod
+    def of(cls, kind: Kind, obj: ApiObject) -> Current:
+        """The state of an object that has its revision. Field selectors see name, namespace and selectable fields."""
+        meta = obj.metadata
+        fields = {"metadata.name": meta.name, "metadata.namespace": meta.namespace, **kind.selectable(obj)}
+        labels = orjson.dumps(meta.labels).decode()
+        return cls(obj, int(meta.resource_version), labels, orjson.dumps(fields).decode())
 
     @property
     def uid(self) -> str:
@@ -295,7 +304,7 @@ class Writer:
         sources = self._sources
         if self._current(kind, obj.metadata.namespace, name) is not None:
             taken = AlreadyExists.of(kind.resource, name)
-            if rules_first and hooks.rules_for("CREATE", kind.resource):
+            if rules_first and hooks.rules_for["CREATE", kind.resource]:
                 fresh = initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
                 with self.savepoint(identity=self.identity):
                     self._checked("CREATE", kind, new=fresh)
@@ -423,7 +432,7 @@ class Writer:
 
         Raises: ApiError, from the first rule that refuses.
         """
-        if rules := hooks.rules_for(operation, kind.resource):
+        if rules := hooks.rules_for[operation, kind.resource]:
             write = hooks.Write(
                 operation=operation,
                 kind=kind,
@@ -488,22 +497,19 @@ class Writer:
             obj = kind.refitted(obj, previous.revision)
         numbered = with_meta(obj, resource_version=str(revision))
         meta = numbered.metadata
-        current = Current(
-            numbered,
-            revision,
-            records.dump(meta.labels),
-            records.dump(records.selectable_fields(kind, numbered)),
-        )
+        current = Current.of(kind, numbered)
         key = (kind.resource, meta.namespace, meta.name)
-        text = records.encode(numbered)
+        text = codec.encode(numbered).decode()
         if type_ != "DELETED" and len(text) > LARGEST:
             _check_growth(kind, meta.name, text, previous)
         size = row_size(kind, current, text, previous)
-        origin = hooks.origin()
+        remarks = hooks.collecting_in.get()
+        origin = None if remarks is None else remarks.origin
         if growth and not self._dry_run:
-            space.check(self.identity, kind.resource, new=previous is None)
             charged = size + (origin.chosen_bytes if origin is not None else 0)
-            space.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
+            space.charge(
+                self.identity, kind.resource, meta.namespace, charged, new=previous is None, now=self._sources.now()
+            )
         if self._dry_run and origin is not None:
             origin.dry_run, actor = True, ""
         else:  # the request counts as having written from here on
@@ -569,7 +575,7 @@ def _version(current: Current | None) -> str:
 
 def _check_growth(kind: Kind, name: str, text: str, previous: Current | None) -> None:
     """Raises: TooLarge, unless the object was as large before: what is there can still be made smaller and released."""
-    if previous is None or len(text) > len(records.encode(previous.object)):
+    if previous is None or len(text) > len(codec.encode(previous.object)):
         size = f"it would have {len(text)} characters, at most {LARGEST} are stored"
         raise TooLarge(f'{kind.resource} "{name}" is too large: {size}', details={"name": name, "kind": kind.plural})
 

@@ -580,5 +580,5 @@ SYNC_CLAIMS = Controller(
     queue=Queue.SCHEDULING,
     covers=frozenset({CONTROLLER.name}),
     has_more=has_more,
-    known_as="resource_claim",
+    queue_name="resource_claim",
 )

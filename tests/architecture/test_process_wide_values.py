@@ -66,7 +66,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.hooks.FINISHERS",
         "manciple.store.hooks.PROJECTORS",
         "manciple.store.hooks._rules",
-        "manciple.store.hooks._rules_for",
+        "manciple.store.hooks.rules_for",
         "manciple.store.space._readers",
         "manciple.store.resealing._others",
         "manciple.telemetry.logs._describing",

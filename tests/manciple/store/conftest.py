@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from manciple.store import hooks
@@ -20,4 +22,4 @@ def notes_and_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody needs rights or a namespace: identities matter only to the store itself."""
-    monkeypatch.setattr(hooks, "rules_for", lambda _operation, _resource: ())
+    monkeypatch.setattr(hooks, "rules_for", defaultdict(tuple))
