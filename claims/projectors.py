@@ -259,8 +259,10 @@ def pod_claim_rows(obj: PodObject) -> tuple[PodClaimRow, ...]:
 def project_pods(changes: Sequence[Change]) -> None:
     _sync_rows(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
     stale, fresh = _row_changes(changes, pod_claim_rows)
-    sql.delete(PodClaim, ["pod_id"], stale)
-    sql.insert(PodClaim, PodClaimRow._fields, fresh)
+    if stale:
+        sql.delete(PodClaim, ["pod_id"], stale)
+    if fresh:
+        sql.insert(PodClaim, PodClaimRow._fields, fresh)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         pods = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
@@ -329,14 +331,18 @@ def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]
 def project_claims(changes: Sequence[Change]) -> None:
     _sync_rows(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
     released, reserved = _row_changes(changes, reservation_rows)
-    sql.delete(Reservation, ["claim_id"], released)
-    sql.insert(Reservation, ReservationRow._fields, reserved)
+    if released:
+        sql.delete(Reservation, ["claim_id"], released)
+    if reserved:
+        sql.insert(Reservation, ReservationRow._fields, reserved)
     freed, given = _row_changes(changes, device_rows)
-    sql.delete(AllocatedDevice, ["claim_id"], freed)
-    keep_history(changes, device_rows)
+    if freed:
+        sql.delete(AllocatedDevice, ["claim_id"], freed)
+        keep_history(changes, device_rows)
     if reported := [change for change in changes if _has_reports(change)]:
         record_uses(reported)
-    _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+    if given:
+        _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 
 def _has_reports(change: Change) -> bool:
@@ -349,9 +355,12 @@ def _sync_rows(
 ) -> None:
     """Insert, update and delete rows that begin with uid, namespace and name; those three never change."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}
-    sql.delete(model, ["uid"], [(uid,) for uid in before - after])
-    sql.insert(model, columns, [row for row in written if row.uid not in before])
-    sql.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
+    if gone := before - after:
+        sql.delete(model, ["uid"], [(uid,) for uid in gone])
+    if new := [row for row in written if row.uid not in before]:
+        sql.insert(model, columns, new)
+    if changed := [(row.uid, *row[3:]) for row in written if row.uid in before]:
+        sql.update(model, "uid", columns[3:], changed)
 
 
 def _row_changes(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:

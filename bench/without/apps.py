@@ -25,7 +25,6 @@ def without_authorization() -> None:
     from claims.access import node_restriction, status_rights  # noqa: PLC0415 - once apps are ready
     from manciple.access import authorization, rbac  # noqa: PLC0415
     from manciple.access.authorization import Decision  # noqa: PLC0415
-    from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
     allowed = Decision(True)
@@ -33,9 +32,9 @@ def without_authorization() -> None:
     authorization.register_authorizer("everything", lambda _identity, _wanted: allowed)
     for rule in (rbac.check_writer, node_restriction.restrict_in_transaction):
         hooks.unregister_rule(rule)
-    first_stage._gates.pop(node_restriction.check)
+    hooks._gates.pop(node_restriction.check)
     for check in (status_rights.check_claim, rbac.check_owners):
-        first_stage._checks.pop(check)
+        hooks._checks.pop(check)
 
 
 def without_audit() -> None:
@@ -65,13 +64,12 @@ def without_audit() -> None:
 def without_admission() -> None:
     from claims import admission  # noqa: PLC0415
     from manciple.admission import door, parameters  # noqa: PLC0415
-    from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
     for check in (door.check, parameters.check, admission.warn_of_pods):
-        first_stage._checks.pop(check)
+        hooks._checks.pop(check)
     hooks.unregister_rule(admission.check_pod)
-    first_stage._completions.pop("pods")
+    hooks._completions.pop("pods")
 
 
 def without_owners() -> None:

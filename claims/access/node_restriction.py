@@ -16,7 +16,7 @@ A node agent may write:
     requests
 
 Each write is checked twice: first as the agent sent it, so that a refusal reveals nothing about the object and comes
-before validation (`first_stage.register_check`), and again inside the writer's transaction, with the current object.
+before validation (`hooks.register_check`), and again inside the writer's transaction, with the current object.
 Source: plugin/pkg/admission/noderestriction/admission.go and kubelet/pkg/apis/well_known_labels.go, 1.36.
 
 A driver is a service account that a role lets create ResourceSlices. RBAC cannot tie it to a node or to a driver name.
@@ -63,7 +63,6 @@ from manciple.access.authorization import Attributes, Decision
 from manciple.access.kinds import certificate_requests
 from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
-from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -83,11 +82,11 @@ Find = Callable[[str, str, str], Any]
 
 
 def register() -> None:
-    first_stage.register_check(check, resources=RESOURCES, first=True)
+    hooks.register_check(check, resources=RESOURCES, first=True)
     hooks.register_rule(restrict_in_transaction, operations={"CREATE", "UPDATE", "DELETE"}, resources=RESOURCES)
     authorization.register_authorizer("driver", authorize_driver)
     # Neither the driver nor the node of a slice ever changes, so the transaction has nothing left to check.
-    first_stage.register_check(check_slice, resources=(SLICES, NODE_SLICES), first=True)
+    hooks.register_check(check_slice, resources=(SLICES, NODE_SLICES), first=True)
 
 
 def check(write: Write) -> None:

@@ -53,7 +53,6 @@ from manciple.api.answers import BODY_LIMIT, Form, body_too_large, error_answer,
 from manciple.api.auditing import in_line, watch_queues
 from manciple.api.connections import OpenConnection, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
-from manciple.api.first_stage import asking
 from manciple.api.flow_control import (
     LIMITED,
     SHORT_TURNS,
@@ -88,6 +87,7 @@ from manciple.api.streams import (
 )
 from manciple.api.verbs import Edit, WriteAnswer, made_together
 from manciple.store import hooks, objects
+from manciple.store.hooks import asking
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, ClassVar
 
-from manciple.api import first_stage
 from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
@@ -139,8 +138,8 @@ def register() -> None:
     registry.extend(added)
     DEFINING[RESOURCE] = served_versions
     hooks.register_rule(check_definition, operations={"CREATE"})
-    first_stage.register_check(warn_of_formats, resources={RESOURCE})
-    first_stage.register_check(know_owners)
+    hooks.register_check(warn_of_formats, resources={RESOURCE})
+    hooks.register_check(know_owners)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
 
 

@@ -1,17 +1,20 @@
-"""What the apps hook into every write: rules, which are asked before it, and projectors, which index what it did.
+"""What the apps hook into every write: admission in two stages, finishers, and projectors of index rows.
 
-A rule is the second stage of admission, inside the writer's transaction. It is asked for every creation, update and
-deletion, whoever writes and by whatever path (REST, pages, controllers, scheduler), just before the write is taken up.
-It is told who writes. The transaction holds the store's lock, so what a rule reads through the writer is current and
-stays so until the commit: it can count and charge without a race. It may itself write, and note what it wants to know
-at the next write (`Writer.note`); when the write that it was asked for is undone, so is that. It refuses by raising an
-ApiError. What it returns is written in place of what it was asked about; None lets that stand. Checks that are slow, or
-that need nothing but the object, belong before the transaction (`manciple.api.first_stage.register_check`).
+**The first stage** comes before the transaction, for writes that a client wants. Gates see what the client sent,
+completions fill in what a new object takes over from others, checks see what would be stored. They may be slow; what
+they have read may have changed by the time of the write. How the client asked is recorded beside the write: a view says
+it once (`asking`). Writers without a request (pages, controllers) write in the stored version, without options.
 
-Besides yes or no, rules and checks have things to say: warnings for the client (`warn`), annotations for the audit
-trail (`annotate`). Whoever answers a request collects them (`collecting`); a write carries its request's collection
-into the thread that commits it. Said twice is said once, because a work may run twice; said where nobody collects is
-lost.
+**The second stage** is rules, inside the writer's transaction. They are asked for every creation, update and deletion,
+by any writer on any path (REST, pages, controllers, scheduler), just before the write is taken up, and know who writes.
+The transaction holds the store's lock, so what a rule reads through the writer is current until the commit: it can
+count and charge without a race. It may itself write, and leave a note for the next write (`Writer.note`); both are
+undone with the write that it was asked for. It refuses by raising an ApiError. An object that it returns is written in
+place of the one in question; None lets that stand.
+
+Rules and checks may also say things: warnings for the client (`warn`), annotations for the audit trail (`annotate`).
+Whoever answers a request collects them (`collecting`); a write carries its request's collection into the thread that
+commits it. Said twice is said once, because a work may run twice; without a collection it is lost.
 
 A finisher is called once a transaction, before anything is stored: it writes what rules have put together on the way.
 
@@ -27,17 +30,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from manciple.per_process import PerProcess
 from manciple.store.origins import Origin
 from manciple.store.records import Change
 from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
+from manciple.wire.errors import NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, registry
+from manciple.wire.validation import CLEANUP_FINALIZER, unqualified_finalizers
 
 if TYPE_CHECKING:  # the writer asks the rules
     from manciple.store.writer import Writer
@@ -305,3 +312,164 @@ def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tupl
             removed.extend([] if old is None else [old])
             written.extend([] if new is None else [new])
     return removed, written
+
+
+# First stage: how the client asked ------------------------------------------------------------------------------------
+
+
+#: Options that a query may give, as the documents of options have them too.
+_TEXTS = ("fieldManager", "fieldValidation")
+
+
+class _Asked(NamedTuple):
+    version: str = ""
+    query: Mapping[str, str] = MappingProxyType({})
+
+
+_NOT_ASKED = _Asked()
+_asked: ContextVar[_Asked] = ContextVar("asked", default=_NOT_ASKED)
+
+
+@contextmanager
+def asking(version: str, query: Mapping[str, str]) -> Iterator[None]:
+    """What is written within was asked for in this API version, with these parameters."""
+    before = _asked.set(_Asked(version, query))
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def asked_version() -> str:
+    """The API version of the request; "" where there is none."""
+    return _asked.get().version
+
+
+def asked_options(kind: str, *, dry_run: bool) -> Mapping[str, Any]:
+    """The document of `kind` (CreateOptions, UpdateOptions) that the request's parameters make."""
+    query = _asked.get().query
+    document: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if dry_run:
+        document["dryRun"] = ["All"]
+    document.update((name, query[name]) for name in _TEXTS if query.get(name))
+    return document
+
+
+# First stage: completions ---------------------------------------------------------------------------------------------
+
+
+#: (what a client wants to create) -> the object completed. Raises: ApiError to refuse.
+Completion = Callable[[Write], Any]
+
+#: resource -> what completes it
+_completions: dict[str, Completion] = {}
+
+
+def register_completion(resource: str, complete: Completion) -> None:
+    """Let `complete` fill in what a new object takes over from others, before it is prepared and validated.
+
+    For what takes a look at other objects (upstream: mutating admission); what does not is `prepare_create`'s. Several
+    are asked one after the other, each with what the one before it returned.
+    """
+    before = _completions.get(resource)
+    _completions[resource] = complete if before is None else _both(before, complete)
+
+
+def _both(first: Completion, second: Completion) -> Completion:
+    return lambda write: second(structs.replace(write, new=first(write)))
+
+
+def completed(write: Write) -> Any:
+    """The new object, completed. Raises: ApiError."""
+    complete = _completions.get(write.kind.resource)
+    return write.new if complete is None else complete(write)
+
+
+#: resource -> what refuses a new object before anybody says that it is invalid
+_precedences: dict[str, Callable[[Write], None]] = {}
+
+
+def register_precedence(resource: str, refuse: Callable[[Write], None]) -> None:
+    """Ask `refuse` about invalid new objects: what it raises is the answer, instead of what is wrong with them.
+
+    For rules of the transaction that complete an object: upstream asks these before it validates, here that is done
+    only where it makes a difference.
+    """
+    _precedences[resource] = refuse
+
+
+def ask_precedence(write: Write) -> None:
+    """Raises: ApiError."""
+    if (refuse := _precedences.get(write.kind.resource)) is not None:
+        refuse(write)
+
+
+# First stage: gates and checks ----------------------------------------------------------------------------------------
+
+
+Check = Callable[[Write], None]
+
+#: Asked before every write that a client wants, in the order of registration. The resources of each; None: of every
+#: kind.
+_gates: dict[Check, Collection[str] | None] = {}
+_checks: dict[Check, Collection[str] | None] = {}
+
+
+def register_check(check: Check, *, resources: Collection[str] | None = None, first: bool = False) -> None:
+    """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
+
+    Registering one twice asks it once.
+
+    first: it is a gate, shown what the client sent, before that is prepared and validated, and also where nothing would
+    change (upstream: mutating admission). So who may not write an object at all neither learns what is wrong with his
+    document nor is answered with the object.
+    """
+    (_gates if first else _checks)[check] = resources
+
+
+def ask_all(write: Write) -> None:
+    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
+    ask_gates(write)
+    ask_checks(write)
+
+
+def ask_gates(write: Write) -> None:
+    """Raises: ApiError, from the first gate that refuses."""
+    _ask(_gates, write)
+
+
+def ask_checks(write: Write) -> None:
+    """Raises: ApiError, from the first check that refuses."""
+    _ask(_checks, write)
+
+
+def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
+    for check, resources in checks.items():
+        if resources is None or write.kind.resource in resources:
+            check(write)
+
+
+def warn_of_finalizers(write: Write) -> None:
+    """Warn of a new finalizer without a domain, where the kind allows it.
+
+    Kubernetes warns for custom resources only, and accepts it silently for the other kinds that allow it. Source:
+    apiextensions-apiserver/pkg/registry/customresource/strategy.go (generateWarningsFromObj).
+    """
+    if write.new is None or write.subresource or not write.new.metadata.finalizers:
+        return
+    old = write.old.metadata.finalizers if write.old is not None else ()
+    for _, name in unqualified_finalizers(write.new.metadata.finalizers, (*old, CLEANUP_FINALIZER)):
+        warn(
+            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
+            "accidental conflicts with other finalizer writers"
+        )
+
+
+def refuse_unserved(write: Write) -> None:
+    """Raises: NotFound for a kind that is not served: paths of the API are not found anyway, but pages write, too."""
+    kind = write.kind
+    if not any(registry.versions_of(kind)):
+        raise NotFound(
+            f"{kind.resource} are not served: a feature gate or MANCIPLE_RUNTIME_CONFIG turned them off",
+            details={"group": kind.group, "kind": kind.plural},
+        )

@@ -146,9 +146,10 @@ def writing(
         space.refresh()
         began, result = time.perf_counter(), "failed"
         try:
-            with sql.locked_counter(references_to(reads)) as locked:
+            with sql.locked_counter(references_to(reads) if reads else ()) as locked:
                 with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
-                    writer.adopt(reads, locked.found)
+                    if reads:
+                        writer.adopt(reads, locked.found)
                     yield writer
                     flushed = writer.flush()
                 if flushed:

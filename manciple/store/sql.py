@@ -72,16 +72,17 @@ def fetch_together(queries: Sequence[Query]) -> list[list[tuple[Any, ...]]]:
         return [cursor.fetchall() for cursor in cursors]
 
 
-@contextmanager
-def pipelined() -> Iterator[None]:
+def pipelined() -> AbstractContextManager[None]:
     """On PostgreSQL, send what is executed within without waiting for each answer: together it is one round trip.
 
     What the database refuses is then raised by the next read, by `await_answers`, or at the end; `execute` cannot tell
     how many rows a statement touched.
     """
-    if not on_postgresql() or _is_pipelined():
-        yield
-        return
+    return _pipeline() if on_postgresql() and not _is_pipelined() else nullcontext()
+
+
+@contextmanager
+def _pipeline() -> Iterator[None]:
     connection.ensure_connection()
     with connection.wrap_database_errors, connection.connection.pipeline():
         yield

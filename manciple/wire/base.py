@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from random import SystemRandom
 from sys import intern
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
 import msgspec
@@ -505,22 +505,17 @@ UNIQUE = frozenset({"uid", "resource_version", "managed_fields"})
 EMPTY: dict[str, Any] = {}
 
 
-class Alike(Generic[AnyT]):
-    """The first value that came under each key. Past `most` of them it starts anew, and sharing with it: of what is
-    common there is soon one again.
-    """
+class Alike(dict[Hashable, AnyT]):
+    """The first value that came under each key. A full one starts over: common values are soon shared again."""
 
     def __init__(self, most: int = 4096) -> None:
+        super().__init__()
         self._most = most
-        self._known: dict[Hashable, AnyT] = {}
-
-    def get(self, key: Hashable) -> AnyT | None:
-        return self._known.get(key)
 
     def first(self, key: Hashable, value: AnyT) -> AnyT:
-        if len(self._known) >= self._most:
-            self._known.clear()
-        return self._known.setdefault(key, value)
+        if len(self) >= self._most:
+            self.clear()
+        return self.setdefault(key, value)
 
 
 def shared_texts(value: ValueT) -> ValueT:

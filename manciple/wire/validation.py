@@ -252,7 +252,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def random_suffix(random: Random) -> str:
-    return "".join(random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))
+    number, suffix = random.getrandbits(64), ""
+    for _ in range(SUFFIX_LENGTH):
+        number, at = divmod(number, len(SUFFIX_ALPHABET))
+        suffix += SUFFIX_ALPHABET[at]
+    return suffix
 
 
 def generate_name(base: str, random: Random) -> str:
@@ -409,7 +413,7 @@ def validate_object_meta(
     """A new object's metadata, once its name is generated.
 
     any_finalizers: of a kind whose finalizers need no domain in Kubernetes; their authors are warned
-    (`manciple.api.first_stage.warn_of_finalizers`).
+    (`manciple.store.hooks.warn_of_finalizers`).
     """
     found: Errors = []
     if metadata.generate_name:
