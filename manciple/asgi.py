@@ -67,7 +67,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             await _answer(scope, receive, noting)
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(scope: Scope, receive: Receive, send: Noting) -> None:
     if is_watch(scope):
         await until_stopped(watch, scope, receive, send)
     elif stream := subresources.wanted(scope):

@@ -131,6 +131,11 @@ def plain(document: str, revision: int) -> str:
     return sealing.opened(document, revision) if document.startswith(sealing.MARK) else document
 
 
+def decode_stored(kind: Kind, document: str, revision: int) -> ApiObject:
+    """A document out of the database as its typed value. Raises: Undecipherable."""
+    return decode(kind, plain(document, revision))
+
+
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
     known = cache.value.by_text(text)

@@ -103,7 +103,8 @@ class NetChange:
 
 def as_current(kind: Kind, row: sql.LatestRow) -> Current:
     """A row that was read with its document."""
-    return Current(records.decode(kind, row.text), row.revision, row.labels, row.fields)
+    document = records.decode_stored(kind, row.document or "", row.revision)
+    return Current(document, row.revision, row.labels, row.fields)
 
 
 # The writer -----------------------------------------------------------------------------------------------------------

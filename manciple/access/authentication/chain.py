@@ -38,6 +38,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+from django.contrib.auth import get_user_model
 from django.db import Error, close_old_connections, connection
 from django.db.models import F
 
@@ -238,6 +239,49 @@ def settle_epoch() -> None:
     """Wait until no process relies on what was so before the commit."""
     _last_epoch.reset()
     time.sleep(EPOCH_WINDOW)
+
+
+# Closed accounts ------------------------------------------------------------------------------------------------------
+
+
+class _Closed:
+    """The names of closed accounts as of one epoch."""
+
+    def __init__(self) -> None:
+        self.epoch, self.names = -1, frozenset[str]()
+
+
+_closed = PerProcess(_Closed)
+
+
+def closed_names_if_known() -> frozenset[str] | None:
+    """The names of closed accounts, where that is known without the database."""
+    known = _closed.value
+    return known.names if known.epoch == known_epoch() else None
+
+
+def is_closed(name: str) -> bool:
+    """Whether the account of that name is closed, whoever vouches for the person."""
+    current = current_epoch()
+    known = _closed.value
+    if known.epoch != current:
+        known = _Closed()
+        known.epoch = current
+        known.names = frozenset(
+            get_user_model()._default_manager.filter(is_active=False).values_list("username", flat=True)
+        )
+        _closed.value = known
+    return name in known.names
+
+
+class AccountClosed(Exception):
+    """No credential is issued to the name of a closed account. Its text is for whoever wants one."""
+
+
+def refuse_closed(name: str) -> None:
+    """Raises: AccountClosed."""
+    if is_closed(name):
+        raise AccountClosed(f"The account {name} is closed. Open it at /people first, or choose another name.")
 
 
 # Open streams and sockets ---------------------------------------------------------------------------------------------

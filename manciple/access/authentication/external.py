@@ -56,9 +56,15 @@ from joserfc import jwk, jws
 from joserfc.errors import JoseError
 
 from manciple.access.authentication import chain
-from manciple.access.authentication.chain import API_AUDIENCE, Authenticated, Credentials
+from manciple.access.authentication.chain import (
+    API_AUDIENCE,
+    Authenticated,
+    Credentials,
+    closed_names_if_known,
+    is_closed,
+)
 from manciple.access.models import CertificateRevocation, OutsideAccount
-from manciple.access.people import LOCAL, RESERVED, closed_names_if_known, groups_as_told, is_closed, namesake
+from manciple.access.people import LOCAL, RESERVED, groups_as_told, namesake
 from manciple.per_process import PerProcess
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity

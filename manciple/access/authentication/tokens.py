@@ -41,9 +41,9 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from manciple.access.authentication import chain
-from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
+from manciple.access.authentication.chain import API_AUDIENCE, Authenticated, is_closed, refuse_closed
 from manciple.access.models import BootstrapToken, Token
-from manciple.access.people import groups_of_user, is_closed, refuse_closed
+from manciple.access.people import groups_of_user
 from manciple.per_process import PerProcess
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity, check_node_name

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.authentication import external as client_certificates
-from manciple.access.people import AccountClosed, refuse_closed
+from manciple.access.authentication.chain import AccountClosed, refuse_closed
 from manciple.api import kubeconfig
 from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.api.kubeconfig import ClientKey
