@@ -42,7 +42,7 @@ def without_audit() -> None:
 
     from manciple.api import auditing  # noqa: PLC0415
     from manciple.audit import recording, trail  # noqa: PLC0415
-    from manciple.store import origins  # noqa: PLC0415
+    from manciple.store import records  # noqa: PLC0415
 
     async def send_on(noting: auditing.Noting, message: Any) -> None:
         """The request has its origin, by which it is counted; nobody is told what it came to."""
@@ -53,7 +53,7 @@ def without_audit() -> None:
     settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if not one.endswith(".audited")]
     patches: list[tuple[Any, str, Callable[..., object]]] = [
         (auditing.Noting, "__call__", send_on),
-        (origins, "noted", lambda _origin, _identity: ""),
+        (records, "noted", lambda _origin, _identity: ""),
         (recording, "catch_up", lambda: 0),
         (trail, "tell", lambda _happened: None),
     ]

@@ -39,7 +39,7 @@ from manciple.api.requests import ResourcePath, parse_path
 from manciple.audit import trail
 from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.telemetry import metrics
 from manciple.wire.base import new_uid
 from manciple.wire.errors import ApiError

@@ -55,7 +55,7 @@ IDENTITY = "manciple.identity"
 CERTIFICATE, PEER = chain.CERTIFICATE, chain.PEER
 #: Where they carry what the request shows of its sender (Credentials), read when it came.
 SHOWN = "manciple.shown"
-#: Where they carry its origin (manciple.store.origins), for the audit trail.
+#: Where they carry its origin (manciple.store.records), for the audit trail.
 ORIGIN = "manciple.origin"
 
 # What a request wants -------------------------------------------------------------------------------------------------

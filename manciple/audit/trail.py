@@ -23,8 +23,8 @@ from manciple.audit import models, recording
 from manciple.audit.budgets import Key, MinuteLedger
 from manciple.audit.happenings import REFUSED, Happened, name_of
 from manciple.per_process import PerProcess
-from manciple.store import origins
-from manciple.store.origins import clean
+from manciple.store import records
+from manciple.store.records import clean
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
         origin.dry_run,
         routine,
         waiting.count,
-        origins.dumped(origin.note()),
+        records.dumped(origin.note()),
         waiting.wrote,
     )
 

@@ -37,8 +37,7 @@ import msgspec
 from msgspec import structs
 
 from manciple.per_process import PerProcess
-from manciple.store.origins import Origin
-from manciple.store.records import Change
+from manciple.store.records import Change, Origin
 from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import structs
 
-from manciple.store import hooks, origins, records, sealing, space, sql
+from manciple.store import hooks, records, sealing, space, sql
 from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire import codec, managed_fields
@@ -56,7 +56,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event that the transaction will append; `previous` is what it supersedes. actor: see `origins`.
+    """An event that the transaction will append; `previous` is what it supersedes. actor: see `records`.
 
     size: bytes of its row.
     """
@@ -514,7 +514,7 @@ class Writer:
         if self._dry_run and origin is not None:
             origin.dry_run, actor = True, ""
         else:  # the request counts as having written from here on
-            actor = origins.noted(origin, self.identity, kind.resource)
+            actor = records.noted(origin, self.identity, kind.resource)
         self.revision = revision
         if _changes_policy(kind, type_, obj, previous):
             self._policy_changes.append(revision)

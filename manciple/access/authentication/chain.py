@@ -44,7 +44,7 @@ from django.db.models import F
 
 from manciple.access.models import CredentialEpoch
 from manciple.per_process import PerProcess
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
 

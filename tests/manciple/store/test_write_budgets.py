@@ -11,7 +11,7 @@ from django.test import override_settings
 from manciple.store import hooks, objects, space, sql
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
-from manciple.store.origins import LONGEST_TEXT, Origin
+from manciple.store.records import LONGEST_TEXT, Origin
 from manciple.store.writer import with_meta
 from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity, controller, service_account
