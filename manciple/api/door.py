@@ -128,9 +128,10 @@ def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
     identity = known or chain.identify(shown) or ANONYMOUS
     if shown.origin is None:
         return acting(identity, shown.headers)
-    shown.origin.asked_by(identity)  # who is refused to act as another is told by their own name
+    shown.origin.asked_by(identity)  # a refusal to act as another is recorded under the sender's own name
     acted = acting(identity, shown.headers)
-    shown.origin.asked_by(identity, acting_as=acted)
+    if acted is not identity:
+        shown.origin.asked_by(identity, acting_as=acted)
     return acted
 
 

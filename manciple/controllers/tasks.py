@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from celery import Celery, Task
@@ -388,6 +389,10 @@ class WakeTable:
         self.patience = {one.name: one.patience for one in self._declared}
         #: the resources that somebody cares for
         self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
+        #: the changes after a position that may concern a controller. Raises: Expired
+        self.read: Callable[[int], Stretch[Sketch]] = partial(
+            event_log.sketches_after, resources=self.resources, limit=MOST_CHANGES
+        )
 
     def concerned(self, changes: Collection[Change]) -> list[str]:
         """The names of the controllers that these changes concern."""
@@ -397,10 +402,6 @@ class WakeTable:
         found = [one for one in self._declared if one.wakes_on & told]
         covered = frozenset[str]().union(*(one.covers for one in found))
         return [one.name for one in found if one.name not in covered]
-
-    def read(self, position: int) -> Stretch[Sketch]:
-        """What happened after `position` that may concern somebody. Raises: Expired."""
-        return event_log.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""
