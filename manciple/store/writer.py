@@ -417,8 +417,8 @@ class Writer:
         for finish in hooks.FINISHERS:
             finish(self)
         changes = self.net_changes()
-        # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
-        with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
+        # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the round trip.
+        with sql.pipelined() if sql.on_postgresql() and len(self._events) < sql.COPY_FROM else nullcontext():
             self._flushed_at = at = self._sources.now()
             self.end_offset = append_events(self._events, at, after=self.end_offset)
             store_objects(changes)

@@ -177,8 +177,10 @@ def remembered(shown: Credentials) -> Identity | None:
     token = shown.bearer
     if not token:
         return None
-    known = (one.remembered(token) for one in _tokens.values())
-    return next((identity for identity in known if identity is not None), None)
+    for one in _tokens.values():
+        if (identity := one.remembered(token)) is not None:
+            return identity
+    return None
 
 
 # The credential epoch -------------------------------------------------------------------------------------------------
