@@ -68,9 +68,10 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Noting) -> None:
-    if is_watch(scope):
+    reads = scope["method"] == "GET"
+    if reads and is_watch(scope):
         await until_stopped(watch, scope, receive, send)
-    elif stream := subresources.wanted(scope):
+    elif reads and (stream := subresources.wanted(scope)):
         await until_stopped(partial(subresources.serve, *stream), scope, receive, send)
     else:
         await until_stopped(_pages_and_rest, scope, receive, send)

@@ -80,7 +80,8 @@ ASIDE = "~"
 #: As a merge_key: a strategic merge patch adds to a list of scalars (merge without a key), or replaces an object whole.
 MERGE_SCALARS, REPLACED = "*", "="
 
-_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+#: A time, as Go reads it.
+RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 Field = TypeVar("Field")
 
@@ -172,7 +173,7 @@ def _second_text(second: int) -> str:
 
 def time_text(raw: str, *, micro: bool) -> str:
     """An RFC 3339 time as UTC text, with seconds or microseconds. Raises: ValueError."""
-    if not _RFC3339.fullmatch(raw):
+    if not RFC3339.fullmatch(raw):
         raise ValueError(f'parsing time "{raw}" as RFC 3339: cannot parse')
     text = datetime.fromisoformat(raw).astimezone(UTC).isoformat(timespec="microseconds" if micro else "seconds")
     return text.removesuffix("+00:00") + "Z"
