@@ -18,9 +18,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
@@ -32,18 +31,25 @@ class PerProcess(Generic[T]):
     stop: ends the threads of a value that `reset` drops.
     """
 
+    #: a plain attribute once it is made: hot paths read it without a call
+    value: T
+
     def __init__(self, make: Callable[[], T], *, stop: Callable[[T], object] | None = None) -> None:
         self._make, self._stop = make, stop
         self._guard = threading.Lock()
         _values[next(_numbers)] = self
 
-    @cached_property
-    def value(self) -> T:
-        """A plain attribute once it is made: hot paths read it without a call."""
-        with self._guard:
-            if not self.is_made:
-                self.value = self._make()
-            return self.value
+    if not TYPE_CHECKING:  # with it, the type checker would know every name
+
+        def __getattr__(self, name: str) -> T:
+            """The value, where it is not made yet. No `cached_property`: one lock would serve all values."""
+            if name != "value":
+                raise AttributeError(name)
+            with self._guard:
+                if self.is_made:
+                    return self.value
+                value = self.value = self._make()
+                return value
 
     @property
     def is_made(self) -> bool:

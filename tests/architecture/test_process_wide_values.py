@@ -281,6 +281,13 @@ def test_a_forked_child_makes_its_own_and_leaves_the_parent_s_threads_alone() ->
     assert value.value == parent
 
 
+def test_a_value_that_takes_long_to_make_does_not_hold_up_another() -> None:
+    other = PerProcess(lambda: "other")
+    with ThreadPoolExecutor(1) as thread:
+        value = PerProcess(lambda: thread.submit(lambda: other.value).result(30))
+        assert value.value == "other"
+
+
 def test_of_many_threads_that_want_a_value_one_makes_it() -> None:
     numbers, ready = count(), threading.Barrier(8)
     value = PerProcess(lambda: next(numbers))
