@@ -66,7 +66,6 @@ from claims.kinds.volumes import (
 from inventory.kinds import gates
 from manciple.access.kinds.service_accounts import DEFAULT_NAME, ServiceAccount
 from manciple.access.namespace_defaults import AUTHORITY_KEY, ROOT_CA, SERVICE_ACCOUNTS
-from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
@@ -91,9 +90,9 @@ def register() -> None:
         operations={"CREATE", "UPDATE"},
         resources=CLAIMS_AND_TEMPLATES,
     )
-    first_stage.register_precedence("pods", refuse_classes)
-    first_stage.register_check(warn_of_dropped_claims, resources={"pods"}, first=True)
-    first_stage.register_check(warn_of_pod, resources={"pods"})
+    hooks.register_precedence("pods", refuse_classes)
+    hooks.register_check(warn_of_dropped_claims, resources={"pods"}, first=True)
+    hooks.register_check(warn_of_pod, resources={"pods"})
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(check_limited_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
@@ -410,7 +409,7 @@ FILE_MODE = 0o644
 
 
 def register_service_accounts() -> None:
-    first_stage.register_completion(PODS, with_service_account)
+    hooks.register_completion(PODS, with_service_account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,7 +534,7 @@ def _with_token(pod: Pod) -> Pod:
     """Add the token's volume, and its mount to every container that has no mount at that path."""
     spec = pod.spec
     known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
-    name = known or generate_name(VOLUME_PREFIX, RANDOM())
+    name = known or generate_name(VOLUME_PREFIX, RANDOM.value)
     mount = VolumeMount(name=name, read_only=True, mount_path=MOUNT_PATH)
     containers, init_containers = _mounting(spec.containers, mount), _mounting(spec.init_containers, mount)
     changed = containers != spec.containers or init_containers != spec.init_containers
@@ -598,7 +597,7 @@ def register_pod_security() -> None:
     PodSecurity.current()
     hooks.register_rule(check_pod, operations={"CREATE", "UPDATE"}, resources={PODS})
     hooks.register_rule(check_labels, operations={"CREATE", "UPDATE"}, resources={NAMESPACES})
-    first_stage.register_check(warn_of_pods)
+    hooks.register_check(warn_of_pods)
 
 
 def check_pod(writer: Writer, write: Write) -> None:

@@ -277,7 +277,7 @@ def _taints_changed_after(revision: int) -> bool:
     rules = (change for change in news.changes if change.resource == TAINT_RULES)
     return (
         news.more
-        or any(EVICTING not in looked_after().by(change.revision) for change in rules)
+        or any(EVICTING not in looked_after.value.by(change.revision) for change in rules)
         or (bool(slices) and Device.objects.filter(evicting=True, slice_name__in=slices).exists())
     )
 

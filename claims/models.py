@@ -17,7 +17,7 @@ from typing import ClassVar
 from django.db import models
 
 from inventory.models import DRIVER, LABEL, NAME, UID
-from manciple.access.restricting import OfNamespace
+from manciple.access.restricting import OfNamespace, RestrictedQuerySet
 from manciple.pages import links
 from manciple.wire.resources import QUOTAS
 
@@ -40,7 +40,8 @@ class Claim(models.Model):
     #: "resource_claim_template", "extended_resource", or "" for one that somebody made by hand
     source = models.CharField(max_length=32, default="")
 
-    objects: ClassVar[OfNamespace[Claim]] = OfNamespace.manager()
+    readable = OfNamespace()
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="claim_key")]
@@ -64,7 +65,8 @@ class Reservation(models.Model):
     name = models.TextField()
     uid = models.TextField()
 
-    objects: ClassVar[OfNamespace[Reservation]] = OfNamespace.manager("claim__namespace")
+    readable = OfNamespace("claim__namespace")
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         indexes = [
@@ -98,7 +100,8 @@ class AllocatedDevice(models.Model):
     #: what the request asked for; "" where the claim has no such request
     device_class = models.CharField(max_length=NAME, default="")
 
-    objects: ClassVar[OfNamespace[AllocatedDevice]] = OfNamespace.manager("claim__namespace")
+    readable = OfNamespace("claim__namespace")
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -144,7 +147,8 @@ class PastAllocation(models.Model):
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField()
 
-    objects: ClassVar[OfNamespace[PastAllocation]] = OfNamespace.manager()
+    readable = OfNamespace()
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         indexes = [
@@ -157,7 +161,7 @@ class PastAllocation(models.Model):
         return f"{self.driver}/{self.pool}/{self.device} of {self.namespace}/{self.claim}"
 
 
-class UseSpellQuerySet(OfNamespace["UseSpell"]):
+class UseSpellQuerySet(RestrictedQuerySet["UseSpell"]):
     def standing(self, claims: Iterable[str]) -> UseSpellQuerySet:
         """The spells of these claims (by uid) that have not ended."""
         return self.filter(claim_uid__in=claims, ended_at__isnull=True)
@@ -181,6 +185,7 @@ class UseSpell(models.Model):
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)  # None while it lasts
 
+    readable = OfNamespace()
     objects: ClassVar[UseSpellQuerySet] = UseSpellQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta:
@@ -208,7 +213,8 @@ class Pod(models.Model):
     deleting = models.BooleanField()
     claim_names = models.JSONField()
 
-    objects: ClassVar[OfNamespace[Pod]] = OfNamespace.manager()
+    readable = OfNamespace()
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="pod_key")]
@@ -229,7 +235,8 @@ class PodClaim(models.Model):
     namespace = models.CharField(max_length=LABEL)
     claim = models.CharField(max_length=NAME)
 
-    objects: ClassVar[OfNamespace[PodClaim]] = OfNamespace.manager()
+    readable = OfNamespace()
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         indexes = [
@@ -248,7 +255,8 @@ class Quota(models.Model):
     namespace = models.CharField(max_length=LABEL)
     name = models.CharField(max_length=NAME)
 
-    objects: ClassVar[OfNamespace[Quota]] = OfNamespace.manager(resource=QUOTAS)
+    readable = OfNamespace(resource=QUOTAS)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="quota_key")]
@@ -273,7 +281,8 @@ class QuotaLimit(models.Model):
     #: used / hard: 1 when it is used up, or nothing is allowed; None while it has not been counted
     fraction = models.FloatField(null=True)
 
-    objects: ClassVar[OfNamespace[QuotaLimit]] = OfNamespace.manager("quota__namespace", resource=QUOTAS)
+    readable = OfNamespace("quota__namespace", resource=QUOTAS)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         indexes = [models.Index(fields=["quota"], name="quota_limit_quota")]

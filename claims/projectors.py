@@ -382,7 +382,7 @@ def project_claims(changes: Sequence[Change]) -> None:
     freed, given = _row_changes(changes, device_rows)
     if freed:
         sql.delete(AllocatedDevice, ["claim_id"], freed)
-    keep_history(changes, device_rows)
+        keep_history(changes, device_rows)
     reported = [
         change
         for change in changes

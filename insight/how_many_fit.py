@@ -86,7 +86,7 @@ def count(snapshot: DeviceSnapshot, expressions: Sequence[str]) -> Count:
         for state in snapshot.pools.values():
             passing(state.pool, selectors)  # what is slow happens outside the lock, and is kept with the pools
         with _counting:
-            tallies = _tallies()
+            tallies = _tallies.value
             tally = tallies.pop(key, None) or _Tally(selectors)
             known[key] = tally.count(snapshot)
             tallies[key] = tally  # the least recently used comes first

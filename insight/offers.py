@@ -58,12 +58,12 @@ def offers(workload: Workload, report: Report | None, cause: AnyCause | None) ->
     with cluster() as state:
         if need_of(state, workload.pod) is not None:
             return ()  # it starts with the others of its gang, who ask for the same or for something else
-        known = _known().get(key)
+        known = _known.value.get(key)
         if known is not None and known.of() is state and state.news_after(known.revision) == []:
             return known.found
         revision, of = state.revision, weakref.ref(state)
     found = tuple(_rehearsed(workload, candidates(workload, report, cause), Deadline.after_work(BUDGET)))
-    cache = _known()
+    cache = _known.value
     cache[key] = _Known(of, revision, found)
     while len(cache) > REMEMBERED:
         cache.popitem(last=False)

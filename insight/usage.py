@@ -84,10 +84,10 @@ _last_revision = PerProcess(int)
 
 def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
-    if latest_revision() - _last_revision() > MOST_FOLLOWED:
+    if latest_revision() - _last_revision.value > MOST_FOLLOWED:
         cache.following.reset()
     census = read_census()
-    _last_revision.set(census.revision)
+    _last_revision.value = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.snapshot.by_use), waiting=census.waiting)]
     rows += [
         UsageSample(at=at, device_class=one.name, counts=nonzero(one.by_use), waiting=one.waiting)
@@ -143,12 +143,12 @@ _asked_first = PerProcess(time.monotonic)
 
 def reconcile(now: datetime) -> int:
     """Returns how many rows were added and removed."""
-    first = _asked_first()
+    first = _asked_first.value
     warm = time.monotonic() - first >= WARMING_UP
     sampled = sample(now) if warm else 0
     if sampled > 1:  # with its classes
         # Pods wait while this reads the scheduler's state (some milliseconds), not while it writes the rows.
-        note_stranded(scheduler.worker().in_turn(free_by_class) or {}, now)
+        note_stranded(scheduler.worker.value.in_turn(free_by_class) or {}, now)
     return sampled + coordination.forget_stale(now)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import models
 
-from manciple.access.restricting import OfCluster
+from manciple.access.restricting import OfCluster, RestrictedQuerySet
 from manciple.pages import links
 from manciple.wire.resources import CLASSES, NODES, SLICES
 
@@ -43,7 +43,8 @@ class PublishedSlice(models.Model):
     node_name = models.CharField(max_length=NAME)  # "" where the slice is not one node's
     device_count = models.IntegerField()
 
-    objects: ClassVar[OfCluster[PublishedSlice]] = OfCluster.manager(SLICES)
+    readable = OfCluster(SLICES)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         indexes = [models.Index(fields=["driver", "pool", "node_name"], name="slice_of_pool")]
@@ -74,7 +75,8 @@ class Pool(models.Model):
     node_name = models.CharField(max_length=NAME)
     device_count = models.IntegerField()
 
-    objects: ClassVar[OfCluster[Pool]] = OfCluster.manager(SLICES)
+    readable = OfCluster(SLICES)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["driver", "name", "node_name"], name="pool_of_node")]
@@ -116,7 +118,8 @@ class Device(models.Model):
     #: its driver put a NoExecute taint on it
     evicting = models.BooleanField(default=False)
 
-    objects: ClassVar[OfCluster[Device]] = OfCluster.manager(SLICES)
+    readable = OfCluster(SLICES)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]
@@ -142,7 +145,8 @@ class DeviceClass(models.Model):
     config = models.JSONField()
     extended_resource_name = models.CharField(max_length=NAME + 1 + LABEL)  # "" where the class serves none
 
-    objects: ClassVar[OfCluster[DeviceClass]] = OfCluster.manager(CLASSES)
+    readable = OfCluster(CLASSES)
+    objects = RestrictedQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "device classes"
@@ -166,7 +170,8 @@ class Node(models.Model):
     capacity = models.JSONField()
     allocatable = models.JSONField()
 
-    objects: ClassVar[OfCluster[Node]] = OfCluster.manager(NODES)
+    readable = OfCluster(NODES)
+    objects = RestrictedQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name

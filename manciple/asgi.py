@@ -25,10 +25,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 _django: Any = get_wsgi_application()  # sets Django up: what is imported below needs the apps
 
 from manciple.api import subresources  # noqa: E402
-from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
+from manciple.api.auditing import (  # noqa: E402
+    Noting,
+    NotingSocket,
+    counted,
+)
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.lanes import Intake, SocketLimits, closed_door  # noqa: E402
-from manciple.api.request_metrics import counted  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
     Receive,
     Scope,
@@ -64,10 +67,11 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             await _answer(scope, receive, noting)
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
-    if is_watch(scope):
+async def _answer(scope: Scope, receive: Receive, send: Noting) -> None:
+    reads = scope["method"] == "GET"
+    if reads and is_watch(scope):
         await until_stopped(watch, scope, receive, send)
-    elif stream := subresources.wanted(scope):
+    elif reads and (stream := subresources.wanted(scope)):
         await until_stopped(partial(subresources.serve, *stream), scope, receive, send)
     else:
         await until_stopped(_pages_and_rest, scope, receive, send)

@@ -9,6 +9,7 @@ with `--with-beat` a beat in a thread.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import click
@@ -37,9 +38,9 @@ def declare(**_signal: object) -> None:
     from manciple.controllers import tasks  # noqa: PLC0415 - imported late: they need Django's apps
     from manciple.controllers.declaration import beat_schedule, controllers, task_name, task_routes  # noqa: PLC0415
 
-    app.conf.beat_schedule = beat_schedule(controllers())
-    app.conf.task_routes = task_routes(controllers())
-    for controller in controllers():
+    app.conf.beat_schedule = beat_schedule(controllers.value)
+    app.conf.task_routes = task_routes(controllers.value)
+    for controller in controllers.value:
         if task_name(controller.name) not in app.tasks:
             tasks.register(app, controller)
 
@@ -77,13 +78,13 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002
-        from manciple.controllers import coordination, metrics, tasks  # noqa: PLC0415 - as above
+        from manciple.controllers import coordination, tasks  # noqa: PLC0415 - as above
 
-        metrics.tell_waiting(tasks.waiting_messages)
+        tasks.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        wakeups = coordination.wakeups()
-        self._dispatcher = tasks.Dispatcher(lambda name: app.tasks[name].wake(), wakeups.claim, wakeups.claimed)
+        wakeups = coordination.wakeups.value
+        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), wakeups.claim, wakeups.claimed)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

@@ -28,4 +28,4 @@ class TaskConsumer(Consumer):  # type: ignore[misc]  # Celery is untyped
             return
         log.info("a message for %s is dropped: this version has no such controller", name)
         message.reject_log_error(log, self.connection_errors)
-        coordination.wakeups().leave(name, str(message.headers.get("id", "")))
+        coordination.wakeups.value.leave(name, str(message.headers.get("id", "")))

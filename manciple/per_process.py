@@ -5,7 +5,7 @@ A module keeps such a value in a `PerProcess`, never in a plain global:
     _policies = PerProcess(dict[str, Policy])
 
     def policy_of(name: str) -> Policy | None:
-        return _policies().get(name)
+        return _policies.value.get(name)
 
 The value is made on first use. A forked child makes its own, because threads, connections and locks do not survive a
 fork. `reset_all` drops every value at once, because the process has another database; tests do this after each test.
@@ -19,45 +19,52 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """`PerProcess(make)()` is this process's value. stop: ends the threads of a value that `reset` drops."""
+    """`PerProcess(make).value` is this process's value; assign to it to replace it.
+
+    stop: ends the threads of a value that `reset` drops.
+    """
+
+    #: a plain attribute once it is made: hot paths read it without a call
+    value: T
 
     def __init__(self, make: Callable[[], T], *, stop: Callable[[T], object] | None = None) -> None:
         self._make, self._stop = make, stop
         self._guard = threading.Lock()
-        self._value: tuple[T] | tuple[()] = ()
         _values[next(_numbers)] = self
 
-    def __call__(self) -> T:
-        if value := self._value:  # without the lock: this is called on hot paths
-            return value[0]
-        with self._guard:
-            self._value = value = self._value or (self._make(),)
-            return value[0]  # another thread may reset it
+    if not TYPE_CHECKING:  # with it, the type checker would know every name
 
-    def set(self, value: T) -> None:
-        """Replace the value as a whole."""
-        self._value = (value,)
+        def __getattr__(self, name: str) -> T:
+            """The value, where it is not made yet. No `cached_property`: one lock would serve all values."""
+            if name != "value":
+                raise AttributeError(name)
+            with self._guard:
+                if self.is_made:
+                    return self.value
+                value = self.value = self._make()
+                return value
 
     @property
     def is_made(self) -> bool:
-        return bool(self._value)
+        return "value" in self.__dict__
 
     def reset(self) -> None:
         """Stop and drop the value; the next use makes a new one."""
-        value = self._value
-        self._drop()
-        if value and self._stop is not None:
-            self._stop(value[0])
+        dropped = self._drop()
+        if dropped and self._stop is not None:
+            self._stop(*dropped)
 
-    def _drop(self) -> None:
-        self._guard, self._value = threading.Lock(), ()
+    def _drop(self) -> tuple[T, ...]:
+        """The value, if there was one."""
+        self._guard = threading.Lock()
+        return (self.__dict__.pop("value"),) if self.is_made else ()
 
 
 #: In the order in which they were declared. Weak: followers that a test makes end with the test.

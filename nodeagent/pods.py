@@ -332,7 +332,7 @@ class PodWorker:
 
     def _run(self, pod: Pod, step: ContainerPlan) -> float | None:
         uid = pod.metadata.uid
-        first = traces.on() and bool(step.starts) and pod.status.phase in NEW_PHASES
+        first = traces.recorder.value is not None and bool(step.starts) and pod.status.phase in NEW_PHASES
         trace = PodTrace(pod if first else None, self._clock)
         with trace.step("prepare", claims=len(pod.spec.resource_claims)):
             records = self._prepare(pod, step)

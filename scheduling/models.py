@@ -11,11 +11,11 @@ from django.db.models import Exists, OuterRef
 
 from claims.models import Pod
 from inventory.models import NAME
-from manciple.access.restricting import OfNamespace
+from manciple.access.restricting import OfNamespace, RestrictedQuerySet
 from manciple.pages import links
 
 
-class QueuedPods(OfNamespace["QueuedPod"]):
+class QueuedPods(RestrictedQuerySet["QueuedPod"]):
     """Rows of the queue."""
 
     def waiting(self) -> QueuedPods:
@@ -57,6 +57,7 @@ class QueuedPod(models.Model):
     #: when the state was last decided
     parked_at = models.DateTimeField(null=True)
 
+    readable = OfNamespace()
     objects = QueuedPods.as_manager()
 
     class Meta:

@@ -9,8 +9,8 @@ from django.db import models
 from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from inventory.models import Pool as PoolIndex
-from manciple.store.hooks import reindex
 from manciple.store.models import OwnerLink
+from manciple.store.objects import reindex
 
 MODELS: tuple[type[models.Model], ...] = (
     PublishedSlice,

@@ -23,19 +23,18 @@ VARIABLE = "MANCIPLE_BENCH_WITHOUT"
 
 def without_authorization() -> None:
     from claims.access import node_rights, status_rights  # noqa: PLC0415 - once apps are ready
-    from manciple.access import authorization, write_rules  # noqa: PLC0415
+    from manciple.access import authorization, rbac  # noqa: PLC0415
     from manciple.access.authorization import Decision  # noqa: PLC0415
-    from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
     allowed = Decision(True)
     authorization._authorizers.clear()
     authorization.register_authorizer("everything", lambda _identity, _wanted: allowed)
-    for rule in (write_rules.check_writer, node_rights.restrict_in_transaction):
+    for rule in (rbac.check_writer, node_rights.restrict_in_transaction):
         hooks.unregister_rule(rule)
-    first_stage._gates.pop(node_rights.check)
-    for check in (status_rights.check_claim, write_rules.check_owners):
-        first_stage._checks.pop(check)
+    hooks._gates.pop(node_rights.check)
+    for check in (status_rights.check_claim, rbac.check_owners):
+        hooks._checks.pop(check)
 
 
 def without_audit() -> None:
@@ -43,7 +42,7 @@ def without_audit() -> None:
 
     from manciple.api import auditing  # noqa: PLC0415
     from manciple.audit import recording, trail  # noqa: PLC0415
-    from manciple.store import origins  # noqa: PLC0415
+    from manciple.store import records  # noqa: PLC0415
 
     async def send_on(noting: auditing.Noting, message: Any) -> None:
         """The request has its origin, by which it is counted; nobody is told what it came to."""
@@ -54,7 +53,7 @@ def without_audit() -> None:
     settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if not one.endswith(".audited")]
     patches: list[tuple[Any, str, Callable[..., object]]] = [
         (auditing.Noting, "__call__", send_on),
-        (origins, "noted", lambda _origin, _identity: ""),
+        (records, "noted", lambda _origin, _identity: ""),
         (recording, "catch_up", lambda: 0),
         (trail, "tell", lambda _happened: None),
     ]
@@ -65,13 +64,12 @@ def without_audit() -> None:
 def without_admission() -> None:
     from claims import admission  # noqa: PLC0415
     from manciple.admission import door, parameters  # noqa: PLC0415
-    from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
     for check in (door.check, parameters.check, admission.warn_of_pods):
-        first_stage._checks.pop(check)
+        hooks._checks.pop(check)
     hooks.unregister_rule(admission.check_pod)
-    first_stage._completions.pop("pods")
+    hooks._completions.pop("pods")
 
 
 def without_owners() -> None:

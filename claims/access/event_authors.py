@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from manciple.access.authorization import decide, on_object
 from manciple.audit.recording import is_system
-from manciple.store import history, hooks, origins
+from manciple.store import history, hooks, records
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden
@@ -30,7 +30,7 @@ def cluster_kinds() -> Mapping[str, Kind]:
     return {one.kind: one for one in registry if not one.namespaced}
 
 
-def may_report(author: origins.Actor, about: Kind | None, name: str) -> bool:
+def may_report(author: records.Actor, about: Kind | None, name: str) -> bool:
     """Whether `author` may report about an object of the cluster: parts of the system, agents about their own node, and
     users who may write the object or its status. about: its kind; None for an unknown kind."""
     if author.username.startswith(NODE_PREFIX):
@@ -52,9 +52,9 @@ def keep_reports(_writer: Writer, write: Write) -> None:
     if about.namespace and about.kind not in kinds:
         return
     kind, revision = kinds.get(about.kind), int(meta.resource_version)
-    if may_report(origins.Actor(username=write.identity.name, groups=write.identity.groups), kind, about.name):
+    if may_report(records.Actor(username=write.identity.name, groups=write.identity.groups), kind, about.name):
         return
-    author = origins.author_of(history.notes([revision]).get(revision, ""))
+    author = records.author_of(history.notes([revision]).get(revision, ""))
     if may_report(author, kind, about.name):
         why = f'it was reported by "{author.username}", and you may not report about {about.kind} "{about.name}"'
         raise Forbidden.of(EVENTS, meta.name, why)

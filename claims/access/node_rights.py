@@ -29,7 +29,7 @@ NodeRestriction (`restrict`) checks the content of what an agent writes:
     requests
 
 Each write is checked twice: first as the agent sent it, so that a refusal reveals nothing about the object and comes
-before validation (`first_stage.register_check`), and again inside the writer's transaction, with the current object.
+before validation (`hooks.register_check`), and again inside the writer's transaction, with the current object.
 
 A driver is a service account that a role lets create ResourceSlices. RBAC cannot tie it to a node or to a driver name.
 `check_slice` and `authorize_driver` do, by two things that the account cannot choose: the node that its token is bound
@@ -72,7 +72,6 @@ from manciple.access.authorization import Attributes, Decision, HeldRules
 from manciple.access.kinds import certificate_requests
 from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
-from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
@@ -95,11 +94,11 @@ _OWN = ("get", "create", "update", "patch", "delete")
 
 def register() -> None:
     authorization.register_authorizer("node", authorize, resolve=known_rules)
-    first_stage.register_check(check, resources=RESOURCES, first=True)
+    hooks.register_check(check, resources=RESOURCES, first=True)
     hooks.register_rule(restrict_in_transaction, operations={"CREATE", "UPDATE", "DELETE"}, resources=RESOURCES)
     authorization.register_authorizer("driver", authorize_driver)
     # Neither the driver nor the node of a slice ever changes, so the transaction has nothing left to check.
-    first_stage.register_check(check_slice, resources=(SLICES, NODE_SLICES), first=True)
+    hooks.register_check(check_slice, resources=(SLICES, NODE_SLICES), first=True)
 
 
 # What agents access: the node authorizer ------------------------------------------------------------------------------

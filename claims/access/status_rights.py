@@ -47,7 +47,7 @@ from claims.kinds.resource_usage import OVERDUE, is_marked_overdue
 from inventory.kinds import gates
 from manciple.access import authorization
 from manciple.access.authorization import Attributes, refusal
-from manciple.api import first_stage
+from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
 from manciple.wire.identity import Identity
@@ -60,8 +60,8 @@ SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:[a-z0-9-]+:[a-z0-9.-]+")
 
 
 def register() -> None:
-    first_stage.register_check(check_claim, resources={CLAIMS})
-    first_stage.register_check(check_pod, resources={PODS})
+    hooks.register_check(check_claim, resources={CLAIMS})
+    hooks.register_check(check_pod, resources={PODS})
 
 
 def check_claim(write: Write) -> None:

@@ -141,22 +141,22 @@ counter = PerProcess(BudgetCounter)
 
 def reconcile(now: datetime) -> int:
     """Returns how many budgets said something else before."""
-    if not counter().any():
+    if not counter.value.any():
         place = Cursor.objects.filter(name=CURSOR)
         if place.exists():  # the first budget that comes begins with a look at everything
             place.delete()
         return 0
-    return FOLLOWER.follow(lambda: now) + counter().go_on(now)
+    return FOLLOWER.follow(lambda: now) + counter.value.go_on(now)
 
 
 def handle(records: Sequence[EventRecord]) -> int:
     """Count the budgets of the namespaces in which any of this happened."""
-    return counter().count({record.namespace for record in records}, utc_now())
+    return counter.value.count({record.namespace for record in records}, utc_now())
 
 
 def sweep(now: datetime) -> int:
     """Count every budget."""
-    return counter().count(None, now)
+    return counter.value.count(None, now)
 
 
 def _pods_in(namespace: str) -> list[Pod]:
@@ -284,7 +284,7 @@ CONTROLLER = Controller(
     # Pods that become ready do not wake it: pods change all the time, and who is refused an eviction tries again.
     every=2,
     wakes_on=frozenset({(BUDGETS, ADDED), (BUDGETS, MODIFIED), (PODS, DELETING)}),
-    known_as="disruption",
+    queue_name="disruption",
 )
 
 RESYNC = Controller(

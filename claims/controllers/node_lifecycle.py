@@ -291,7 +291,7 @@ def _abridged(node: Node) -> Node:
 
 def sweep(now: datetime) -> int:
     """Returns how many nodes and pods were changed, at most about `MOST`."""
-    nodes = node_cache().read()
+    nodes = node_cache.value.read()
     changed = _judge(nodes, now)
     return changed + _evict(nodes, now, most=MOST - changed)
 
@@ -320,7 +320,7 @@ def _presumed(renewed_at: datetime | None, now: datetime) -> SignsOfLife:
 def _judge_batch(names: Sequence[str], now: datetime) -> int:
     """Judge once more, on what is true inside the transaction. Returns how many nodes were changed."""
     changed = 0
-    with objects.writing(identity=IDENTITY) as writer, looked_after().noted(writer, LOOKING):
+    with objects.writing(identity=IDENTITY) as writer, looked_after.value.noted(writer, LOOKING):
         writer.load(kind(NODES), [("", name) for name in names])
         nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
         renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
@@ -377,7 +377,7 @@ def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
     }
     if not tainted:
         return 0
-    due = node_cache().residents.due(residents_of(tainted), tainted, now)
+    due = node_cache.value.residents.due(residents_of(tainted), tainted, now)
     return sum(_evict_batch(batch, now) for batch in batches(due[: max(most, 0)], BATCH))
 
 
@@ -391,7 +391,7 @@ def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
         for pod in pods:
             disrupt(writer, pod, NODE_TAINT, now=now, note=_note(pod))
     # Whoever was not due after all has new tolerations, or its node has other taints.
-    node_cache().residents.forget(one.uid for one in residents)
+    node_cache.value.residents.forget(one.uid for one in residents)
     for seconds in late:
         metrics.FROM_NODES.tell(seconds)
     return len(pods)

@@ -38,7 +38,7 @@ from inventory.kinds import gates
 from manciple.admission import door
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import ADDED, DELETED, DELETING, Controller, batches
-from manciple.store import objects, persistence, sql
+from manciple.store import objects, sql
 from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
@@ -178,7 +178,7 @@ def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim, ow
 def _owned(writer: Writer, group: PodGroup) -> list[ResourceClaim]:
     """The claims that name the group as their owner."""
     uid = group.metadata.uid
-    keys = persistence.dependents([uid], kind(CLAIMS)).get(uid, ())
+    keys = objects.dependents([uid], kind(CLAIMS)).get(uid, ())
     writer.load(kind(CLAIMS), keys)
     return [claim for key in keys if isinstance(claim := writer.get(kind(CLAIMS), *key), ResourceClaim)]
 
@@ -259,5 +259,5 @@ CONTROLLER = Controller(
     # No pod that ends wakes it, nor does a template: groups are few, and a pod's end is not to cost another message.
     every=5,
     wakes_on=frozenset({(POD_GROUPS, ADDED), (POD_GROUPS, DELETING), (POD_GROUPS, DELETED)}),
-    known_as="podgroup_protection",
+    queue_name="podgroup_protection",
 )

@@ -329,5 +329,5 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     every=10,
     wakes_on=frozenset({(POOL_STATUS_REQUESTS, ADDED)}),
-    known_as="resourcepoolstatusrequest-controller",
+    queue_name="resourcepoolstatusrequest-controller",
 )

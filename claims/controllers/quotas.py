@@ -107,18 +107,18 @@ def reconcile(now: datetime) -> int:
         except Expired as error:
             log.warning("recounting the quotas of %s: %s", namespace, error.message)
         else:
-            counts().counted_at[namespace] = now
+            counts.value.counted_at[namespace] = now
     return wrong
 
 
 def _due(namespaces: Mapping[str, bool], now: datetime) -> list[str]:
     """The namespaces that have to be counted now, those first that are not counted."""
     classes = _classes()
-    if classes != counts().classes:
-        counts().counted_at, counts().classes = {}, classes
-    counts().counted_at = {name: at for name, at in counts().counted_at.items() if name in namespaces}
+    if classes != counts.value.classes:
+        counts.value.counted_at, counts.value.classes = {}, classes
+    counts.value.counted_at = {name: at for name, at in counts.value.counted_at.items() if name in namespaces}
     uncounted = [name for name, counted in namespaces.items() if not counted]
-    late = [name for name in namespaces if counts().counted_at.get(name, LONG_AGO) <= now - SYNC_PERIOD]
+    late = [name for name in namespaces if counts.value.counted_at.get(name, LONG_AGO) <= now - SYNC_PERIOD]
     return list(dict.fromkeys(sorted(uncounted) + sorted(late)))
 
 

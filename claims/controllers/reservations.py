@@ -42,7 +42,7 @@ from claims.kinds.resource_claims import (
 from claims.pod_claims import STRUCTURED_FINALIZER, claim_names, controller_of, is_done, stays_allocated
 from manciple.controllers.coordination import CursorFollower
 from manciple.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
-from manciple.store import event_log, objects, persistence, sql
+from manciple.store import event_log, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
@@ -204,7 +204,7 @@ def _living_pods() -> QuerySet[models.Pod]:
 def _made_for_ended_pods() -> Iterable[Key]:
     """The claims that were made for pods that have ended but are still there; after others, the collector cleans up."""
     ended = models.Pod.objects.filter(Q(phase__in=FINISHED_PHASES) | Q(deleting=True, node_name=""))
-    return persistence.controlled_by(ended.exclude(claim_names=[]).values("uid"), kind(CLAIMS))
+    return objects.controlled_by(ended.exclude(claim_names=[]).values("uid"), kind(CLAIMS))
 
 
 def _judge(claim: ResourceClaim, pods: dict[Key, Pod], *, idle: bool) -> Release | None:

@@ -194,12 +194,12 @@ def reconcile(now: datetime) -> int:
         return 0
     with following.view() as view:
         rules = view.now()
-    threatened = evictions().survey.threatened(rules, now)
+    threatened = evictions.value.survey.threatened(rules, now)
     due = [one for one in threatened if one.threat.until <= now]
     # Of thousands of rules at once most are told when their pods have gone: twice as many writes would hold them up.
     told = _tell(rules, threatened, now, most=TOLD_FIRST if due else MOST)
     if due:
-        evictions().survey.ask_again()
+        evictions.value.survey.ask_again()
     told += _spare(threatened, now)
     return told + sum(_evict_batch(batch, now) for batch in batches(due[:MOST], BATCH, rest=REST))
 
@@ -229,11 +229,11 @@ def _with_news(
 def _has_news(rule: DeviceTaintRule, pending: Mapping[str, Sequence[Key]]) -> bool:
     """Whether its condition may have something else to say; most rules have come to rest."""
     told, uid = condition_of(rule.status.conditions, CONDITION), rule.metadata.uid
-    return is_new(rule) or told is None or told.status == "True" or uid in pending or uid in evictions().untold
+    return is_new(rule) or told is None or told.status == "True" or uid in pending or uid in evictions.value.untold
 
 
 def _progress(rule: DeviceTaintRule, pending: Sequence[Key], now: datetime) -> EvictionProgress:
-    evicted = evicted_before(rule) + evictions().untold[rule.metadata.uid]
+    evicted = evicted_before(rule) + evictions.value.untold[rule.metadata.uid]
     if rule.spec.taint.effect != "None":
         return EvictionProgress(pending=pending, evicted=evicted)
     pods = Survey().would_evict(rule, now)
@@ -252,7 +252,7 @@ def _differs(rule: DeviceTaintRule, condition: Condition) -> bool:
 
 def _tell_batch(told: Sequence[tuple[DeviceTaintRule, EvictionProgress]], now: datetime) -> int:
     changed = 0
-    with objects.writing(identity=IDENTITY) as writer, looked_after().noted(writer, LOOKING):
+    with objects.writing(identity=IDENTITY) as writer, looked_after.value.noted(writer, LOOKING):
         writer.load(kind(TAINT_RULES), [rule.key for rule, _ in told])
         for before, progress in told:
             rule = writer.get(kind(TAINT_RULES), *before.key)
@@ -263,15 +263,17 @@ def _tell_batch(told: Sequence[tuple[DeviceTaintRule, EvictionProgress]], now: d
             writer.update(kind(TAINT_RULES), structs.replace(rule, status=status), subresource="status")
             changed += 1
     for rule, _ in told:
-        evictions().untold.pop(rule.metadata.uid, None)
+        evictions.value.untold.pop(rule.metadata.uid, None)
     return changed
 
 
 def _spare(threatened: Sequence[ThreatenedPod], now: datetime) -> int:
     """Tell the pods that had to go later, and need not any more. Returns how many."""
     threatens = {one.uid for one in threatened}
-    spared = [one for uid, one in evictions().sentenced.items() if uid not in threatens]
-    evictions().sentenced = {one.uid: _Sentenced(one.uid, one.key, now) for one in threatened if one.threat.until > now}
+    spared = [one for uid, one in evictions.value.sentenced.items() if uid not in threatens]
+    evictions.value.sentenced = {
+        one.uid: _Sentenced(one.uid, one.key, now) for one in threatened if one.threat.until > now
+    }
     return sum(_tell_spared(batch, now) for batch in batches(spared, BATCH, rest=REST))
 
 
@@ -300,12 +302,12 @@ def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
     with objects.writing(identity=IDENTITY, reads=_read_before(pods)) as writer:
         with following.view() as view:
             rules = view.now()
-        threats = evictions().survey.still_threatened([one.uid for one in pods], rules.evicting, now)
+        threats = evictions.value.survey.still_threatened([one.uid for one in pods], rules.evicting, now)
         going = [pod for one in pods if (pod := _going(writer, one, threats, now)) is not None]
         for pod in going:
             disrupt(writer, pod, DEVICE_TAINT, now=now, note=_note(pod))
             evicted += threats[pod.metadata.uid].rules
-    evictions().untold.update(evicted)
+    evictions.value.untold.update(evicted)
     for pod in going:
         metrics.FROM_DEVICES.tell((now - threats[pod.metadata.uid].until).total_seconds())
     return len(going)

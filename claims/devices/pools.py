@@ -178,10 +178,10 @@ _last = PerProcess[tuple[Any, Any, frozenset[Any]]](lambda: ({}, {}, frozenset()
 
 def changed(before: Mapping[Key, object], after: Mapping[Key, object]) -> frozenset[Key]:
     """The keys that came, went, or have another object now. Many ask for the same two, one after the other."""
-    last = _last()
+    last = _last.value
     if last[0] is not before or last[1] is not after:
         keys = before.keys() | after.keys() if before is not after else ()
         last = (before, after, frozenset(key for key in keys if before.get(key) is not after.get(key)))
-        _last.set(last)
+        _last.value = last
     found: frozenset[Key] = last[2]
     return found

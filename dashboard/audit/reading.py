@@ -13,7 +13,7 @@ from manciple.audit.models import Entry
 from manciple.audit.searching import DENIED, Search
 from manciple.pages import links
 from manciple.pages.lists import ListQuery, parameter
-from manciple.store.origins import Note
+from manciple.store.records import Note
 from manciple.wire.quantity import whole
 
 #: Entries on one page.

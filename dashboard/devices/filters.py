@@ -192,13 +192,13 @@ _last_counts = PerProcess[tuple[Published, _Classes, Counts] | None](lambda: Non
 
 def _kept_counts(lines: Sequence[GridLine], published: Published, classes: Mapping[str, Sequence[str]]) -> Counts:
     key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
-    last = _last_counts()
+    last = _last_counts.value
     if last is not None and last[0] is published and last[1] == key:
         return last[2]
     verdicts = {name: judge(selectors, published) for name, selectors in key}
     counts = _count(lines, {name: verdict.matching for name, verdict in verdicts.items()})
     if not any(verdict.unjudged for verdict in verdicts.values()):
-        _last_counts.set((published, key, counts))
+        _last_counts.value = (published, key, counts)
     return counts
 
 

@@ -60,9 +60,9 @@ _plain = PerProcess(WeakKeyDictionary[GridLine, str])
 def _tiles(line: GridLine, current: str) -> Iterable[str]:
     if current and any(_shows(tile, current) for tile in line.tiles):
         return (draw_tile(tile, at, current=current) for tile, at in places(line))
-    known = _plain().get(line)
+    known = _plain.value.get(line)
     if known is None:
-        known = _plain()[line] = "".join(draw_tile(tile, at) for tile, at in places(line))
+        known = _plain.value[line] = "".join(draw_tile(tile, at) for tile, at in places(line))
     return (known,)
 
 

@@ -29,7 +29,7 @@ from manciple.pages.people import ALL_NAMESPACES, Person, person_of
 from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
-from manciple.store import origins
+from manciple.store import records
 from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.wire.quantity import whole
@@ -262,7 +262,7 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
     about, created = event.involved_object, event.metadata.creation_timestamp
     first = event.first_timestamp or event.event_time or created
     of_cluster = not about.namespace or about.kind in kinds
-    author, stranger = origins.author_of(stored.note), ""
+    author, stranger = records.author_of(stored.note), ""
     if of_cluster and not may_report(author, kinds.get(about.kind), about.name):
         stranger = author.username or UNKNOWN
     legible = not of_cluster or person.namespaces is ALL_NAMESPACES
@@ -283,7 +283,7 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
     )
 
 
-def outsider(author: origins.Actor) -> str:
+def outsider(author: records.Actor) -> str:
     """The name of an author that is no part of the system; authors choose the component that an Event names."""
     return "" if is_system(author.username) else author.username
 

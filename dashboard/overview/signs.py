@@ -107,7 +107,7 @@ def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
 def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> datetime | None:
     """Remembered as long as the pool stays as it is."""
     key = (*pool, generation, seen)
-    changes = _changes()
+    changes = _changes.value
     if key not in changes:
         if len(changes) >= REMEMBERED:
             changes.clear()

@@ -17,7 +17,7 @@ from dashboard.events.views import outsider, said_by
 from manciple.pages.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded
-from manciple.store.origins import Actor, author_of
+from manciple.store.records import Actor, author_of
 from manciple.wire.machinery import Event
 from manciple.wire.resources import CLAIMS, EVENTS, kind
 from scheduling.claims.extended_resources import ServedRequest

@@ -70,8 +70,8 @@ def show_progress(request: HttpRequest) -> JsonResponse:
     """How many replicas of one's own rehearsal are placed by now; null where nothing is known of it."""
     run = _run(request, person_of(request))
     if request.method == "POST":
-        progress().stop(run)
-    return JsonResponse({"placed": progress().placed(run)})
+        progress.value.stop(run)
+    return JsonResponse({"placed": progress.value.placed(run)})
 
 
 def _run(request: HttpRequest, person: Person) -> Run:
@@ -83,11 +83,11 @@ def _simulated(asked: Asked, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
     if not run[1]:
         return simulate(asked.question)
-    progress().begin(run)
+    progress.value.begin(run)
     try:
-        return simulate(asked.question, progress=lambda placed: progress().tell(run, placed))
+        return simulate(asked.question, progress=lambda placed: progress.value.tell(run, placed))
     finally:
-        progress().end(run)
+        progress.value.end(run)
 
 
 # The question --------------------------------------------------------------------------------------------------------

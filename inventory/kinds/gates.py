@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct, structs
 
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity, DeviceClassSpec, ResourceSliceSpec
+from manciple.wire.registry import registry
 
 Stage = Literal["ALPHA", "BETA", "GA"]
 #: Names that stand for all gates of a stage.
@@ -124,6 +125,7 @@ def use(gates: Mapping[str, bool]) -> None:
     """Set the gates of this process; others get their defaults."""
     _now.clear()
     _now.update({**DEFAULTS, **gates})
+    registry.ask_restrictions_again()
 
 
 @contextmanager

@@ -14,9 +14,8 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
-        from manciple.access import membership, namespace_defaults, people, rbac, sign_ins, write_rules  # noqa: PLC0415
+        from manciple.access import membership, namespace_defaults, people, rbac, sign_ins  # noqa: PLC0415
         from manciple.access.authentication import (  # noqa: PLC0415
-            certificates,
             chain,
             external,
             service_account_tokens,
@@ -25,13 +24,12 @@ class AccessConfig(AppConfig):
         )
 
         chain.register_request_authenticator("proxy", external.ProxyHeaders())
-        chain.register_request_authenticator("certificates", certificates.ClientCertificates())
+        chain.register_request_authenticator("certificates", external.ClientCertificates())
         chain.register_token_authenticator("agents", tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
         chain.register_token_authenticator("bootstrap", tokens.BootstrapTokens())
         rbac.register()
-        write_rules.register()
         chain.register_token_authenticator("oidc", external.OidcTokens())
         people.watch_changes()
         membership.watch_closings()

@@ -20,7 +20,7 @@ from django.db.models.signals import post_save, pre_delete
 from django.utils import timezone
 
 from manciple.access import sign_ins
-from manciple.access.authentication import epoch, tokens
+from manciple.access.authentication import chain, tokens
 from manciple.access.models import AccountClosing, CertificateRevocation, SignIn
 from manciple.access.people import RESERVED
 
@@ -74,7 +74,7 @@ def end_credentials(person: Any) -> None:
     sign_ins.end(SignIn.objects.filter(person=person))
     AccountClosing.objects.update_or_create(person=person, defaults={"at": now})
     CertificateRevocation.objects.update_or_create(name=person.get_username(), defaults={"before": now})
-    epoch.advance()
+    chain.advance_epoch()
 
 
 def change(person: Any, standing: Standing, *, by: str) -> None:
@@ -90,8 +90,8 @@ def change(person: Any, standing: Standing, *, by: str) -> None:
         _write(person, standing)
         if not get_user_model()._default_manager.filter(is_staff=True, is_active=True).exists():
             raise ChangeRefused("This is the last administrator. Appoint another one first.")
-        epoch.advance()
-    epoch.settle()
+        chain.advance_epoch()
+    chain.settle_epoch()
 
 
 def _write(person: Any, standing: Standing) -> None:

@@ -7,7 +7,7 @@ from django.db import models
 
 
 class CredentialEpoch(models.Model):
-    """One row, counted up by whatever makes a credential worth less: see `manciple.access.authentication.epoch`."""
+    """One row, counted up by whatever makes a credential worth less: see `manciple.access.authentication.chain`."""
 
     current = models.BigIntegerField(default=0)
 

@@ -19,8 +19,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
-from manciple.access.authentication import epoch
-from manciple.per_process import PerProcess
+from manciple.access.authentication import chain
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: How names begin that belong to the system.
@@ -62,46 +61,6 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-class _Closed:
-    """The names of closed accounts as of one epoch."""
-
-    def __init__(self) -> None:
-        self.epoch, self.names = -1, frozenset[str]()
-
-
-_closed = PerProcess(_Closed)
-
-
-def closed_names_if_known() -> frozenset[str] | None:
-    """The names of closed accounts, where that is known without the database."""
-    known = _closed()
-    return known.names if known.epoch == epoch.known() else None
-
-
-def is_closed(name: str) -> bool:
-    """Whether the account of that name is closed, whoever vouches for the person."""
-    current = epoch.current()
-    known = _closed()
-    if known.epoch != current:
-        known = _Closed()
-        known.epoch = current
-        known.names = frozenset(
-            get_user_model()._default_manager.filter(is_active=False).values_list("username", flat=True)
-        )
-        _closed.set(known)
-    return name in known.names
-
-
-class AccountClosed(Exception):
-    """No credential is issued to the name of a closed account. Its text is for whoever wants one."""
-
-
-def refuse_closed(name: str) -> None:
-    """Raises: AccountClosed."""
-    if is_closed(name):
-        raise AccountClosed(f"The account {name} is closed. Open it at /people first, or choose another name.")
-
-
 def watch_changes() -> None:
     """From now on, whatever takes something away from a person also counts for the tokens that they hold."""
     user: Any = get_user_model()
@@ -125,4 +84,4 @@ def _note_change(
         or not action.startswith("post_")
     ):
         return
-    epoch.advance()
+    chain.advance_epoch()

@@ -12,7 +12,7 @@ from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 from django.utils import timezone
 
-from manciple.access.authentication import epoch
+from manciple.access.authentication import chain
 from manciple.access.models import SignIn
 from manciple.access.passwords import address_of
 from manciple.access.sessions import stored_key
@@ -48,7 +48,7 @@ def _forget(request: HttpRequest, **_: Any) -> None:
     """Called before the session is emptied."""
     if key := request.session.session_key:
         SignIn.objects.filter(session_key=stored_key(key)).delete()
-        epoch.advance()  # for the pages that are open with this session
+        chain.advance_epoch()  # for the pages that are open with this session
 
 
 def of_person(person: Any) -> list[SignIn]:
@@ -63,7 +63,7 @@ def end(found: Iterable[SignIn]) -> int:
     Session.objects.filter(session_key__in=[one.session_key for one in ended]).delete()
     SignIn.objects.filter(pk__in=[one.pk for one in ended]).delete()
     if ended:
-        epoch.advance()
+        chain.advance_epoch()
     return len(ended)
 
 
@@ -76,7 +76,7 @@ def end_all() -> int:
     """Sign everybody out; returns how many sessions ended, those of nobody included."""
     ended = Session.objects.all().delete()[0]
     SignIn.objects.all().delete()
-    epoch.advance()
+    chain.advance_epoch()
     return ended
 
 

@@ -13,9 +13,9 @@ class AdmissionConfig(AppConfig):
     def ready(self) -> None:
         # The store can be imported from here on only.
         from manciple.admission import door, parameters  # noqa: PLC0415
-        from manciple.api import first_stage  # noqa: PLC0415
+        from manciple.store import hooks  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
-        first_stage.register_check(parameters.check, resources=parameters.CHECKED)
-        first_stage.register_check(door.check)
+        hooks.register_check(parameters.check, resources=parameters.CHECKED)
+        hooks.register_check(door.check)

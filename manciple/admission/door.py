@@ -1,6 +1,6 @@
 """The door: every write that a client wants is shown to the policies and webhooks that it concerns.
 
-A check of the first stage (`manciple.api.first_stage`), the last of them: it runs before the transaction, and what it
+A check of the first stage (`manciple.store.hooks`), the last of them: it runs before the transaction, and what it
 has seen may be different by the time of the write, but not the object that is written. First the policies, which cost
 microseconds; what they refuse no webhook is asked about. Nobody is asked about these configurations themselves
 (upstream: IsExemptAdmissionConfigurationResource): who has locked himself out can open again.

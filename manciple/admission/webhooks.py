@@ -136,7 +136,7 @@ def ask(webhooks: Sequence[CompiledWebhook], request: AdmissionRequest) -> None:
     if not calls:
         return
     # Each call ends by its own timeout.
-    answers = asyncio.run_coroutine_threadsafe(_call_all(calls), _loop()).result()
+    answers = asyncio.run_coroutine_threadsafe(_call_all(calls), _loop.value).result()
     refusals = [
         refusal
         for position, (call, answer) in enumerate(zip(calls, answers, strict=True))

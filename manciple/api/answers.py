@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
 import msgspec
@@ -105,7 +106,7 @@ def wanted_form(accept: str, query: Mapping[str, str], *, custom: bool = False) 
 
     Raises: NotAcceptable when none of the accepted ones is served.
     """
-    media, shape, shape_version = _negotiate(accept, custom)
+    media, shape, shape_version = _negotiated[custom](accept)
     return Form(
         shape=shape,
         shape_version=shape_version,
@@ -123,8 +124,7 @@ def _include_object(value: str) -> str:
     return value or "Metadata"
 
 
-@short_text_cache(256)
-def _negotiate(accept: str, custom: bool) -> tuple[Media, Shape, str]:
+def _negotiate(accept: str, *, custom: bool) -> tuple[Media, Shape, str]:
     if not accept.strip():
         return "json", "", "v1"
     for clause in sorted(_clauses(accept), key=lambda clause: -clause.quality):
@@ -139,6 +139,10 @@ def _negotiate(accept: str, custom: bool) -> tuple[Media, Shape, str]:
         return media, shape, version if shape else "v1"
     served = ("application/json", "application/yaml", *(() if custom else (PROTOBUF,)))
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(served)}")
+
+
+#: By whether the objects are of a custom resource.
+_negotiated = tuple(short_text_cache(256)(partial(_negotiate, custom=custom)) for custom in (False, True))
 
 
 @short_text_cache(256)

@@ -12,14 +12,15 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from manciple.access import write_rules  # noqa: PLC0415
-        from manciple.api import certificate_requests, first_stage, namespaces, service_account_tokens  # noqa: PLC0415
+        from manciple.access import rbac  # noqa: PLC0415
+        from manciple.api import certificate_requests, namespaces, service_account_tokens  # noqa: PLC0415
+        from manciple.store import hooks  # noqa: PLC0415
 
         for kind in KINDS:
             registry.register(kind)
-        first_stage.register_check(first_stage.refuse_unserved, first=True)
+        hooks.register_check(hooks.refuse_unserved, first=True)
         namespaces.register()
         certificate_requests.register()
-        first_stage.register_check(write_rules.check_owners)
-        first_stage.register_check(first_stage.warn_of_finalizers)
+        hooks.register_check(rbac.check_owners)
+        hooks.register_check(hooks.warn_of_finalizers)
         service_account_tokens.register()

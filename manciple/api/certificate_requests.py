@@ -14,15 +14,15 @@ from manciple.access import authorization
 from manciple.access.authorization import Attributes
 from manciple.access.kinds.certificate_requests import CLIENT_SIGNER, FAILED, GROUP, RESOURCE, CertificateSigningRequest
 from manciple.access.kinds.certificate_rules import parsed_request
-from manciple.api import first_stage
+from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 
 
 def register() -> None:
-    first_stage.register_completion(RESOURCE, with_requester)
-    first_stage.register_check(check, resources={RESOURCE})
+    hooks.register_completion(RESOURCE, with_requester)
+    hooks.register_check(check, resources={RESOURCE})
 
 
 def with_requester(write: Write) -> CertificateSigningRequest:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from manciple.access.authentication.certificates import BACKDATED
+from manciple.access.authentication.external import BACKDATED
 from manciple.refusals import StartRefused
 
 AUTHORITY_LIFETIME = timedelta(days=3650)

@@ -55,7 +55,7 @@ IDENTITY = "manciple.identity"
 CERTIFICATE, PEER = chain.CERTIFICATE, chain.PEER
 #: Where they carry what the request shows of its sender (Credentials), read when it came.
 SHOWN = "manciple.shown"
-#: Where they carry its origin (manciple.store.origins), for the audit trail.
+#: Where they carry its origin (manciple.store.records), for the audit trail.
 ORIGIN = "manciple.origin"
 
 # What a request wants -------------------------------------------------------------------------------------------------
@@ -128,9 +128,10 @@ def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
     identity = known or chain.identify(shown) or ANONYMOUS
     if shown.origin is None:
         return acting(identity, shown.headers)
-    shown.origin.asked_by(identity)  # who is refused to act as another is told by their own name
+    shown.origin.asked_by(identity)  # a refusal to act as another is recorded under the sender's own name
     acted = acting(identity, shown.headers)
-    shown.origin.asked_by(identity, acting_as=acted)
+    if acted is not identity:
+        shown.origin.asked_by(identity, acting_as=acted)
     return acted
 
 

@@ -39,6 +39,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -88,6 +89,12 @@ def flow_of(identity: Identity) -> str:
     return account_groups(account[0])[-1] if account and account[0] != SYSTEM_NAMESPACE else identity.name
 
 
+@lru_cache(maxsize=4096)
+def payer(identity: Identity) -> tuple[Level, str]:
+    """(level, flow) of an identity, whose queue and account its requests are in."""
+    return level_of(identity), flow_of(identity)
+
+
 class Senders:
     """Whose credential is whose, as far as their last requests told: to queue them rightly, and for nothing else.
 
@@ -104,7 +111,7 @@ class Senders:
     def note(self, credential: str, identity: Identity) -> None:
         """`credential` was this identity's a moment ago."""
         key = digest(credential)
-        self._known[key] = (level_of(identity), flow_of(identity), self._clock() + self.LASTS)
+        self._known[key] = (*payer(identity), self._clock() + self.LASTS)
         self._known.move_to_end(key)
         while len(self._known) > self.MOST:
             self._known.popitem(last=False)
@@ -440,7 +447,7 @@ class WorkLimits:
 UNLIMITED = WorkLimits()
 #: Costly requests that one process works on at once: threads that compute share one interpreter with all others.
 MOST_COSTLY = 2
-#: Seconds between two looks at the clock of the thread, which costs a system call.
+#: Seconds between two looks at the processor time.
 _LOOK_EVERY = 0.001
 #: Processor time, in seconds, past which a request gives way to others: it pauses at each look, and meanwhile every
 #: thread keeps the interpreter for a shorter time while others want it. Ordinary requests take less: changing threads
@@ -533,7 +540,9 @@ class RequestWork:
         self._owner = owner
         self._costly = costly
         self._entered: Hashable | None = None
-        self._began = self._next_look = 0.0
+        self._began = 0.0
+        #: see `Limit`: the clock of a thread costs a system call
+        self.next_look = 0.0
         self._over = False
         self._gives_way = False
         #: seconds of processor time that it took, once it has ended
@@ -565,7 +574,7 @@ class RequestWork:
             self._entered = owner
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more: the work ends at its next look."""
+        """The client has gone: the work ends at its next look."""
         self.abandoned = True
 
     @property
@@ -573,10 +582,7 @@ class RequestWork:
         """Raises: TooManyRequests where it becomes costly while others are."""
         if self._over or self.abandoned:
             return True
-        now = time.monotonic()
-        if now < self._next_look:
-            return False
-        self._next_look = now + _LOOK_EVERY
+        self.next_look = time.monotonic() + _LOOK_EVERY
         spent = time.thread_time() - self._began
         if spent > _GIVES_WAY_AFTER:
             if not self._gives_way:
@@ -586,6 +592,8 @@ class RequestWork:
         if spent >= self._cheap:
             self._enter()
         self._over = spent >= self._allowance
+        if self._over:
+            self.next_look = 0.0
         return self._over
 
 

@@ -50,9 +50,9 @@ from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api import answers, door, patches, requests, verbs
 from manciple.api.answers import BODY_LIMIT, Form, body_too_large, error_answer, status_of, wanted_form, warning_header
+from manciple.api.auditing import in_line, watch_queues
 from manciple.api.connections import OpenConnection, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
-from manciple.api.first_stage import asking
 from manciple.api.flow_control import (
     LIMITED,
     SHORT_TURNS,
@@ -69,10 +69,8 @@ from manciple.api.flow_control import (
     Ticket,
     WorkLimits,
     digest,
-    flow_of,
-    level_of,
+    payer,
 )
-from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.streams import (
     Application,
     Message,
@@ -89,6 +87,7 @@ from manciple.api.streams import (
 )
 from manciple.api.verbs import Edit, WriteAnswer, made_together
 from manciple.store import hooks, objects
+from manciple.store.hooks import asking
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity
@@ -176,7 +175,7 @@ class RequestLane(ABC):
         """Whose requests this one waits behind. Who is not known yet waits with others of the same address."""
         identity: Identity | None = scope.get(IDENTITY)
         if identity is not None:
-            return level_of(identity), flow_of(identity)
+            return payer(identity)
         client = scope.get("client")
         return self._senders.find(credential_of(scope)) or ("strangers", network_of(str(client[0] if client else "")))
 
@@ -192,7 +191,7 @@ class RequestLane(ABC):
         work = RequestWork(self._work, lambda: _payer(scope, work, ticket))
         with _dropped_with_client(receive, ticket, work):
             try:
-                with in_line(scope):
+                with nullcontext() if ticket.turn.done() else in_line(scope):
                     await ticket.turn
                 self.check_work(scope)  # those that it waited for may have used up what was left
             except BaseException:
@@ -338,7 +337,7 @@ def _sender(scope: Scope, work: RequestWork) -> Identity | None:
 def _payer(scope: Scope, work: RequestWork, ticket: Ticket) -> tuple[Level, str]:
     """Whose account the work goes on: the sender's, else that of whoever the request waited with."""
     sender = _sender(scope, work)
-    return (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
+    return payer(sender) if sender is not None else (ticket.level, ticket.flow)
 
 
 def credential_of(scope: Scope) -> str:
@@ -610,23 +609,26 @@ class Intake:
         return cls(lanes | {"renewals": Renewals(_limits(RENEWAL_SEATS, "renewals"))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with SHORT_TURNS.during() if _is_long(scope) else nullcontext():
-            await self._serve(scope, receive, send)
+        announced = _announced(scope)
+        is_long = not 0 <= announced <= SHORT_BODY
+        with SHORT_TURNS.during() if is_long else nullcontext():
+            await self._serve(scope, receive, send, announced, is_long=is_long)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, announced: int, *, is_long: bool) -> None:
+        """announced: bytes of the body; -1 where the request does not say."""
         lane = self._lanes["renewals" if is_renewal(scope) else lane_of(scope["path"])]
         try:
             lane.check_room()
-            _check_length(scope)
-            await _recognise(scope)
-            if _is_long(scope):
+            _check_length(announced)
+            await _recognise(scope, is_long=is_long)
+            if is_long:
                 lane.check_work(scope)
         except Exception as error:  # every error is a Status
             await _refuse_unread(status_of(error), scope, receive, send)
             return
-        with self._bodies.account(*lane.sender_of(scope), is_long=_is_long(scope)) as reserve:
+        with self._bodies.account(*lane.sender_of(scope), is_long=is_long) as reserve:
             try:
-                body = await _read_in_time(scope, receive, reserve)
+                body = await _read_in_time(announced, receive, reserve)
             except ClientGone:
                 return
             except Exception as error:  # every error is a Status
@@ -671,7 +673,7 @@ def _is_below(path: str, roots: tuple[str, ...]) -> bool:
     return path.startswith(roots) and f"/{path.split('/', 2)[1]}" in roots
 
 
-async def _recognise(scope: Scope) -> None:
+async def _recognise(scope: Scope, *, is_long: bool) -> None:
     """Note the sender in the scope, as far as it must or can be known before the body is read.
 
     Raises: as `door.admit` for a request with a long body; what the database raises.
@@ -679,7 +681,7 @@ async def _recognise(scope: Scope) -> None:
     if not _is_below(scope["path"], _API):
         return
     shown = scope[SHOWN] = shown_in(scope)
-    if not _is_long(scope):
+    if not is_long:
         scope[IDENTITY] = chain.remembered(shown)
         claim_connection(scope, scope[IDENTITY])
         return
@@ -701,23 +703,18 @@ def _announced(scope: Scope) -> int:
     return int(length) if length.isascii() and length.isdigit() else -1
 
 
-def _is_long(scope: Scope) -> bool:
-    return not 0 <= _announced(scope) <= SHORT_BODY
-
-
-def _check_length(scope: Scope) -> None:
-    """Raises: TooLarge where the request tells that its body is."""
-    if _announced(scope) > BODY_LIMIT:
+def _check_length(announced: int) -> None:
+    """Raises: TooLarge."""
+    if announced > BODY_LIMIT:
         raise body_too_large()
 
 
-async def _read_in_time(scope: Scope, receive: Receive, reserve: Callable[[int], None]) -> bytes:
+async def _read_in_time(announced: int, receive: Receive, reserve: Callable[[int], None]) -> bytes:
     """reserve: of `BodyBudget.account`.
 
     Raises: RequestTimeout where the client takes too long over it; TooManyRequests before what does not fit is read; as
     `_read_body`.
     """
-    announced = _announced(scope)
     if announced > 0:
         reserve(announced)
     try:

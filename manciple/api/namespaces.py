@@ -23,7 +23,6 @@ from typing import ClassVar
 from msgspec import structs
 
 from manciple.access.namespace_defaults import DEFAULTS
-from manciple.api import first_stage
 from manciple.api.namespace_conditions import Remaining, conditions
 from manciple.store import hooks, objects
 from manciple.store.event_log import POLL_INTERVAL, Follower, View
@@ -63,7 +62,7 @@ IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
 def register() -> None:
-    first_stage.register_check(require_namespace, first=True)
+    hooks.register_check(require_namespace, first=True)
     hooks.register_rule(check_namespace, operations={"CREATE"})
     hooks.register_rule(keep_immortal, operations={"DELETE"}, resources={NAMESPACES})
 

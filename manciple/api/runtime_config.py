@@ -15,8 +15,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from types import MappingProxyType
+
+from manciple.wire.registry import registry
 
 ALL = "api/all"
 #: In the order in which they apply.
@@ -99,7 +100,7 @@ def use(config: RuntimeConfig) -> None:
     """It holds in this process from now on."""
     global _now  # noqa: PLW0603 - one configuration of the process
     _now = config
-    serves.cache_clear()
+    registry.ask_restrictions_again()
 
 
 @contextmanager
@@ -112,7 +113,6 @@ def using(config: RuntimeConfig) -> Iterator[None]:
         use(before)
 
 
-@cache
 def serves(group: str, version: str, plural: str) -> bool:
-    """Of what is registered: each request asks."""
+    """Of what is registered."""
     return _now.serves(group, version, plural)

@@ -30,7 +30,7 @@ from manciple.access.kinds.service_accounts import (
     TokenRequestStatus,
     validate_token_request,
 )
-from manciple.api import first_stage, requests, subresources, verbs
+from manciple.api import requests, subresources, verbs
 from manciple.api.answers import document_answer
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.subresources import Connected
@@ -49,7 +49,7 @@ POD_LIFETIME, EXTENDED_LIFETIME = 3607, 365 * 24 * 3600
 
 
 def register() -> None:
-    first_stage.register_check(refuse_endless, resources={"secrets"})
+    hooks.register_check(refuse_endless, resources={"secrets"})
     subresources.register(
         "serviceaccounts",
         Connected(name="token", kind=KIND.kind, group=KIND.group, version=KIND.version, post=request_token),
@@ -87,7 +87,7 @@ def request_token(
     for warning in decoded.warnings:
         hooks.warn(warning)
     request = _placed(decoded.object, where)
-    first_stage.admit(
+    hooks.ask_all(
         Write(
             operation="CREATE",
             kind=kind,

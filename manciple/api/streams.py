@@ -32,8 +32,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from manciple.access import rbac
-from manciple.access.authentication.chain import CONNECTION, Credentials
-from manciple.access.authentication.epoch import Rounds
+from manciple.access.authentication.chain import CONNECTION, Credentials, Rounds
 from manciple.api.answers import error_answer
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
@@ -597,21 +596,23 @@ def query_of(scope: Scope) -> dict[str, str]:
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
-async def until_stopped(serve: Application, scope: Scope, receive: Receive, send: Send) -> None:
+class Answering(Protocol):
+    """The `send` of a request."""
+
+    #: of the answer; 0 until it begins
+    code: int
+
+    async def __call__(self, message: Message, /) -> None: ...
+
+
+async def until_stopped(serve: Application, scope: Scope, receive: Receive, send: Answering) -> None:
     """`serve`, cut off without a trace where the server stops."""
-    begun = False
-
-    async def note_start(message: Message) -> None:
-        nonlocal begun
-        begun = True
-        await send(message)
-
     try:
-        await serve(scope, receive, note_start)
+        await serve(scope, receive, send)
     except asyncio.CancelledError:
         if not stopping():
             raise
-        if not begun:
+        if not send.code:
             with suppress(asyncio.CancelledError):
                 await refuse(_cut_off(scope), send)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
-from manciple.api import first_stage, requests
+from manciple.api import requests
 from manciple.api.answers import status_of, success
 from manciple.api.door import Admission
 from manciple.api.requests import ResourcePath, WriteOptions
@@ -33,7 +33,7 @@ from manciple.api.streams import (
     refuse_when_stopping,
     refused,
 )
-from manciple.store import objects
+from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
@@ -254,7 +254,7 @@ def bind(
 def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Identity, options: WriteOptions) -> None:
     """Ask the first stage about what was posted below an object. Raises: ApiError."""
     named = structs.replace(body.metadata, namespace=where.namespace, name=where.name)
-    first_stage.admit(
+    hooks.ask_all(
         Write(
             operation="CREATE",
             kind=kind,
@@ -263,8 +263,8 @@ def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Id
             identity=identity,
             dry_run=options.dry_run,
             verb="create",
-            version=first_stage.version(),
-            options=first_stage.options("CreateOptions", dry_run=options.dry_run),
+            version=hooks.asked_version(),
+            options=hooks.asked_options("CreateOptions", dry_run=options.dry_run),
         )
     )
 

@@ -26,7 +26,7 @@ from msgspec import structs
 from manciple.access import authorization
 from manciple.access.authorization import on_object
 from manciple.access.kinds import roles
-from manciple.api import first_stage, namespaces
+from manciple.api import namespaces
 from manciple.api.auditing import page_write
 from manciple.api.requests import ListOptions, propagation_of, revision
 from manciple.store import event_log, hooks, objects
@@ -156,11 +156,11 @@ def create(
             identity=identity,
             dry_run=dry_run,
             verb="create",
-            version=first_stage.version(),
-            options=first_stage.options("CreateOptions", dry_run=dry_run),
+            version=hooks.asked_version(),
+            options=hooks.asked_options("CreateOptions", dry_run=dry_run),
         )
-        first_stage.ask_gates(write)
-        prepared = kind.prepare_create(first_stage.completed(write))
+        hooks.ask_gates(write)
+        prepared = kind.prepare_create(hooks.completed(write))
         if not sets_managed_fields:
             prepared = track_create(
                 kind,
@@ -186,26 +186,26 @@ def _named(obj: Any) -> Any:
     meta = obj.metadata
     if meta.name or not meta.generate_name:
         return obj
-    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, RANDOM())))
+    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, RANDOM.value)))
 
 
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, new_uid()
     try:
-        refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+        refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
     except Invalid:
-        first_stage.ask_precedence(write)
+        hooks.ask_precedence(write)
         raise
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
-    first_stage.ask_checks(structs.replace(write, new=seen))
+    hooks.ask_checks(structs.replace(write, new=seen))
     made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
         identity=write.identity,
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,
     )
-    if kind.resource == "pods" and traces.on() and not write.dry_run:
+    if kind.resource == "pods" and traces.recorder.value and not write.dry_run:
         _trace_creation(made, write.identity)
     return made
 
@@ -348,10 +348,10 @@ def _admit_deletion(kind: Kind, old: Any, identity: Identity, options: DeleteOpt
         identity=identity,
         dry_run=bool(options.dry_run),
         verb="delete",
-        version=first_stage.version(),
+        version=hooks.asked_version(),
         options=codec.to_builtins(_identified(options)),
     )
-    first_stage.admit(write)
+    hooks.ask_all(write)
 
 
 def remove(kind: Kind, *, namespace: str, name: str, identity: Identity, options: DeleteOptions) -> DeletionAnswer:
@@ -545,15 +545,15 @@ def _admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry
         identity=identity,
         dry_run=dry_run,
         verb="create",
-        version=first_stage.version(),
-        options=first_stage.options("CreateOptions", dry_run=dry_run),
+        version=hooks.asked_version(),
+        options=hooks.asked_options("CreateOptions", dry_run=dry_run),
     )
-    first_stage.ask_gates(write)
-    obj: Any = kind.prepare_create(first_stage.completed(write))
-    refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    hooks.ask_gates(write)
+    obj: Any = kind.prepare_create(hooks.completed(write))
+    refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
-    first_stage.ask_checks(structs.replace(write, new=seen))
+    hooks.ask_checks(structs.replace(write, new=seen))
     return kind, obj, uid
 
 
@@ -675,15 +675,15 @@ class Edit:
             identity=self.identity,
             dry_run=dry_run,
             verb=self.verb,
-            version=first_stage.version(),
-            options=first_stage.options("UpdateOptions", dry_run=dry_run),
+            version=hooks.asked_version(),
+            options=hooks.asked_options("UpdateOptions", dry_run=dry_run),
         )
-        first_stage.ask_gates(write)
+        hooks.ask_gates(write)
         new = successor(kind, wanted, old, subresource="" if projection else subresource)
         if self.manager:
             now = timestamp(datetime.now(UTC))
             new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
-        first_stage.ask_checks(structs.replace(write, new=seen(new)))
+        hooks.ask_checks(structs.replace(write, new=seen(new)))
         return new
 
 
@@ -743,7 +743,7 @@ def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
     inheriting = _inheriting(kind, new, old)
     rules: Any = kind.subresources[subresource] if subresource else kind
     prepared = rules.prepare_update(inheriting, old)
-    refuse_wrong(kind, prepared, kind.update_rule(first_stage.version(), subresource)(prepared, old))
+    refuse_wrong(kind, prepared, kind.update_rule(hooks.asked_version(), subresource)(prepared, old))
     return prepared
 
 

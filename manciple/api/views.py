@@ -41,11 +41,11 @@ from manciple.api.answers import (
     warning_header,
 )
 from manciple.api.door import identity_of
-from manciple.api.first_stage import asking
 from manciple.api.flow_control import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
 from manciple.store import hooks, objects
+from manciple.store.hooks import asking
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
 from manciple.wire.errors import BadRequest, NotAcceptable

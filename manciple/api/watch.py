@@ -28,9 +28,9 @@ import orjson
 
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
+from manciple.api.auditing import WatchTold
 from manciple.api.door import Admission
 from manciple.api.flow_control import flow_of
-from manciple.api.request_metrics import WatchTold
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
     Found,

@@ -12,7 +12,7 @@ from manciple.audit import trail
 from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, PEOPLE, SAVED_VIEWS, TOKENS
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.base import new_uid
 from manciple.wire.identity import Identity
 

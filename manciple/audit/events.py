@@ -12,7 +12,7 @@ import msgspec
 
 from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry
-from manciple.store.origins import Actor, Note, moment
+from manciple.store.records import Actor, Note, moment
 from manciple.wire.base import Value, always
 from manciple.wire.registry import registry
 

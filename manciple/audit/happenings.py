@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.identity import Identity
 
 #: Answers from here on say no.

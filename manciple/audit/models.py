@@ -39,7 +39,7 @@ class Entry(models.Model):
     routine = models.BooleanField()
     #: requests that this entry stands for
     count = models.IntegerField()
-    #: JSON: manciple.store.origins.Note
+    #: JSON: manciple.store.records.Note
     note = models.TextField()
     #: something was changed: a write, a sign-in, a token. Refusals, failures, dry runs and reads have a limit of their
     #: own, so they never take the place of what was done

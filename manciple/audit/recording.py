@@ -17,8 +17,8 @@ from typing import Any
 from django.db import connection, transaction
 
 from manciple.audit.models import Entry
-from manciple.store import event_log, origins, persistence, sql
-from manciple.store.origins import said
+from manciple.store import event_log, records, sql
+from manciple.store.records import said
 from manciple.wire.identity import NODE_PREFIX
 
 #: Revisions that are taken over in one transaction.
@@ -57,7 +57,7 @@ def add(rows: Sequence[tuple[Any, ...]]) -> None:
 @contextmanager
 def adding() -> Iterator[int]:
     """A transaction in which entries come and go, one at a time; yields the revision up to which writes are in."""
-    with persistence.in_turn(), transaction.atomic():
+    with sql.in_turn(), transaction.atomic():
         locking = " FOR UPDATE" if connection.features.has_select_for_update else ""
         statement = f"SELECT revision FROM audit_place WHERE id = 1{locking}"  # noqa: S608 - constants only
         found = sql.fetch(statement)
@@ -76,7 +76,7 @@ def _place() -> int:
 def _take_over(target: int) -> int:
     with adding() as revision:
         reached = max(revision, min(revision + STEP, target))
-        select, parameters = origins.written_between(_columns(), after=revision, upto=reached, unless=_signs_of_life())
+        select, parameters = records.written_between(_columns(), after=revision, upto=reached, unless=_signs_of_life())
         sql.execute(f"INSERT INTO audit_entry ({', '.join(COLUMNS)}) {select}", parameters)
         sql.execute("UPDATE audit_place SET revision = %s WHERE id = 1", [reached])
     return reached
@@ -85,7 +85,7 @@ def _take_over(target: int) -> int:
 def _columns() -> str:
     """Of an entry of the log `e`, in the order of COLUMNS."""
     asking, acting = said("user", "username"), said("impersonatedUser", "username")
-    deletes = f"e.type = 'DELETED' OR e.type = 'MODIFIED' AND {origins.BEGINS_DELETION}"
+    deletes = f"e.type = 'DELETED' OR e.type = 'MODIFIED' AND {records.BEGINS_DELETION}"
     done = f"CASE WHEN e.type = 'ADDED' THEN 'create' WHEN {deletes} THEN 'delete' ELSE 'update' END"
     columns = {
         "at": "e.created_at",
@@ -121,9 +121,9 @@ def _signs_of_life() -> str:
     """Renewals of Leases and Events of parts of the system: as far as they touch nothing that another has written."""
     events = ", ".join(f"'{resource}'" for resource in EVENTS)
     own = (
-        f"(e.type = 'ADDED' OR e.type = 'MODIFIED' AND {origins.goes_on()} OR e.type = 'DELETED' AND NOT {_by_node()})"
+        f"(e.type = 'ADDED' OR e.type = 'MODIFIED' AND {records.goes_on()} OR e.type = 'DELETED' AND NOT {_by_node()})"
     )
-    renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED' AND {origins.goes_on()}"
+    renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED' AND {records.goes_on()}"
     return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own})"
 
 

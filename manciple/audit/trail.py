@@ -23,8 +23,8 @@ from manciple.audit import models, recording
 from manciple.audit.budgets import Key, MinuteLedger
 from manciple.audit.happenings import REFUSED, Happened, name_of
 from manciple.per_process import PerProcess
-from manciple.store import origins
-from manciple.store.origins import clean
+from manciple.store import records
+from manciple.store.records import clean
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
         origin.dry_run,
         routine,
         waiting.count,
-        origins.dumped(origin.note()),
+        records.dumped(origin.note()),
         waiting.wrote,
     )
 
@@ -202,7 +202,7 @@ _recorder = PerProcess(TrailRecorder, stop=lambda recorder: recorder.stop(write=
 def tell(happened: Happened) -> None:
     """Have it written down, soon; see the module's docstring."""
     happened.origin.closed = True
-    _recorder().tell(happened)
+    _recorder.value.tell(happened)
 
 
 def write(happened: Happened) -> None:
@@ -213,10 +213,10 @@ def write(happened: Happened) -> None:
 
 def flush() -> int:
     """Write down at once what waits; returns how many entries that were."""
-    return _recorder().flush()
+    return _recorder.value.flush()
 
 
 def close() -> None:
     """Write down what waits, and end the thread: the process ends."""
-    _recorder().stop()
+    _recorder.value.stop()
     _recorder.reset()

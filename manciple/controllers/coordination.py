@@ -448,5 +448,5 @@ heart = PerProcess(lambda: Heart(name_of_process()))
 
 def stop_heart() -> None:
     """See `Heart.stop`; of this process."""
-    heart().stop()
+    heart.value.stop()
     heart.reset()

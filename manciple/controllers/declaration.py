@@ -86,13 +86,12 @@ class Controller:
     has_more: Callable[[], bool] = lambda: False
     #: the feature gate that it is a part of; there is no such controller while that is off
     gate: str = ""
-    #: what metrics call its work queue, where kube-controller-manager has one of another name
-    known_as: str = ""
+    #: the name of its work queue in metrics: its own, unless kube-controller-manager's is another
+    queue_name: str = ""
 
-    @property
-    def queue_name(self) -> str:
-        """The name of its work queue in metrics."""
-        return self.known_as or self.name
+    def __post_init__(self) -> None:
+        if not self.queue_name:
+            object.__setattr__(self, "queue_name", self.name)
 
     @property
     def pending_for(self) -> float:

@@ -17,7 +17,7 @@ from manciple.controllers.declaration import ADDED, ANY, DELETED, DELETING, MODI
 from manciple.extensions import cleanup
 from manciple.extensions.definitions import RESOURCE
 from manciple.notifications import delivering
-from manciple.store import garbage, objects, persistence
+from manciple.store import garbage, objects, sql
 from manciple.wire import codec
 from manciple.wire.identity import controller
 from manciple.wire.registry import registry
@@ -109,7 +109,7 @@ NAMESPACE_SWEEP = Controller(
     reconcile=sweep_namespaces,
     every=5,
     wakes_on=frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING), (ANY, DELETED)}),
-    has_work=persistence.any_being_deleted(NAMESPACES),
+    has_work=sql.any_being_deleted(NAMESPACES),
 )
 
 NAMESPACE_DEFAULTS = Controller(

@@ -23,9 +23,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from celery import Celery, Task
@@ -33,8 +34,9 @@ from celery.signals import worker_process_shutdown
 from celery.utils import uuid
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 from kombu.exceptions import KombuError
+from prometheus_client.core import Metric
 
-from manciple.controllers import coordination, metrics
+from manciple.controllers import coordination
 from manciple.controllers.coordination import Tasks, looked_after, utc_now
 from manciple.controllers.declaration import (
     ADDED,
@@ -51,8 +53,9 @@ from manciple.controllers.declaration import (
     task_name,
 )
 from manciple.per_process import PerProcess
-from manciple.store import announce, event_log, sql
+from manciple.store import event_log, sql
 from manciple.store.event_log import Sketch, Stretch, since
+from manciple.telemetry import metrics
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
 
 log = logging.getLogger(__name__)
@@ -62,10 +65,84 @@ SENT = "manciple_sent"
 #: How often a controller that was asked again runs on one message.
 MOST_IN_A_ROW = 20
 
+# Metrics of the work queues -------------------------------------------------------------------------------------------
+
+# By kube-controller-manager's names, for what exists here: a queue holds one message at most, "reconcile". Sources:
+# client-go/util/workqueue (component-base/metrics/prometheus/workqueue).
+
+_SECONDS = metrics.exponential(0.0001, 10, 6)
+_ADDS = metrics.counter("workqueue_adds_total", "Messages sent to a controller.", "name")
+_RETRIES = metrics.counter("workqueue_retries_total", "Failed runs of a controller, which are repeated.", "name")
+_WAITS = metrics.histogram(
+    "workqueue_queue_duration_seconds", "Time from sending a message to processing it.", "name", buckets=_SECONDS
+)
+_WORK = metrics.histogram(
+    "workqueue_work_duration_seconds", "Duration of one run of a controller.", "name", buckets=_SECONDS
+)
+
+_guard = threading.Lock()
+#: (name, thread) -> since when it runs
+_running: dict[tuple[str, int], float] = {}
+#: name of a controller as metrics have it -> whether a message for it waits; set by who knows
+Waiting = Callable[[], Mapping[str, bool]]
+_waiting = PerProcess[Waiting](lambda: dict)
+
+
+@contextmanager
+def working(name: str) -> Iterator[None]:
+    """Around one run."""
+    key, began = (name, threading.get_ident()), time.monotonic()
+    with _guard:
+        _running[key] = began
+    try:
+        yield
+    except BaseException:
+        _RETRIES[name].inc()
+        raise
+    finally:
+        with _guard:
+            del _running[key]
+        _WORK[name].observe(time.monotonic() - began)
+
+
+def tell_waiting(waiting: Waiting) -> None:
+    """Where the depth of the queues is read. Of this process; the last one who says so."""
+    _waiting.value = waiting
+
+
+def _of_queues() -> Iterable[Metric]:
+    depths = {name: float(one) for name, one in _waiting.value().items()}
+    now = time.monotonic()
+    with _guard:
+        running = dict(_running)
+    unfinished, longest = dict.fromkeys(depths, 0.0), dict.fromkeys(depths, 0.0)
+    for (name, _), began in running.items():
+        unfinished[name] = unfinished.get(name, 0.0) + now - began
+        longest[name] = max(longest.get(name, 0.0), now - began)
+    label = ("name",)
+    yield metrics.gauges("workqueue_depth", "Messages that wait for a thread.", label, metrics.by_one(depths))
+    yield metrics.gauges(
+        "workqueue_unfinished_work_seconds",
+        "Total duration so far of the unfinished runs.",
+        label,
+        metrics.by_one(unfinished),
+    )
+    yield metrics.gauges(
+        "workqueue_longest_running_processor_seconds",
+        "Duration so far of the longest unfinished run.",
+        label,
+        metrics.by_one(longest),
+    )
+
+
+metrics.OnDemand(_of_queues)
+
+# Work -----------------------------------------------------------------------------------------------------------------
+
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with coordination.heart().running(), metrics.working(controller.queue_name), ExitStack() as kept:
+    with coordination.heart.value.running(), working(controller.queue_name), ExitStack() as kept:
         unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
         if unfinished is None:
             return False
@@ -84,9 +161,9 @@ def _reconcile_alone(controller: Controller, kept: ExitStack) -> bool | None:
                 unfinished = _reconcile(controller)
                 kept.enter_context(controller.keeping())
         if ours:
-            return unfinished or coordination.wakeups().asked_again(controller.name)
+            return unfinished or coordination.wakeups.value.asked_again(controller.name)
         # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
-        coordination.wakeups().ask_again(controller.name)
+        coordination.wakeups.value.ask_again(controller.name)
     return None
 
 
@@ -188,16 +265,16 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     def run(self) -> None:
         message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
         if sent is not None:
-            metrics.taken_up(self.controller.queue_name, time.time() - sent)
-        if not message or coordination.wakeups().leave(self.controller.name, message):
-            lanes()[self.controller.queue].run(self)
+            _WAITS[self.controller.queue_name].observe(max(0.0, time.time() - sent))  # two clocks may differ a little
+        if not message or coordination.wakeups.value.leave(self.controller.name, message):
+            lanes.value[self.controller.queue].run(self)
 
     def wake(self) -> None:
         """Run without a message where nothing else is scheduled in this process, else send a message."""
         controller = self.controller
-        if controller.queue is Queue.SCHEDULING and lanes()[controller.queue].run_directly(self):
-            metrics.sent(controller.queue_name)
-            metrics.taken_up(controller.queue_name, 0.0)
+        if controller.queue is Queue.SCHEDULING and lanes.value[controller.queue].run_directly(self):
+            _ADDS[controller.queue_name].inc()
+            _WAITS[controller.queue_name].observe(0.0)
         else:
             self.apply_async()
 
@@ -212,15 +289,15 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
-        if not coordination.wakeups().enter(controller.name, message, controller.pending_for):
+        if not coordination.wakeups.value.enter(controller.name, message, controller.pending_for):
             return None
         options.setdefault("expires", controller.pending_for)
         options["headers"] = {**(options.get("headers") or {}), SENT: time.time()}
-        metrics.sent(controller.queue_name)
+        _ADDS[controller.queue_name].inc()
         try:
             return super().apply_async(args, kwargs, task_id=message, **options)
         except BaseException:
-            coordination.wakeups().leave(controller.name, message)
+            coordination.wakeups.value.leave(controller.name, message)
             raise
 
 
@@ -231,9 +308,14 @@ def register(app: Celery, controller: Controller) -> ControllerTask:
     return made
 
 
+def wake(app: Celery, task: str) -> None:
+    """Wake the controller whose task has that name."""
+    app.tasks[task].wake()
+
+
 def run(name: str) -> None:
     """What a worker does when it takes up a message for the controller of that name."""
-    (controller,) = (one for one in controllers() if one.name == name)
+    (controller,) = (one for one in controllers.value if one.name == name)
     while work(controller):
         pass
 
@@ -248,8 +330,8 @@ worker_process_shutdown.connect(_process_ends)
 
 def waiting_messages() -> dict[str, bool]:
     """By the name of its work queue: whether a message for a controller is on its way."""
-    queues = {controller.name: controller.queue_name for controller in controllers()}
-    waiting = coordination.wakeups().waiting(queues)
+    queues = {controller.name: controller.queue_name for controller in controllers.value}
+    waiting = coordination.wakeups.value.waiting(queues)
     return {queue: name in waiting for name, queue in queues.items()}
 
 
@@ -307,6 +389,10 @@ class WakeTable:
         self.patience = {one.name: one.patience for one in self._declared}
         #: the resources that somebody cares for
         self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
+        #: the changes after a position that may concern a controller. Raises: Expired
+        self.read: Callable[[int], Stretch[Sketch]] = partial(
+            event_log.sketches_after, resources=self.resources, limit=MOST_CHANGES
+        )
 
     def concerned(self, changes: Collection[Change]) -> list[str]:
         """The names of the controllers that these changes concern."""
@@ -316,10 +402,6 @@ class WakeTable:
         found = [one for one in self._declared if one.wakes_on & told]
         covered = frozenset[str]().union(*(one.covers for one in found))
         return [one.name for one in found if one.name not in covered]
-
-    def read(self, position: int) -> Stretch[Sketch]:
-        """What happened after `position` that may concern somebody. Raises: Expired."""
-        return event_log.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""
@@ -338,7 +420,7 @@ class WakeTable:
             return dict.fromkeys(self.woken, False)
         changes: dict[Tasks, set[Change]] = {}
         for sketch in stretch.changes:
-            changes.setdefault(looked_after().by(sketch.revision), set()).add(change_of(sketch))
+            changes.setdefault(looked_after.value.by(sketch.revision), set()).add(change_of(sketch))
         wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
         told = frozenset[Change]().union(*changes.values())
         return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}
@@ -410,8 +492,9 @@ class Dispatcher:
         self._claim, self._claimed = claim, claimed
         self._leads = True
         self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
-        self._declared = tuple(controllers() if declared is None else declared)
+        self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
+        self._tasks = {controller.name: task_name(controller.name) for controller in self._declared}
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything
         self._newest = 0  # revision that was heard of
@@ -425,7 +508,7 @@ class Dispatcher:
     def start(self) -> None:
         """Wake everybody once (something may have been left undone), then whom changes concern."""
         self._stopping = False
-        self._unsubscribe = announce.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
+        self._unsubscribe = event_log.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
         self._thread.start()
 
@@ -535,4 +618,4 @@ class Dispatcher:
 
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
-            self._send(task_name(name))
+            self._send(self._tasks[name])

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, ClassVar
 
-from manciple.api import first_stage
 from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
@@ -109,10 +108,10 @@ _last = PerProcess[Added](Nothing)
 def added(surely: bool) -> Added:
     """The kinds that definitions add. surely: what was known a moment ago will not do."""
     # What a transaction has written itself may never be committed: no view is made of that.
-    if (objects.is_open() and _last().edition) or _in_event_loop():
-        return _last()
+    if (objects.is_open() and _last.value.edition) or _in_event_loop():
+        return _last.value
     with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
-        _last.set(established.catalogue)
+        _last.value = established.catalogue
         return established.catalogue
 
 
@@ -139,8 +138,8 @@ def register() -> None:
     registry.extend(added)
     DEFINING[RESOURCE] = served_versions
     hooks.register_rule(check_definition, operations={"CREATE"})
-    first_stage.register_check(warn_of_formats, resources={RESOURCE})
-    first_stage.register_check(know_owners)
+    hooks.register_check(warn_of_formats, resources={RESOURCE})
+    hooks.register_check(know_owners)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
 
 

@@ -30,6 +30,6 @@ def fresh(names: Collection[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """What people of these names are told now, by name; once in this process."""
     if not _source or not names:
         return {}
-    found = _source[0](names, tuple(_known()))
-    _known().extend(one["id"] for told in found.values() for one in told)
+    found = _source[0](names, tuple(_known.value))
+    _known.value.extend(one["id"] for told in found.values() for one in told)
     return found

@@ -16,9 +16,9 @@ from django.core.management.base import CommandError
 
 from manciple import layout
 from manciple.access.authentication import tokens
+from manciple.access.authentication.chain import is_closed
 from manciple.access.bootstrap import let_edit
 from manciple.access.invitations import invite
-from manciple.access.people import is_closed
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.processes.home import Home, write_private

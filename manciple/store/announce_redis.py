@@ -1,4 +1,4 @@
-"""Announcements between the processes that use one Redis (`announce` tells what they are).
+"""Announcements between the processes that use one Redis (see `event_log`).
 
 Of renewed Leases alone (`QUIET`) the other processes are not told at all: they find them when they poll. Publishing
 happens in a thread of its own that only ever sends the newest revision, so a slow or absent Redis neither fails nor
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from manciple.store.announce import Announcer, Callback
+from manciple.store.event_log import Announcer, OnAnnouncement
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class RedisAnnouncer(Announcer):
         #: set while the listener hears Redis
         self.listening = threading.Event()
 
-    def subscribe(self, callback: Callback, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
+    def subscribe(self, callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
         unsubscribe = super().subscribe(callback, ignoring=ignoring)
         self._listen_from_now_on()
         return unsubscribe

@@ -32,6 +32,10 @@ However many views a process keeps of the local log, it holds each object's deco
 them does. What repeats from object to object (the attributes of devices) may be shared beyond that: an app registers
 how (`LocalLog.share`).
 
+**Announcements** say that a revision exists, after its commit: in this process at once, in the others through Redis
+(`announce_redis`, where there is one). They carry a revision and the resources that were written, never an object, and
+may be lost: listeners read the log, and poll it as well.
+
 **Metrics.** The tail's are upstream's of the watch cache, whose part it plays.
 Source of the names: apiserver/pkg/storage/cacher/metrics/metrics.go.
 """
@@ -51,11 +55,14 @@ from itertools import count
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import orjson
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
+from django.utils.module_loading import import_string
 from prometheus_client.core import Metric
 
 from manciple.per_process import PerProcess
-from manciple.store import announce, records, sql
+from manciple.store import records, sql
 from manciple.store.records import Committed, EventRecord, EventType, Written
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject
@@ -131,7 +138,7 @@ def stretch_after(
     conditions = ""
     if resources is not None:
         conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
-    own = records.cache().written_after(revision)
+    own = records.cache.value.written_after(revision)
     is_own, numbers = sql.among("revision", own)
     left_out = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
     columns = f"{_HEAD}, CASE WHEN {left_out} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
@@ -193,7 +200,8 @@ class Sketch(NamedTuple):
     @property
     def fields(self) -> dict[str, str]:
         """The selectable ones. Read where somebody asks: most of what dispatchers see concerns nobody's fields."""
-        return records.load(self.stored_fields)
+        fields: dict[str, str] = orjson.loads(self.stored_fields)
+        return fields
 
 
 def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> Stretch[Sketch]:
@@ -242,7 +250,10 @@ def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecor
     revision names something else."""
     revision, type_, resource, namespace, name, uid, labels, fields, old_labels, old_fields, *rest = values
     deleting, document, at = rest
-    if at is not None and (uid, at) == (own[revision].object.metadata.uid, sql.adapted(own[revision].at)):
+    if at is not None and (uid, at) == (
+        own[revision].object.metadata.uid,
+        connection.ops.adapt_datetimefield_value(own[revision].at),
+    ):
         document = own[revision].text
     return EventRecord(
         revision=revision,
@@ -258,6 +269,98 @@ def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecor
         stored_previous_fields=old_fields,
         deleting=bool(deleting),
     )
+
+
+# Announcements --------------------------------------------------------------------------------------------------------
+
+
+OnAnnouncement = Callable[[int], None]
+
+
+class Announcer:
+    """The announcements within one process."""
+
+    def __init__(self) -> None:
+        #: token -> (callback, resources that it does not care for)
+        self._callbacks: dict[object, tuple[OnAnnouncement, frozenset[str]]] = {}
+        self._guard = threading.Lock()
+        #: resource -> the newest revision that was announced of it; of "", where the resources were not told
+        self._newest: dict[str, int] = {}
+
+    def subscribe(self, callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
+        """Call `callback(revision)` after each commit of any process. Returns the function that ends it."""
+        token = object()
+        with self._guard:
+            self._callbacks[token] = (callback, frozenset(ignoring))
+
+        def unsubscribe() -> None:
+            with self._guard:
+                self._callbacks.pop(token, None)
+
+        return unsubscribe
+
+    def announce(self, revision: int, resources: Collection[str] = ()) -> None:
+        self._tell(revision, frozenset(resources))
+
+    def newest(self, resources: Collection[str]) -> int:
+        """The newest revision that was announced of any of `resources`; 0 for none."""
+        told = self._newest
+        newest = told.get("", 0)
+        for resource in resources:  # asked at every decision: no list, no generator
+            newest = max(newest, told.get(resource, 0))
+        return newest
+
+    def stop(self) -> None:
+        """End the threads, if there are any."""
+
+    def _tell(self, revision: int, resources: frozenset[str]) -> None:
+        """resources: those that were written; none where that is not known."""
+        with self._guard:
+            callbacks = tuple(self._callbacks.values())
+            for resource in resources or ("",):
+                self._newest[resource] = max(self._newest.get(resource, 0), revision)
+        for callback, ignoring in callbacks:
+            if resources and resources <= ignoring:
+                continue
+            try:
+                callback(revision)
+            except Exception:
+                log.exception("a listener failed on revision %d", revision)
+
+
+def _of_settings() -> Announcer:
+    """A process without Redis need not hold its library, which takes 6 MiB."""
+    url: str = settings.REDIS_URL
+    made: Announcer = import_string("manciple.store.announce_redis.RedisAnnouncer")(url) if url else Announcer()
+    return made
+
+
+_announcer = PerProcess(_of_settings, stop=lambda announcer: announcer.stop())
+
+
+def subscribe(callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
+    """Call `callback(revision)` after each commit of any process, in a thread of the store's. Returns the end of it.
+
+    ignoring: resources; a commit that wrote nothing else is not told.
+    Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
+    """
+    return _announcer.value.subscribe(callback, ignoring=ignoring)
+
+
+def newest(resources: Collection[str]) -> int:
+    """The newest revision that this process was told of any of `resources`; 0 for none. Costs no query.
+
+    An announcement may be late or lost: look at the log now and then as well (`POLL_INTERVAL`).
+    """
+    return _announcer.value.newest(resources)
+
+
+def announce(revision: int, resources: Collection[str] = ()) -> None:
+    """Announce that `revision` is committed. Never fails and never waits for the network.
+
+    resources: those that the commit wrote; none means any.
+    """
+    _announcer.value.announce(revision, resources)
 
 
 # The tail -------------------------------------------------------------------------------------------------------------
@@ -303,7 +406,7 @@ class Tail:
 
     @staticmethod
     def instance() -> Tail:
-        return _tail()
+        return _tail.value
 
     def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
         """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
@@ -361,8 +464,8 @@ class Tail:
             self._notify()
 
     def _run(self) -> None:
-        unsubscribe = announce.subscribe(self._on_announcement)
-        TAIL().revision = 0  # the log may be another one
+        unsubscribe = subscribe(self._on_announcement)
+        TAIL.value.revision = 0  # the log may be another one
         failures = count()
         try:
             while not self._stopping:
@@ -413,7 +516,7 @@ class Tail:
             self._lose(group, error)
             return False
         if records:
-            TAIL().read(records)
+            TAIL.value.read(records)
         for subscriber in group:
             if records and subscriber.active:
                 subscriber.give(records)
@@ -649,7 +752,7 @@ class Follower(Generic[ViewT]):
         within: seconds for which the announcements are trusted to tell whether anything happened; 0 asks the database.
         """
         with self._turn:
-            followed = self._followed()
+            followed = self._followed.value
             last, followed.view = followed.view, None
             if last is not None and self._is_recent(last, followed.looked, within):
                 view = last
@@ -664,12 +767,12 @@ class Follower(Generic[ViewT]):
     @property
     def place(self) -> tuple[str, int]:
         """The name of the view, and its revision when it was last used; ("", 0) before."""
-        return self._followed().place
+        return self._followed.value.place
 
     def _is_recent(self, view: ViewT, looked: float, within: float) -> bool:
         return (
             time.monotonic() - looked < within
-            and announce.newest(view.resources) <= view.revision
+            and newest(view.resources) <= view.revision
             and not connection.in_atomic_block
         )
 
@@ -741,7 +844,7 @@ TAIL = PerProcess(TailTold)
 
 
 def _of_tail() -> Iterable[Metric]:
-    tail = TAIL()
+    tail = TAIL.value
     labels, prefix = ("group", "resource"), "apiserver_watch_cache_"
     yield metrics.counters(
         f"{prefix}events_received", "Entries of the log that this process read.", labels, _by_resource(tail.received)

@@ -96,7 +96,7 @@ def _moment(value: datetime | str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A live object and the revision of its latest write. note: who wrote that (`manciple.store.origins`)."""
+    """A live object and the revision of its latest write. note: who wrote that (`manciple.store.records`)."""
 
     revision: int
     namespace: str
@@ -136,7 +136,7 @@ def newest(
 
 
 def notes(revisions: Collection[int]) -> dict[int, str]:
-    """revision -> who made it (`manciple.store.origins`), of those that the log still has."""
+    """revision -> who made it (`manciple.store.records`), of those that the log still has."""
     found: dict[int, str] = {}
     for part in chunks(revisions, PARAMETERS):
         found.update(Event.objects.filter(revision__in=part).values_list("revision", "actor"))

@@ -1,17 +1,20 @@
-"""What the apps hook into every write: rules, which are asked before it, and projectors, which index what it did.
+"""What the apps hook into every write: admission in two stages, finishers, and projectors of index rows.
 
-A rule is the second stage of admission, inside the writer's transaction. It is asked for every creation, update and
-deletion, whoever writes and by whatever path (REST, pages, controllers, scheduler), just before the write is taken up.
-It is told who writes. The transaction holds the store's lock, so what a rule reads through the writer is current and
-stays so until the commit: it can count and charge without a race. It may itself write, and note what it wants to know
-at the next write (`Writer.note`); when the write that it was asked for is undone, so is that. It refuses by raising an
-ApiError. What it returns is written in place of what it was asked about; None lets that stand. Checks that are slow, or
-that need nothing but the object, belong before the transaction (`manciple.api.first_stage.register_check`).
+**The first stage** comes before the transaction, for writes that a client wants. Gates see what the client sent,
+completions fill in what a new object takes over from others, checks see what would be stored. They may be slow; what
+they have read may have changed by the time of the write. How the client asked is recorded beside the write: a view says
+it once (`asking`). Writers without a request (pages, controllers) write in the stored version, without options.
 
-Besides yes or no, rules and checks have things to say: warnings for the client (`warn`), annotations for the audit
-trail (`annotate`). Whoever answers a request collects them (`collecting`); a write carries its request's collection
-into the thread that commits it. Said twice is said once, because a work may run twice; said where nobody collects is
-lost.
+**The second stage** is rules, inside the writer's transaction. They are asked for every creation, update and deletion,
+by any writer on any path (REST, pages, controllers, scheduler), just before the write is taken up, and know who writes.
+The transaction holds the store's lock, so what a rule reads through the writer is current until the commit: it can
+count and charge without a race. It may itself write, and leave a note for the next write (`Writer.note`); both are
+undone with the write that it was asked for. It refuses by raising an ApiError. An object that it returns is written in
+place of the one in question; None lets that stand.
+
+Rules and checks may also say things: warnings for the client (`warn`), annotations for the audit trail (`annotate`).
+Whoever answers a request collects them (`collecting`); a write carries its request's collection into the thread that
+commits it. Said twice is said once, because a work may run twice; without a collection it is lost.
 
 A finisher is called once a transaction, before anything is stored: it writes what rules have put together on the way.
 
@@ -19,9 +22,6 @@ A projector keeps the index rows of a resource. `project(changes)` runs inside t
 transaction and resource, with what the transaction did to each object altogether (deletions first). It may raise an
 ApiError, which undoes the whole transaction. `clear()` removes every row that `project` could have written, so that
 `manage.py reindex` can start from nothing.
-
-`reindex` rebuilds everything that is derived from documents, owner links included. It runs in one transaction under the
-counter's lock: nobody writes meanwhile, and readers see the old rows until the new ones are complete.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from manciple.per_process import PerProcess
-from manciple.store import persistence, records, sql
-from manciple.store.models import OwnerLink
-from manciple.store.origins import Origin
-from manciple.store.records import Change
+from manciple.store.records import Change, Origin
 from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
+from manciple.wire.errors import NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, registry
+from manciple.wire.validation import CLEANUP_FINALIZER, unqualified_finalizers
 
 if TYPE_CHECKING:  # the writer asks the rules
     from manciple.store.writer import Writer
@@ -88,8 +87,21 @@ class _RegisteredRule:
 
 
 _rules: list[_RegisteredRule] = []
-#: (operation, resource) -> the rules that are asked; filled as it is needed
-_rules_for: dict[tuple[Operation, str], tuple[Rule, ...]] = {}
+
+
+class _RulesFor(dict[tuple[Operation, str], tuple[Rule, ...]]):
+    def __missing__(self, key: tuple[Operation, str]) -> tuple[Rule, ...]:
+        operation, resource = key
+        rules = self[key] = tuple(
+            known.rule
+            for known in _rules
+            if operation in known.operations and (known.resources is None or resource in known.resources)
+        )
+        return rules
+
+
+#: (operation, resource) -> the rules that are asked before such a write; filled as it is needed
+rules_for = _RulesFor()
 
 
 def register_rule(rule: Rule, *, operations: Collection[Operation], resources: Collection[str] | None = None) -> None:
@@ -100,50 +112,20 @@ def register_rule(rule: Rule, *, operations: Collection[Operation], resources: C
 
 def unregister_rule(rule: Rule) -> None:
     _rules[:] = [known for known in _rules if known.rule is not rule]
-    _rules_for.clear()
+    rules_for.clear()
 
 
-def check_rules(writer: Writer, write: Write) -> Any:
-    """`write.new` as the rules leave it, each seeing what the ones before it made.
-
-    Raises: ApiError, from the first rule that refuses.
-    """
-    for rule in rules_for(write.operation, write.kind.resource):
-        changed = rule(writer, write)
-        if changed is not None:
-            write = structs.replace(write, new=changed)
-    return write.new
-
-
-def rules_for(operation: Operation, resource: str) -> tuple[Rule, ...]:
-    """The rules that are asked before such a write."""
-    key = (operation, resource)
-    found = _rules_for.get(key)
-    if found is None:
-        found = _rules_for[key] = tuple(
-            known.rule
-            for known in _rules
-            if operation in known.operations and (known.resources is None or resource in known.resources)
-        )
-    return found
-
-
-_finishers: list[Finisher] = []
+FINISHERS: list[Finisher] = []
 
 
 def register_finisher(finish: Finisher) -> None:
     """Call `finish` at the end of every transaction that wrote something, before it is stored. Twice is once."""
-    if finish not in _finishers:
-        _finishers.append(finish)
+    if finish not in FINISHERS:
+        FINISHERS.append(finish)
 
 
 def unregister_finisher(finish: Finisher) -> None:
-    _finishers.remove(finish)
-
-
-def finish(writer: Writer) -> None:
-    for finisher in _finishers:
-        finisher(writer)
+    FINISHERS.remove(finish)
 
 
 # What rules go by -----------------------------------------------------------------------------------------------------
@@ -183,10 +165,10 @@ class PolicyCache(Generic[T]):
         policy = writer.policy
         if policy is None:
             return self._listed(writer, namespace)
-        known = self._known()
+        known = self._known.value
         if known.policy != policy:
             # Another thread may do the same: each keeps the one that it has seen itself.
-            self._known.set(known := _Known(policy, {}))
+            self._known.value = known = _Known(policy, {})
         if namespace not in known.by_namespace:
             known.by_namespace[namespace] = self._listed(writer, namespace)
         return known.by_namespace[namespace]
@@ -218,27 +200,27 @@ class Remarks:
         self._warnings[text] = None
 
 
-_collector: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
+collecting_in: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
 
 
 def collector() -> Remarks | None:
     """What is said here goes there; None where nobody collects."""
-    return _collector.get()
+    return collecting_in.get()
 
 
 @contextmanager
 def using(remarks: Remarks | None) -> Iterator[None]:
     """Collect what is said within in `remarks`."""
-    before = _collector.set(remarks)
+    before = collecting_in.set(remarks)
     try:
         yield
     finally:
-        _collector.reset(before)
+        collecting_in.reset(before)
 
 
 def origin() -> Origin | None:
     """The request that is being answered; None in the work of controllers."""
-    told = _collector.get()
+    told = collecting_in.get()
     return None if told is None else told.origin
 
 
@@ -259,30 +241,30 @@ logs.describe(_of_request)
 def collecting(request: Origin | None = None) -> Iterator[Remarks]:
     """Collect what is said within. request: the one that begins here; None where it began before."""
     told = Remarks(request or origin())
-    before = _collector.set(told)
+    before = collecting_in.set(told)
     try:
         yield told
     finally:
-        _collector.reset(before)
+        collecting_in.reset(before)
 
 
 @contextmanager
 def noting(request: Origin) -> Iterator[None]:
     """Note the writes within as made by `request`, a part of the request that is being answered."""
-    with using(replace(_collector.get() or Remarks(), origin=request)):
+    with using(replace(collecting_in.get() or Remarks(), origin=request)):
         yield
 
 
 def warn(text: str) -> None:
     """Tell the client, who gets it in a Warning header."""
-    told = _collector.get()
+    told = collecting_in.get()
     if told is not None:
         told.warn(text)
 
 
 def annotate(key: str, text: str) -> None:
     """Note `text` under `key` in the audit event of the request."""
-    told = _collector.get()
+    told = collecting_in.get()
     if told is not None:
         told.annotations[key] = text
         if told.origin is not None:
@@ -303,30 +285,20 @@ class Projector:
     clear: Clear
 
 
-_projectors: dict[str, Projector] = {}
+#: By resource.
+PROJECTORS: dict[str, Projector] = {}
 
 
 def register_projector(resource: str, project: Project, *, clear: Clear) -> None:
     """Let `project` index `resource`. Raises: ValueError when another function does so already."""
-    known = _projectors.get(resource)
+    known = PROJECTORS.get(resource)
     if known is not None and known.project is not project:
         raise ValueError(f"{resource} has a projector already")
-    _projectors[resource] = Projector(resource, project, clear)
+    PROJECTORS[resource] = Projector(resource, project, clear)
 
 
 def unregister_projector(resource: str) -> None:
-    _projectors.pop(resource, None)
-
-
-def projectors() -> Iterator[Projector]:
-    return iter(tuple(_projectors.values()))
-
-
-def project(resource: str, changes: Sequence[Change]) -> None:
-    """Index `changes`, where anybody asked for it."""
-    projector = _projectors.get(resource)
-    if projector is not None and changes:
-        projector.project(changes)
+    PROJECTORS.pop(resource, None)
 
 
 def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
@@ -341,30 +313,162 @@ def differences(changes: Sequence[Change], row_of: Callable[[Any], Any]) -> tupl
     return removed, written
 
 
-#: Objects decoded at a time.
-BATCH = 500
+# First stage: how the client asked ------------------------------------------------------------------------------------
 
 
-def reindex() -> dict[str, int]:
-    """Returns how many objects of each resource were read."""
-    with persistence.locked_counter():
-        sql.clear(OwnerLink)
-        for projector in projectors():
-            projector.clear()
-        return {kind.resource: _reindex_kind(kind) for kind in registry}
+#: Options that a query may give, as the documents of options have them too.
+_TEXTS = ("fieldManager", "fieldValidation")
 
 
-def _reindex_kind(kind: Kind) -> int:
-    total, now = 0, datetime.now(UTC)
-    for batch in sql.chunks(_live(kind), BATCH):
-        persistence.link([(kind, obj) for obj in batch])
-        project(kind.resource, [Change(type="ADDED", object=obj, previous=None, at=now) for obj in batch])
-        total += len(batch)
-    return total
+class _Asked(NamedTuple):
+    version: str = ""
+    query: Mapping[str, str] = MappingProxyType({})
 
 
-def _live(kind: Kind) -> Iterator[ApiObject]:
-    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
-    for chunk in sql.chunks(found, BATCH):
-        texts = sql.texts(row.revision for row in chunk)
-        yield from (records.decode(kind, texts[row.revision]) for row in chunk)
+_NOT_ASKED = _Asked()
+_asked: ContextVar[_Asked] = ContextVar("asked", default=_NOT_ASKED)
+
+
+@contextmanager
+def asking(version: str, query: Mapping[str, str]) -> Iterator[None]:
+    """What is written within was asked for in this API version, with these parameters."""
+    before = _asked.set(_Asked(version, query))
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def asked_version() -> str:
+    """The API version of the request; "" where there is none."""
+    return _asked.get().version
+
+
+def asked_options(kind: str, *, dry_run: bool) -> Mapping[str, Any]:
+    """The document of `kind` (CreateOptions, UpdateOptions) that the request's parameters make."""
+    query = _asked.get().query
+    document: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if dry_run:
+        document["dryRun"] = ["All"]
+    document.update((name, query[name]) for name in _TEXTS if query.get(name))
+    return document
+
+
+# First stage: completions ---------------------------------------------------------------------------------------------
+
+
+#: (what a client wants to create) -> the object completed. Raises: ApiError to refuse.
+Completion = Callable[[Write], Any]
+
+#: resource -> what completes it
+_completions: dict[str, Completion] = {}
+
+
+def register_completion(resource: str, complete: Completion) -> None:
+    """Let `complete` fill in what a new object takes over from others, before it is prepared and validated.
+
+    For what takes a look at other objects (upstream: mutating admission); what does not is `prepare_create`'s. Several
+    are asked one after the other, each with what the one before it returned.
+    """
+    before = _completions.get(resource)
+    _completions[resource] = complete if before is None else _both(before, complete)
+
+
+def _both(first: Completion, second: Completion) -> Completion:
+    return lambda write: second(structs.replace(write, new=first(write)))
+
+
+def completed(write: Write) -> Any:
+    """The new object, completed. Raises: ApiError."""
+    complete = _completions.get(write.kind.resource)
+    return write.new if complete is None else complete(write)
+
+
+#: resource -> what refuses a new object before anybody says that it is invalid
+_precedences: dict[str, Callable[[Write], None]] = {}
+
+
+def register_precedence(resource: str, refuse: Callable[[Write], None]) -> None:
+    """Ask `refuse` about invalid new objects: what it raises is the answer, instead of what is wrong with them.
+
+    For rules of the transaction that complete an object: upstream asks these before it validates, here that is done
+    only where it makes a difference.
+    """
+    _precedences[resource] = refuse
+
+
+def ask_precedence(write: Write) -> None:
+    """Raises: ApiError."""
+    if (refuse := _precedences.get(write.kind.resource)) is not None:
+        refuse(write)
+
+
+# First stage: gates and checks ----------------------------------------------------------------------------------------
+
+
+Check = Callable[[Write], None]
+
+#: Asked before every write that a client wants, in the order of registration. The resources of each; None: of every
+#: kind.
+_gates: dict[Check, Collection[str] | None] = {}
+_checks: dict[Check, Collection[str] | None] = {}
+
+
+def register_check(check: Check, *, resources: Collection[str] | None = None, first: bool = False) -> None:
+    """Ask `check` before every write from now on; it raises an ApiError to refuse, and changes nothing.
+
+    Registering one twice asks it once.
+
+    first: it is a gate, shown what the client sent, before that is prepared and validated, and also where nothing would
+    change (upstream: mutating admission). So who may not write an object at all neither learns what is wrong with his
+    document nor is answered with the object.
+    """
+    (_gates if first else _checks)[check] = resources
+
+
+def ask_all(write: Write) -> None:
+    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
+    ask_gates(write)
+    ask_checks(write)
+
+
+def ask_gates(write: Write) -> None:
+    """Raises: ApiError, from the first gate that refuses."""
+    _ask(_gates, write)
+
+
+def ask_checks(write: Write) -> None:
+    """Raises: ApiError, from the first check that refuses."""
+    _ask(_checks, write)
+
+
+def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
+    for check, resources in checks.items():
+        if resources is None or write.kind.resource in resources:
+            check(write)
+
+
+def warn_of_finalizers(write: Write) -> None:
+    """Warn of a new finalizer without a domain, where the kind allows it.
+
+    Kubernetes warns for custom resources only, and accepts it silently for the other kinds that allow it. Source:
+    apiextensions-apiserver/pkg/registry/customresource/strategy.go (generateWarningsFromObj).
+    """
+    if write.new is None or write.subresource or not write.new.metadata.finalizers:
+        return
+    old = write.old.metadata.finalizers if write.old is not None else ()
+    for _, name in unqualified_finalizers(write.new.metadata.finalizers, (*old, CLEANUP_FINALIZER)):
+        warn(
+            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
+            "accidental conflicts with other finalizer writers"
+        )
+
+
+def refuse_unserved(write: Write) -> None:
+    """Raises: NotFound for a kind that is not served: paths of the API are not found anyway, but pages write, too."""
+    kind = write.kind
+    if not any(registry.versions_of(kind)):
+        raise NotFound(
+            f"{kind.resource} are not served: a feature gate or MANCIPLE_RUNTIME_CONFIG turned them off",
+            details={"group": kind.group, "kind": kind.plural},
+        )

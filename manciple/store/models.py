@@ -53,7 +53,7 @@ class Event(models.Model):
     fields = models.TextField()
     previous_labels = models.TextField(null=True)  # null on ADDED: there was none
     previous_fields = models.TextField(null=True)
-    #: who wrote it, as `manciple.store.origins` notes it; "" in entries from before there were notes
+    #: who wrote it, as `manciple.store.records` notes it; "" in entries from before there were notes
     actor = models.TextField(db_default="")
     document = models.TextField()
     #: bytes ever written to the log, this entry included; 0 in entries from before there were offsets

@@ -35,20 +35,22 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
+from django.db.models import QuerySet
 
 from manciple.per_process import PerProcess
-from manciple.store import announce, hooks, persistence, records, space, sql
-from manciple.store.persistence import Current
-from manciple.store.records import DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
-from manciple.store.writer import NOTHING, WORLD, Key, Sources, Wanted, Writer, references_to, to_read
+from manciple.store import event_log, hooks, records, space, sql
+from manciple.store.models import OwnerLink, StoredObject
+from manciple.store.records import Change, DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
+from manciple.store.writer import NOTHING, WORLD, Current, Key, Sources, Wanted, Writer, link, references_to, to_read
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject, Int64
 from manciple.wire.errors import ApiError, BadRequest, Expired
@@ -144,9 +146,10 @@ def writing(
         space.refresh()
         began, result = time.perf_counter(), "failed"
         try:
-            with persistence.locked_counter(references_to(reads)) as locked:
+            with sql.locked_counter(references_to(reads) if reads else ()) as locked:
                 with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
-                    writer.adopt(reads, locked.found)
+                    if reads:
+                        writer.adopt(reads, locked.found)
                     yield writer
                     flushed = writer.flush()
                 if flushed:
@@ -169,9 +172,10 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
-    records.cache().add(writer.committed)
+    written = writer.committed()
+    records.cache.value.add(written)
     committed()
-    announce.announce(writer.revision, writer.resources)
+    event_log.announce(writer.revision, {one.key[0] for one in written})
 
 
 # Group commit ---------------------------------------------------------------------------------------------------------
@@ -369,7 +373,7 @@ def write(
         with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
     waiting = PendingWrite(work, identity, reads)
-    commits().add([waiting])
+    commits.value.add([waiting])
     return waiting.outcome()
 
 
@@ -405,7 +409,7 @@ def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False, portion: 
                 one.run(writer)
         _end(cast("Sequence[PendingWrite[object]]", works), None)
     elif works:
-        commits().add(works, portion=portion)
+        commits.value.add(works, portion=portion)
 
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
@@ -606,10 +610,69 @@ def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
     """The object as this process wrote it last, if it remembers that: no query, and others may have written since."""
-    return records.cache().by_key((kind.resource, namespace, name))
+    return records.cache.value.by_key((kind.resource, namespace, name))
 
 
 def known(kind: Kind, obj: ApiObject) -> Current:
     """An object that was read before, as `Read` takes it."""
-    fields = records.dump(records.selectable_fields(kind, obj))
-    return Current(obj, int(obj.metadata.resource_version), records.dump(obj.metadata.labels), fields)
+    return Current.of(kind, obj)
+
+
+# Owners ---------------------------------------------------------------------------------------------------------------
+
+
+def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> builtins.list[tuple[str, str]]:
+    """(namespace, name) of the live objects of `kind` that one of these owners controls. One query."""
+    links = OwnerLink.objects.filter(owner_uid__in=owner_uids, controller=True)
+    owned = StoredObject.objects.filter(uid__in=links.values("object_id"), resource=kind.resource)
+    return [*owned.values_list("namespace", "name")]
+
+
+def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, builtins.list[tuple[str, str]]]:
+    """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only. Two
+    queries."""
+    links = sql.select(OwnerLink, ["object_id", "owner_uid"], ["owner_uid"], [(uid,) for uid in owner_uids])
+    columns = ["uid", "resource", "event_id", "namespace", "name"]
+    objects = {uid: rest for uid, *rest in sql.select(StoredObject, columns, ["uid"], [link[:1] for link in links])}
+    rows = sorted((*objects[uid], owner) for uid, owner in links if objects.get(uid, ("",))[0] == kind.resource)
+    found: dict[str, builtins.list[tuple[str, str]]] = {}
+    for _, _, namespace, name, owner_uid in rows:
+        found.setdefault(owner_uid, []).append((namespace, name))
+    return found
+
+
+# Index rows -----------------------------------------------------------------------------------------------------------
+
+
+#: Objects decoded at a time.
+DECODED = 500
+
+
+def reindex() -> dict[str, int]:
+    """Rebuild everything that is derived from documents: index rows and owner links.
+
+    It runs in one transaction under the counter's lock: nobody writes meanwhile, and readers see the old rows until the
+    new ones are complete. Returns how many objects of each resource were read.
+    """
+    with sql.locked_counter():
+        sql.clear(OwnerLink)
+        for projector in hooks.PROJECTORS.values():
+            projector.clear()
+        return {kind.resource: _reindex_kind(kind) for kind in registry}
+
+
+def _reindex_kind(kind: Kind) -> int:
+    total, now = 0, datetime.now(UTC)
+    for batch in sql.chunks(_live(kind), DECODED):
+        link([(kind, obj) for obj in batch])
+        if projector := hooks.PROJECTORS.get(kind.resource):
+            projector.project([Change(type="ADDED", object=obj, previous=None, at=now) for obj in batch])
+        total += len(batch)
+    return total
+
+
+def _live(kind: Kind) -> Iterator[ApiObject]:
+    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
+    for chunk in sql.chunks(found, DECODED):
+        texts = sql.texts(row.revision for row in chunk)
+        yield from (decode(kind, texts[row.revision]) for row in chunk)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from manciple.store import persistence, space
+from manciple.store import space, sql
 
 #: More revisions than can have been lost: days of writes at full speed.
 SKIPPED: Final = 100_000_000
@@ -19,9 +19,9 @@ SKIPPED: Final = 100_000_000
 def skip_lost_revisions(skipped: int = SKIPPED) -> int:
     """Only while no other process writes or follows the log. Returns the revision from which it goes on."""
     space.prune(older_than=timedelta(0), keep=0)
-    with persistence.locked_counter() as locked:
+    with sql.locked_counter() as locked:
         following = locked.counter.current + skipped
         end = locked.counter.end_offset
-        persistence.move_counter(following, end_offset=end)
-        persistence.move_floor(following, offset=end)
+        sql.move_counter(following, end_offset=end)
+        sql.move_floor(following, offset=end)
     return following

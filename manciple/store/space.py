@@ -48,10 +48,10 @@ from django.conf import settings
 from django.db import connection
 
 from manciple.per_process import PerProcess
-from manciple.store import persistence, sql
+from manciple.store import sql
 from manciple.telemetry import metrics
 from manciple.wire.errors import InsufficientStorage, TooManyRequests
-from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
+from manciple.wire.identity import CONTROL_PLANE, MASTERS, NODES, Identity
 
 #: reason: "budget" (of bytes per second) or "space" (the database is full)
 REFUSED = metrics.counter("manciple_writes_refused_total", "Creations and updates refused, by why.", "reason")
@@ -123,34 +123,24 @@ class _LastMeasured:
 _last = PerProcess(_LastMeasured)
 
 
-def check(identity: Identity, resource: str, *, new: bool) -> None:
-    """Whether there is room for a write. new: a creation. Raises: InsufficientStorage."""
-    if not _last().full or is_control_plane(identity.name):
-        return
-    if NODES in identity.groups and (not new or resource == LEASES):
-        return
-    REFUSED["space"].inc()
-    raise InsufficientStorage()
-
-
 def spare() -> float:
     """Bytes that the log may grow by, as of the last measurement; below 0, so many it should give back.
 
     As many as the reserve always stay free beside it, so that the log gives way before writes have to be refused.
     """
-    return _last().spare
+    return _last.value.spare
 
 
 def note_end(end_offset: int) -> None:
     """The log ends there: much that was written since the last measurement makes it old."""
-    known = _last()
+    known = _last.value
     if end_offset > known.until_offset:
         known.until, known.until_offset = 0.0, end_offset + settings.DATABASE_RESERVE // 16
 
 
 def refresh() -> None:
     """Measure again if the last measurement is old. Before each transaction: it costs a look at the clock."""
-    known = _last()
+    known = _last.value
     now = time.monotonic()
     if now >= known.until:
         known.until = now + FRESH
@@ -211,12 +201,12 @@ def _data_directory() -> Path | None:
     host = connection.settings_dict["HOST"]
     if host and not host.startswith("/"):
         return None
-    if not _directory():
+    if not _directory.value:
         (told,) = _ask(
             "SELECT CASE WHEN pg_has_role('pg_read_all_settings', 'USAGE') THEN current_setting('data_directory') END"
         )
-        _directory().append(Path(told) if told and Path(told).exists() else None)
-    return _directory()[0]
+        _directory.value.append(Path(told) if told and Path(told).exists() else None)
+    return _directory.value[0]
 
 
 def _free_on_disk(path: Path) -> int:
@@ -230,17 +220,17 @@ def reclaim() -> None:
         return
     try:
         if sql.on_postgresql():
-            if measure().nearly_full and time.monotonic() >= _last().vacuum_from:  # else autovacuum is soon enough
+            if measure().nearly_full and time.monotonic() >= _last.value.vacuum_from:  # else autovacuum is soon enough
                 sql.execute("VACUUM store_event")
-                _last().vacuum_from = time.monotonic() + VACUUM_EVERY
+                _last.value.vacuum_from = time.monotonic() + VACUUM_EVERY
         elif measure().wal > LONG_WAL:
-            with persistence.in_turn():
+            with sql.in_turn():
                 patience = connection.settings_dict["OPTIONS"].get("timeout", 5)
                 sql.fetch("PRAGMA busy_timeout = 1000")
                 sql.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
                 sql.fetch(f"PRAGMA busy_timeout = {int(patience * 1000)}")
     finally:
-        _last().until = 0.0
+        _last.value.until = 0.0
 
 
 def warning(room: DatabaseRoom) -> str:
@@ -270,14 +260,24 @@ MOST_BUCKETS = 10_000
 _taken = PerProcess(dict[str, int])
 
 
-def charge(identity: Identity, resource: str, namespace: str, size: int, *, now: datetime) -> None:
-    """Charge a write of `size` bytes. namespace: "" for cluster-wide kinds. Raises: TooManyRequests."""
-    if MASTERS in identity.groups or is_control_plane(identity.name) or not settings.WRITE_RATE:
+def charge(identity: Identity, resource: str, namespace: str, size: int, *, new: bool, now: datetime) -> None:
+    """Charge a write of `size` bytes, for which there must be room. namespace: "" for cluster-wide kinds. new: it
+    creates an object.
+
+    Raises: InsufficientStorage, TooManyRequests.
+    """
+    if identity.name.startswith(CONTROL_PLANE):
+        return
+    is_node = NODES in identity.groups
+    if _last.value.full and not (is_node and (not new or resource == LEASES)):
+        REFUSED["space"].inc()
+        raise InsufficientStorage()
+    if MASTERS in identity.groups or not settings.WRITE_RATE:
         return
     bucket = _bucket(identity, namespace)
-    if resource == LEASES and NODES in identity.groups and size <= HEARTBEAT:
+    if resource == LEASES and is_node and size <= HEARTBEAT:
         return
-    taken = _taken()
+    taken = _taken.value
     held = taken.get(bucket, 0)
     if held < size:
         if len(taken) >= MOST_BUCKETS:
@@ -454,7 +454,7 @@ def _first_ending_at(offset: int, counter: sql.RevisionCounter) -> int:
 
 def _prune_step(target: int) -> int | None:
     """Returns the number of events removed, or None when the floor stands at `target` already."""
-    with persistence.locked_counter() as locked:
+    with sql.locked_counter() as locked:
         counter = locked.counter
         if counter.floor >= target:
             return None
@@ -463,7 +463,7 @@ def _prune_step(target: int) -> int | None:
         if end - counter.floor_offset > STEP_BYTES:
             following = min(following, _first_ending_at(counter.floor_offset + STEP_BYTES, counter))
             end = _offset_at(counter, following)
-        persistence.move_floor(following, offset=end)
+        sql.move_floor(following, offset=end)
         step = [counter.floor, following]
         return sql.execute(_SUPERSEDED, step) + sql.execute(_DELETIONS, step)
 

@@ -1,4 +1,4 @@
-"""The store's SQL: many rows at a time into, out of and from a table, and every read of its own tables that is hot.
+"""The store's SQL: many rows at a time, every read of its own tables that is hot, and transactions.
 
 Plain `executemany` beats the ORM several times over on both engines; on PostgreSQL rows, and keys that are looked for,
 travel as one array a column, which costs neither side the parsing of hundreds of placeholders, and COPY where there are
@@ -8,19 +8,26 @@ The projectors write their index rows with it too.
 A read on a hot path is one statement. It sees one snapshot on SQLite and on PostgreSQL alike, without a transaction
 around it (which on SQLite would queue up behind the writers). Documents are immutable under their revision, so reading
 them in a second statement is as consistent as the first was.
+
+**Transactions.** A transaction that writes holds the lock of the counter's row from its first statement to the commit,
+so writers follow each other and a revision becomes visible only when all below it are. On SQLite the transaction is
+immediate, and a first-come first-served turn within the process precedes it, because SQLite's own busy wait lets some
+wait for seconds.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from django.db import Error, connection, models
+from django.db import Error, connection, models, transaction
 
 from manciple.store import records
 from manciple.store.records import Stored
@@ -65,16 +72,17 @@ def fetch_together(queries: Sequence[Query]) -> list[list[tuple[Any, ...]]]:
         return [cursor.fetchall() for cursor in cursors]
 
 
-@contextmanager
-def pipelined() -> Iterator[None]:
+def pipelined() -> AbstractContextManager[None]:
     """On PostgreSQL, send what is executed within without waiting for each answer: together it is one round trip.
 
     What the database refuses is then raised by the next read, by `await_answers`, or at the end; `execute` cannot tell
     how many rows a statement touched.
     """
-    if not on_postgresql() or _is_pipelined():
-        yield
-        return
+    return _pipeline() if on_postgresql() and not _is_pipelined() else nullcontext()
+
+
+@contextmanager
+def _pipeline() -> Iterator[None]:
     connection.ensure_connection()
     with connection.wrap_database_errors, connection.connection.pipeline():
         yield
@@ -502,6 +510,15 @@ def count(resource: str, *, namespace: str) -> int:
     return total
 
 
+def any_being_deleted(resource: str) -> Query:
+    """The query whether any object of `resource` has a deletionTimestamp. Reads each of them: for kinds with few."""
+    return (
+        "SELECT EXISTS (SELECT 1 FROM store_storedobject o JOIN store_event e ON e.revision = o.event_id "
+        "WHERE o.resource = %s AND e.deleting)",
+        (resource,),
+    )
+
+
 class RevisionCounter(NamedTuple):
     """The counter's row; see `models.Revision`."""
 
@@ -524,3 +541,94 @@ COUNTER = "SELECT current, floor, policy, end_offset, floor_offset FROM store_re
 def counter() -> RevisionCounter:
     found = fetch(COUNTER)
     return RevisionCounter(*found[0]) if found else RevisionCounter(FIRST_REVISION, 0, 0)
+
+
+# Transactions ---------------------------------------------------------------------------------------------------------
+
+
+class Turn:
+    """A lock that is granted in the order of asking. Not reentrant."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Event] = deque()
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = threading.Event()
+            self._waiting.append(mine)
+        try:
+            mine.wait()
+        except BaseException:  # Ctrl-C: whoever goes away must not be given the turn
+            self._leave_line(mine)
+            raise
+
+    def _leave_line(self, mine: threading.Event) -> None:
+        with self._guard:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return
+        self.__exit__()  # it was given meanwhile
+
+    def __exit__(self, *_exception: object) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._taken = False
+
+
+_turn = Turn()
+
+
+class Locked(NamedTuple):
+    """What a transaction knows once it holds the counter's lock."""
+
+    counter: RevisionCounter
+    #: of the objects that were asked for, those that exist
+    found: dict[Key, LatestRow]
+
+
+@contextmanager
+def locked_counter(references: Sequence[Reference] = ()) -> Iterator[Locked]:
+    """A transaction that holds the counter's lock, and has read `references` since."""
+    with in_turn(), transaction.atomic():
+        yield _lock(references)
+
+
+def in_turn() -> AbstractContextManager[None]:
+    """What stands before a transaction that writes: on SQLite the process's turn."""
+    # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
+    needed = not on_postgresql() and not connection.in_atomic_block
+    return _turn if needed else nullcontext()
+
+
+def _lock(references: Sequence[Reference]) -> Locked:
+    statement = COUNTER
+    if on_postgresql():
+        statement += " FOR UPDATE"
+    # Each statement sees what is committed when it begins: the second begins once the first has the lock.
+    queries = [(statement, ()), *references_queries(references)]
+    counter, *answers = fetch_together(queries)
+    if not counter:
+        # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
+        insert = "INSERT INTO store_revision (id, current, floor, policy) VALUES (1, %s, 0, 0) ON CONFLICT DO NOTHING"
+        execute(insert, [FIRST_REVISION])
+        counter, *answers = fetch_together(queries)
+    return Locked(RevisionCounter(*counter[0]), references_found(answers))
+
+
+def move_counter(revision: int, *, end_offset: int, policy: int | None = None) -> None:
+    """policy: the revision that changed a policy last; None where none did."""
+    changes = "current = %s, end_offset = %s" + ("" if policy is None else ", policy = %s")
+    moved = [revision, end_offset] if policy is None else [revision, end_offset, policy]
+    execute(f"UPDATE store_revision SET {changes} WHERE id = 1", moved)  # noqa: S608 - constants only
+
+
+def move_floor(revision: int, *, offset: int) -> None:
+    """offset: the end of the entry at the floor."""
+    execute("UPDATE store_revision SET floor = %s, floor_offset = %s WHERE id = 1", [revision, offset])

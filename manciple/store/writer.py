@@ -11,21 +11,105 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any, NamedTuple
 
+import orjson
 from msgspec import structs
 
-from manciple.store import hooks, origins, persistence, records, space, sql
-from manciple.store.persistence import COLLECTOR_FINALIZERS, Current, NetChange, NewEvent
+from manciple.store import hooks, records, sealing, space, sql
+from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
-from manciple.wire import managed_fields
-from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, new_uid, timestamp
+from manciple.wire import codec, managed_fields
+from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, OwnerReference, new_uid, timestamp
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, TooLarge, forbidden, required
 from manciple.wire.identity import SYSTEM, Identity, manager_of
-from manciple.wire.registry import Kind, no_grace
-from manciple.wire.validation import generate_name
+from manciple.wire.registry import Kind, no_grace, registry
+from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, generate_name
 
 Key = sql.Key
+
+# What is written ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """An object as the transaction sees it: committed, or written by the transaction itself."""
+
+    object: ApiObject
+    revision: int
+    labels: str
+    fields: str
+
+    @classmethod
+    def of(cls, kind: Kind, obj: ApiObject) -> Current:
+        """The state of an object that has its revision. Field selectors see name, namespace and selectable fields."""
+        meta = obj.metadata
+        fields = {"metadata.name": meta.name, "metadata.namespace": meta.namespace, **kind.selectable(obj)}
+        labels = orjson.dumps(meta.labels).decode()
+        return cls(obj, int(meta.resource_version), labels, orjson.dumps(fields).decode())
+
+    @property
+    def uid(self) -> str:
+        return self.object.metadata.uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event that the transaction will append; `previous` is what it supersedes. actor: see `records`.
+
+    size: bytes of its row.
+    """
+
+    revision: int
+    type: EventType
+    kind: Kind
+    current: Current
+    text: str
+    previous: Current | None
+    actor: str
+    size: int
+
+
+#: Bytes of a row beside its texts: numbers, key columns and the index.
+ROW_BYTES = 256
+
+
+def row_size(kind: Kind, current: Current, text: str, previous: Current | None) -> int:
+    """How many bytes an event takes in the log, but for the note on its author."""
+    document = len(text) if text.isascii() else len(text.encode())
+    if kind.confidential:
+        document = document * 4 // 3  # base64
+    beside = len(current.labels) + len(current.fields)
+    if previous is not None:
+        beside += len(previous.labels) + len(previous.fields)
+    return ROW_BYTES + document + beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetChange:
+    """What the transaction did to one object altogether."""
+
+    type: EventType
+    kind: Kind
+    current: Current
+    previous: Current | None
+
+    @property
+    def key(self) -> Key:
+        meta = self.current.object.metadata
+        return (self.kind.resource, meta.namespace, meta.name)
+
+
+def as_current(kind: Kind, row: sql.LatestRow) -> Current:
+    """A row that was read with its document."""
+    document = records.decode_stored(kind, row.document or "", row.revision)
+    return Current(document, row.revision, row.labels, row.fields)
+
+
+# The writer -----------------------------------------------------------------------------------------------------------
+
+
 #: Objects to be read: for each its kind, and what the caller has read of it before.
 Wanted = Mapping[Key, tuple[Kind, Current | None]]
 NOTHING: Wanted = {}
@@ -43,7 +127,7 @@ class Sources:
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     new_uid: Callable[[], str] = new_uid
-    name_from: Callable[[str], str] = lambda base: generate_name(base, RANDOM())
+    name_from: Callable[[str], str] = lambda base: generate_name(base, RANDOM.value)
 
 
 WORLD = Sources()
@@ -71,12 +155,15 @@ class Writer:
         self._dry_run = dry_run
         #: who writes: what the rules are told
         self.identity = identity
-        self._revision = counter.current
+        #: the newest revision, this transaction's own writes included
+        self.revision = counter.current
         #: when its events happened, as the log has it; before `flush`, when it began
         self._flushed_at = sources.now()
         #: where the log ends: before `flush` without this transaction's own writes
         self.end_offset = counter.end_offset
-        self._policy = counter.policy
+        #: the newest revision that changed what rules go by; None where this transaction changes it itself
+        self.policy: int | None = counter.policy
+        self._policy_before = counter.policy
         #: the revisions of this transaction that changed a policy
         self._policy_changes: list[int] = []
         #: what is known of a key: None means that no such object exists
@@ -91,16 +178,6 @@ class Writer:
         self._notes: Mapping[str, Any] = {}
 
     @property
-    def revision(self) -> int:
-        """The newest revision, this transaction's own writes included."""
-        return self._revision
-
-    @property
-    def policy(self) -> int | None:
-        """The newest revision that changed what rules go by; None where this transaction changes it itself."""
-        return None if self._policy_changes else self._policy
-
-    @property
     def written(self) -> tuple[Written, ...]:
         """Every write so far, oldest first: what the log will say of this transaction once it is committed."""
         return tuple(
@@ -112,13 +189,18 @@ class Writer:
         """Of which anything was written so far."""
         return frozenset(event.kind.resource for event in self._events)
 
-    @property
-    def committed(self) -> Iterator[Committed]:
+    def committed(self) -> Sequence[Committed]:
         """Every write so far, once the transaction is committed."""
-        for event in self._events:
-            obj = event.current.object
-            key = (event.kind.resource, obj.metadata.namespace, obj.metadata.name)
-            yield Committed(key, event.text, obj, event.type == "DELETED", self._flushed_at)
+        return [
+            Committed(
+                (event.kind.resource, event.current.object.metadata.namespace, event.current.object.metadata.name),
+                event.text,
+                event.current.object,
+                event.type == "DELETED",
+                self._flushed_at,
+            )
+            for event in self._events
+        ]
 
     # Savepoints ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +256,7 @@ class Writer:
             if row is None:
                 self._known[key] = None
             else:
-                self._known[key] = current if row.document is None else persistence.as_current(kind, row)
+                self._known[key] = current if row.document is None else as_current(kind, row)
 
     def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]], *, beside: Wanted = NOTHING) -> None:
         """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these.
@@ -223,7 +305,7 @@ class Writer:
         sources = self._sources
         if self._current(kind, obj.metadata.namespace, name) is not None:
             taken = AlreadyExists.of(kind.resource, name)
-            if rules_first and hooks.rules_for("CREATE", kind.resource):
+            if rules_first and hooks.rules_for["CREATE", kind.resource]:
                 fresh = initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
                 with self.savepoint(identity=self.identity):
                     self._checked("CREATE", kind, new=fresh)
@@ -315,13 +397,14 @@ class Writer:
 
     def mark(self) -> Mark:
         """A savepoint for `rewind`."""
-        return Mark(self._revision, len(self._events), len(self._journal), self._notes)
+        return Mark(self.revision, len(self._events), len(self._journal), self._notes)
 
     def rewind(self, mark: Mark) -> None:
         """Forget every write since `mark`."""
-        self._revision, events, journal, self._notes = mark
-        while self._policy_changes and self._policy_changes[-1] > self._revision:
+        self.revision, events, journal, self._notes = mark
+        while self._policy_changes and self._policy_changes[-1] > self.revision:
             self._policy_changes.pop()
+            self.policy = None if self._policy_changes else self._policy_before
         del self._events[events:]
         while len(self._journal) > journal:
             key, before = self._journal.pop()
@@ -331,24 +414,26 @@ class Writer:
         """Send everything to the database; returns whether there was anything."""
         if not self._events:
             return False
-        hooks.finish(self)
+        for finish in hooks.FINISHERS:
+            finish(self)
         changes = self.net_changes()
-        # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
-        with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
+        # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the round trip.
+        with sql.pipelined() if sql.on_postgresql() and len(self._events) < sql.COPY_FROM else nullcontext():
             self._flushed_at = at = self._sources.now()
-            self.end_offset = persistence.append_events(self._events, at, after=self.end_offset)
-            persistence.store_objects(changes)
+            self.end_offset = append_events(self._events, at, after=self.end_offset)
+            store_objects(changes)
             _project(changes, at)
-            persistence.move_counter(
-                self._revision, end_offset=self.end_offset, policy=max(self._policy_changes, default=None)
-            )
+            sql.move_counter(self.revision, end_offset=self.end_offset, policy=max(self._policy_changes, default=None))
         return True
 
     def _checked(
         self, operation: hooks.Operation, kind: Kind, *, new: Any = None, old: Any = None, subresource: str = ""
     ) -> Any:
-        """`new` as the rules leave it. Raises: ApiError."""
-        if hooks.rules_for(operation, kind.resource):
+        """`new` as the rules leave it, each seeing the changes of those before it.
+
+        Raises: ApiError, from the first rule that refuses.
+        """
+        if rules := hooks.rules_for[operation, kind.resource]:
             write = hooks.Write(
                 operation=operation,
                 kind=kind,
@@ -358,7 +443,11 @@ class Writer:
                 identity=self.identity,
                 dry_run=self._dry_run,
             )
-            return hooks.check_rules(self, write)
+            for rule in rules:
+                changed = rule(self, write)
+                if changed is not None:
+                    write = structs.replace(write, new=changed)
+            return write.new
         return new
 
     def _tracked(self, kind: Kind, new: Any, old: Any, subresource: str) -> Any:
@@ -375,14 +464,14 @@ class Writer:
         key = (kind.resource, namespace, name)
         if key not in self._known:
             row = sql.by_key(*key)
-            self._known[key] = None if row is None else persistence.as_current(kind, row)
+            self._known[key] = None if row is None else as_current(kind, row)
         return self._known[key]
 
     def _remember(self, kind: Kind, row: sql.LatestRow) -> Current | None:
         """What is known of the row's key; the row, unless this transaction knows better."""
         key = (kind.resource, *row.key)
         if key not in self._known:
-            self._known[key] = persistence.as_current(kind, row)
+            self._known[key] = as_current(kind, row)
         return self._known[key]
 
     def _free_name(self, kind: Kind, obj: ApiObject) -> str:
@@ -404,31 +493,32 @@ class Writer:
 
         Raises: TooManyRequests, InsufficientStorage.
         """
-        revision = self._revision + 1
+        revision = self.revision + 1
         if kind.refitted is not None and previous is not None:
             obj = kind.refitted(obj, previous.revision)
         numbered = with_meta(obj, resource_version=str(revision))
         meta = numbered.metadata
-        current = Current(
-            numbered,
-            revision,
-            records.dump(meta.labels),
-            records.dump(records.selectable_fields(kind, numbered)),
-        )
+        current = Current.of(kind, numbered)
         key = (kind.resource, meta.namespace, meta.name)
-        text = records.encode(numbered)
+        text = codec.encode(numbered).decode()
         if type_ != "DELETED" and len(text) > LARGEST:
             _check_growth(kind, meta.name, text, previous)
-        size = persistence.row_size(kind, current, text, previous)
+        size = row_size(kind, current, text, previous)
+        remarks = hooks.collecting_in.get()
+        origin = None if remarks is None else remarks.origin
         if growth and not self._dry_run:
-            space.check(self.identity, kind.resource, new=previous is None)
-            origin = hooks.origin()
             charged = size + (origin.chosen_bytes if origin is not None else 0)
-            space.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
-        actor = self._noted(kind.resource)  # the request counts as having written from here on
-        self._revision = revision
+            space.charge(
+                self.identity, kind.resource, meta.namespace, charged, new=previous is None, now=self._sources.now()
+            )
+        if self._dry_run and origin is not None:
+            origin.dry_run, actor = True, ""
+        else:  # the request counts as having written from here on
+            actor = records.noted(origin, self.identity, kind.resource)
+        self.revision = revision
         if _changes_policy(kind, type_, obj, previous):
             self._policy_changes.append(revision)
+            self.policy = None
         event = NewEvent(
             revision=revision,
             type=type_,
@@ -444,13 +534,6 @@ class Writer:
         self._kinds[key] = kind
         self._known[key] = None if type_ == "DELETED" else current
         return numbered
-
-    def _noted(self, resource: str) -> str:
-        origin = hooks.origin()
-        if self._dry_run and origin is not None:
-            origin.dry_run = True
-            return ""
-        return origins.noted(origin, self.identity, resource)
 
     def net_changes(self) -> Sequence[NetChange]:
         """What the transaction has done to each object so far; deletions first."""
@@ -493,7 +576,7 @@ def _version(current: Current | None) -> str:
 
 def _check_growth(kind: Kind, name: str, text: str, previous: Current | None) -> None:
     """Raises: TooLarge, unless the object was as large before: what is there can still be made smaller and released."""
-    if previous is None or len(text) > len(records.encode(previous.object)):
+    if previous is None or len(text) > len(codec.encode(previous.object)):
         size = f"it would have {len(text)} characters, at most {LARGEST} are stored"
         raise TooLarge(f'{kind.resource} "{name}" is too large: {size}', details={"name": name, "kind": kind.plural})
 
@@ -511,8 +594,181 @@ def _project(changes: Iterable[NetChange], at: datetime) -> None:
         previous = None if change.previous is None else change.previous.object
         told = Change(type=change.type, object=change.current.object, previous=previous, at=at)
         by_resource.setdefault(change.kind.resource, []).append(told)
-    for resource, told_changes in by_resource.items():
-        hooks.project(resource, told_changes)
+    for resource, of_resource in by_resource.items():
+        if projector := hooks.PROJECTORS.get(resource):
+            projector.project(of_resource)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+_EVENT_COLUMNS = (
+    "revision",
+    "type",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "deleting",
+    "previous_revision",
+    "created_at",
+    "labels",
+    "fields",
+    "previous_labels",
+    "previous_fields",
+    "actor",
+    "document",
+    "end_offset",
+)
+_OBJECT_COLUMNS = ("uid", "resource", "namespace", "name", "event_id", "propagation")
+
+
+def append_events(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
+    """Append behind the offset `after`; returns the log's new end."""
+    ends = list(accumulate((event.size for event in events), initial=after))[1:]
+    rows = [_event_row(event, now, end) for event, end in zip(events, ends, strict=True)]
+    sql.insert(Event, _EVENT_COLUMNS, rows)
+    return ends[-1]
+
+
+def _event_row(event: NewEvent, created_at: datetime, end_offset: int) -> tuple[Any, ...]:
+    meta, previous = event.current.object.metadata, event.previous
+    return (
+        event.revision,
+        event.type,
+        event.kind.resource,
+        meta.namespace,
+        meta.name,
+        meta.uid,
+        meta.deletion_timestamp is not None,
+        previous.revision if previous else None,
+        created_at,
+        event.current.labels,
+        event.current.fields,
+        previous.labels if previous else None,
+        previous.fields if previous else None,
+        event.actor,
+        sealing.sealed(event.text, event.revision) if event.kind.confidential else event.text,
+        end_offset,
+    )
+
+
+def store_objects(changes: Sequence[NetChange]) -> None:
+    """Bring the live objects and their owner links up to what `changes` say. Deletions first: names may be reused."""
+    deleted = [change for change in changes if change.type == "DELETED"]
+    added = [change for change in changes if change.type == "ADDED"]
+    modified = [change for change in changes if change.type == "MODIFIED"]
+    adopted = [change for change in modified if _owners(change.current) != _owners(change.previous)]
+    if deleted:
+        sql.delete(StoredObject, ["uid"], [(change.current.uid,) for change in deleted])
+    if added:
+        sql.insert(StoredObject, _OBJECT_COLUMNS, [_object_row(change) for change in added])
+    if modified:
+        moved = [(c.current.uid, c.current.revision, collector_duty(c.current.object.metadata)) for c in modified]
+        sql.update(StoredObject, "uid", ["event_id", "propagation"], moved)
+    if unlinked := [change.current.uid for change in (*deleted, *adopted) if _owners(change.previous)]:
+        unlink(unlinked)
+    if added or adopted:
+        living = {change.current.uid: change.key for change in (*added, *modified)}
+        link([(change.kind, change.current.object) for change in (*added, *adopted)], written=living)
+    if deleted:
+        mark_gone([change.current.uid for change in deleted])
+
+
+#: Duties of the garbage collector, and the finalizers by which it knows them.
+COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
+
+
+def collector_duty(meta: ObjectMeta) -> str:
+    """What the garbage collector must do before this object may go: "Orphan", "Foreground" or ""."""
+    if meta.deletion_timestamp is None:
+        return ""
+    return next((duty for duty, finalizer in COLLECTOR_FINALIZERS.items() if finalizer in meta.finalizers), "")
+
+
+def _object_row(change: NetChange) -> tuple[Any, ...]:
+    meta = change.current.object.metadata
+    return (
+        meta.uid,
+        change.kind.resource,
+        meta.namespace,
+        meta.name,
+        change.current.revision,
+        collector_duty(meta),
+    )
+
+
+def _owners(current: Current | None) -> tuple[OwnerReference, ...]:
+    return () if current is None else current.object.metadata.owner_references
+
+
+# Owner links ----------------------------------------------------------------------------------------------------------
+
+# metadata.ownerReferences of every live object, with what the garbage collector asks of them. A link is `gone` once no
+# live object has the owner's uid under the kind, name and namespace that the reference names. A uid never comes back,
+# so gone links stay gone, and finding garbage costs as much as there is garbage.
+
+
+_LINK_COLUMNS = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
+
+
+def unlink(uids: Iterable[str]) -> None:
+    """Forget the owner references of these objects."""
+    sql.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
+
+
+def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, Key] | None = None) -> None:
+    """Write the owner references of `dependents`, none of which has any links yet. Their owners are stored by now.
+
+    written: uid -> key of live objects that the transaction has written itself; they are not asked for.
+    """
+    pairs = [
+        (obj.metadata.uid, owner, owner_key(kind, obj, owner))
+        for kind, obj in dependents
+        for owner in obj.metadata.owner_references
+    ]
+    known = written or {}
+    owners = {owner.uid for _, owner, _ in pairs}
+    living = {**known, **_living(owners - known.keys())}
+    found = []
+    for uid, owner, key in pairs:
+        leads = key is not None and living.get(owner.uid) == key
+        # Who names an owner that is another namespace's, or of another kind than it says, holds nobody up.
+        blocks = leads and bool(owner.block_owner_deletion)
+        found.append((uid, owner.uid, key is not None, key is not None and not leads, bool(owner.controller), blocks))
+    sql.insert(OwnerLink, _LINK_COLUMNS, found)
+
+
+def mark_gone(uids: Iterable[str]) -> None:
+    """These objects are deleted: links to them lead nowhere."""
+    for chunk in sql.chunks(uids, sql.PARAMETERS):
+        places = ", ".join(["%s"] * len(chunk))
+        statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND owner_uid IN ({places})"  # noqa: S608
+        sql.execute(statement, chunk)
+
+
+def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
+    """Where the owner must live; None where that cannot be told, and then it never counts as gone.
+
+    That is so for a kind that nobody registered, and for a namespaced owner of a cluster-wide object.
+    """
+    owner_kind = _owner_kind(owner)
+    if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
+        return None
+    namespace = dependent.metadata.namespace if owner_kind.namespaced else ""
+    return (owner_kind.resource, namespace, owner.name)
+
+
+def _owner_kind(owner: OwnerReference) -> Kind | None:
+    """The kind of an owner, under whichever of its served versions the reference names it."""
+    group, _, version = owner.api_version.rpartition("/")
+    return registry.of_kind(group, version, owner.kind)
+
+
+def _living(uids: Iterable[str]) -> dict[str, Key]:
+    columns = ["uid", "resource", "namespace", "name"]
+    found = sql.select(StoredObject, columns, ["uid"], [(uid,) for uid in uids])
+    return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
 
 
 # Metadata of new, updated and deleting objects ------------------------------------------------------------------------

@@ -174,7 +174,7 @@ _this = PerProcess(_ThisProcess, stop=_ThisProcess.end)
 
 
 def _told_version() -> Iterator[Metric]:
-    if version := _this().version:
+    if version := _this.value.version:
         yield metrics.gauges(BUILD, "Of which version the process is.", ("version",), metrics.by_one({version: 1.0}))
 
 
@@ -197,7 +197,7 @@ def begin(
     traced_to: where traces are sent, of this part of all pods (`traces.begin`); "" for nowhere.
     Raises: ValueError where `listen` is no address; OSError where somebody else listens there; traces.SdkMissing.
     """
-    this = _this()
+    this = _this.value
     if this.role:
         return
     host, _, port = listen.rpartition(":")
@@ -234,7 +234,7 @@ class AllProcesses(Collector):
     """What this process tells, and each that is there, by `role` and `process`. Raises: RedisAway."""
 
     def collect(self) -> Iterable[Metric]:
-        this = _this()
+        this = _this.value
         own = _told(this.role or "api", name_of_process(), metrics.REGISTRY)
         others = [one for one in _read(this.redis_url) if one.process != own.process] if this.redis_url else []
         return _merged([own, *others])

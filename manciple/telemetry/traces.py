@@ -1,6 +1,6 @@
 """A pod's way as a trace of OpenTelemetry: created, queued, scheduled, bound, prepared, started. Off by default.
 
-    if traces.on():
+    if traces.recorder.value:
         traces.tell(pod.metadata.uid, "schedule", began=began, ended=time.time())
 
 No process hands anything to another: the trace's id is the pod's uid, which everybody has who works on it, and the id
@@ -151,12 +151,8 @@ def _close(recorder: _Recorder | None) -> None:
         recorder.close()
 
 
-_recorder = PerProcess[_Recorder | None](lambda: None, stop=_close)
-
-
-def on() -> bool:
-    """Whether anything is told: to be asked before the times for it are taken."""
-    return _recorder() is not None
+#: None while traces are off: checked before the times for a span are taken.
+recorder = PerProcess[_Recorder | None](lambda: None, stop=_close)
 
 
 def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter | None = None) -> None:
@@ -165,10 +161,10 @@ def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter 
     service: as which this process is told; what it was first, it stays. part: of all pods, those that are traced.
     Raises: SdkMissing.
     """
-    if on():
+    if recorder.value:
         return
     try:
-        _recorder.set(_Recorder(service, exporter or _otlp(endpoint), part))
+        recorder.value = _Recorder(service, exporter or _otlp(endpoint), part)
     except ImportError as error:
         raise SdkMissing(f"traces need packages that are not installed ({error}): uv sync --extra {EXTRA}") from error
 
@@ -181,7 +177,7 @@ def _otlp(endpoint: str) -> Exporter:
 
 def end() -> None:
     """Send what is not sent yet."""
-    _recorder.reset()
+    recorder.reset()
 
 
 def tell(
@@ -201,6 +197,6 @@ def tell(
     linked: the traceparent of what somebody else's trace tells of the same step.
     attributes: by their names in OpenTelemetry; those that are "" are left out.
     """
-    if (recorder := _recorder()) is not None:
+    if (recording := recorder.value) is not None:
         until = time.time() if ended is None else ended
-        recorder.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)
+        recording.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)

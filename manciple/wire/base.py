@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from random import SystemRandom
 from sys import intern
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
 import msgspec
@@ -80,7 +80,8 @@ ASIDE = "~"
 #: As a merge_key: a strategic merge patch adds to a list of scalars (merge without a key), or replaces an object whole.
 MERGE_SCALARS, REPLACED = "*", "="
 
-_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+#: A time, as Go reads it.
+RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 Field = TypeVar("Field")
 
@@ -172,7 +173,7 @@ def _second_text(second: int) -> str:
 
 def time_text(raw: str, *, micro: bool) -> str:
     """An RFC 3339 time as UTC text, with seconds or microseconds. Raises: ValueError."""
-    if not _RFC3339.fullmatch(raw):
+    if not RFC3339.fullmatch(raw):
         raise ValueError(f'parsing time "{raw}" as RFC 3339: cannot parse')
     text = datetime.fromisoformat(raw).astimezone(UTC).isoformat(timespec="microseconds" if micro else "seconds")
     return text.removesuffix("+00:00") + "Z"
@@ -505,22 +506,17 @@ UNIQUE = frozenset({"uid", "resource_version", "managed_fields"})
 EMPTY: dict[str, Any] = {}
 
 
-class Alike(Generic[AnyT]):
-    """The first value that came under each key. Past `most` of them it starts anew, and sharing with it: of what is
-    common there is soon one again.
-    """
+class Alike(dict[Hashable, AnyT]):
+    """The first value that came under each key. A full one starts over: common values are soon shared again."""
 
     def __init__(self, most: int = 4096) -> None:
+        super().__init__()
         self._most = most
-        self._known: dict[Hashable, AnyT] = {}
-
-    def get(self, key: Hashable) -> AnyT | None:
-        return self._known.get(key)
 
     def first(self, key: Hashable, value: AnyT) -> AnyT:
-        if len(self._known) >= self._most:
-            self._known.clear()
-        return self._known.setdefault(key, value)
+        if len(self) >= self._most:
+            self.clear()
+        return self.setdefault(key, value)
 
 
 def shared_texts(value: ValueT) -> ValueT:
@@ -603,5 +599,5 @@ _VERSION_4 = UUID("00000000-0000-4000-8000-000000000000").int
 
 def new_uid() -> str:
     """A random UUID (RFC 9562, version 4)."""
-    text = f"{RANDOM().getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
+    text = f"{RANDOM.value.getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

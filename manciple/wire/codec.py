@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
@@ -28,6 +29,7 @@ from msgspec.structs import force_setattr
 
 from manciple.wire import documents, json_schema, protobuf
 from manciple.wire.base import (
+    RFC3339,
     Alike,
     ApiObject,
     Declaration,
@@ -516,10 +518,12 @@ def _time(micro: bool) -> Normalizer:
         if not isinstance(raw, str):
             return findings.mismatch(raw, path, "Time")
         try:
-            text = time_text(raw, micro=micro)
+            if len(raw) == canonical and raw.endswith("Z") and RFC3339.fullmatch(raw):
+                datetime.fromisoformat(raw)
+                return raw
+            return time_text(raw, micro=micro)
         except (ValueError, OverflowError) as error:
             return findings.note(f"{path}: {error}")
-        return raw if len(raw) == canonical and raw.endswith("Z") else text
 
     return normalize_time
 

@@ -84,7 +84,6 @@ def parse(body: bytes, *, media: str) -> Any:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    check_time()
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
@@ -97,10 +96,23 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
+#: Objects of a JSON document between two looks at the time.
+_OBJECTS_PER_LOOK: Final = 256
+
+
 def _parse_json(body: bytes) -> Any:
+    objects = 0
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal objects
+        if not objects % _OBJECTS_PER_LOOK:
+            check_time()
+        objects += 1
+        return _pairs(pairs)
+
     try:
         text = body.decode()
-        document = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constant)
         if _SURROGATE.search(body):
             json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character, and cannot be written
     except (ValueError, RecursionError) as error:

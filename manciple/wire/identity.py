@@ -89,12 +89,13 @@ def check_node_name(name: str) -> None:
         raise ValueError(f'invalid node name "{name}": {"; ".join(wrong)}')
 
 
-_PARTS_OF_CONTROL_PLANE = ("system:kube-", "system:manciple", f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:")
+#: The names of the scheduler, the controllers and the installation itself begin so.
+CONTROL_PLANE = ("system:kube-", "system:manciple", f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:")
 
 
 def is_control_plane(user: str) -> bool:
     """Whether this user is the scheduler, a controller or the installation itself."""
-    return user.startswith(_PARTS_OF_CONTROL_PLANE)
+    return user.startswith(CONTROL_PLANE)
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Bounds on what input from clients may cost: the time of a thread, and the memory of caches. PURE.
 
-**Time.** Work of a thread that loops over what somebody else wrote calls `check_time`:
+**Time.** Loops over input call `check_time`:
 
     with time_limit(Deadline.after(0.25)):
         check_time()          # raises TimeLimitExceeded once the deadline has passed
@@ -12,18 +12,18 @@ deadline is noticed before an expression is compiled or evaluated, and within an
 `cel.steps.UNITS_PER_LOOK` units of cost. `TimeLimitExceeded` is no `EvaluationError`: no operand absorbs it, and it
 must not be cached as a verdict, because the expression was not answered.
 
-**Memory.** `functools.lru_cache` bounds the number of entries, not their size. Where an argument comes from a request,
-a client that sends a different text of several megabytes each time would fill the process's memory.
+**Memory.** `functools.lru_cache` bounds the number of entries, not their size. A client that sends a different text of
+several megabytes with each request would fill the process's memory. `short_text_cache` keeps short texts only.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, update_wrapper
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 # Time -----------------------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,12 @@ Clock = Callable[[], float]
 
 
 class Limit(Protocol):
-    """Whatever ends work: a Deadline, or what one request may cost."""
+    """A reason to end work: a Deadline, or the cost of one request."""
+
+    @property
+    def next_look(self) -> float:
+        """By the monotonic clock: `check_time` does not ask `has_passed` before. A plain attribute."""
+        ...
 
     @property
     def has_passed(self) -> bool: ...
@@ -45,6 +50,7 @@ class Deadline:
 
     at: float
     clock: Clock
+    next_look: ClassVar[float] = -math.inf  # its own clock decides
 
     @classmethod
     def after(cls, seconds: float, *, clock: Clock = time.monotonic) -> Deadline:
@@ -52,7 +58,7 @@ class Deadline:
 
     @classmethod
     def after_work(cls, seconds: float) -> Deadline:
-        """After so much processor time of this thread, which alone may ask: time spent by others does not count."""
+        """After this much processor time of the calling thread, which must be the one that checks."""
         return cls.after(seconds, clock=time.thread_time)
 
     @property
@@ -77,9 +83,7 @@ _active = _Active()
 
 
 class time_limit:  # noqa: N801 - a context manager, and a class because each placement pays for it
-    """Work of this thread within the block that asks `check_time` raises TimeLimitExceeded once the limit has passed.
-    None: no limit but those that are set already.
-    """
+    """In this block, `check_time` raises TimeLimitExceeded once the limit has passed. None: no new limit."""
 
     __slots__ = ("_deadline", "_outer")
 
@@ -97,9 +101,11 @@ class time_limit:  # noqa: N801 - a context manager, and a class because each pl
 
 def check_time() -> None:
     """Raises: TimeLimitExceeded."""
-    for deadline in _active.deadlines:
-        if deadline.has_passed:
-            raise TimeLimitExceeded(deadline)
+    if deadlines := _active.deadlines:
+        now = time.monotonic()
+        for deadline in deadlines:
+            if now >= deadline.next_look and deadline.has_passed:
+                raise TimeLimitExceeded(deadline)
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -108,24 +114,37 @@ def check_time() -> None:
 #: Longest text, in characters, that is worth an entry. Names, keys, amounts and ordinary paths are shorter.
 LONGEST = 1024
 
-P = ParamSpec("P")
+#: The first argument: a text or bytes.
+Text = TypeVar("Text", str, bytes)
 T = TypeVar("T")
 
 
-def short_text_cache(maxsize: int, *, longest: int = LONGEST) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """`lru_cache` by a function's first argument, a text; longer texts are computed each time and not kept.
+class _Cache(dict[Text, T]):
+    """A full cache starts over: counting uses would cost each hit more than the misses after a new start."""
 
-    The result has to be about as large as the text, or smaller.
+    __slots__ = ("_compute", "_longest", "_maxsize")
+
+    def __init__(self, compute: Callable[[Text], T], maxsize: int, longest: int) -> None:
+        self._compute: Callable[[Text], T] = compute
+        self._maxsize, self._longest = maxsize, longest
+
+    def __missing__(self, text: Text) -> T:
+        result = self._compute(text)
+        if len(text) <= self._longest:
+            if len(self) >= self._maxsize:
+                self.clear()
+            self[text] = result
+        return result
+
+
+def short_text_cache(maxsize: int, *, longest: int = LONGEST) -> Callable[[Callable[[Text], T]], Callable[[Text], T]]:
+    """A cache for a function of one text. The results for longer texts are computed each time and not kept.
+
+    A hit is one look-up in a dict, without a call of Python code. The result has to be about as large as the text, or
+    smaller.
     """
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        cached: Any = lru_cache(maxsize)(function)
-        uncached: Any = function
-
-        def call(text: str, *rest: Any) -> T:
-            result: T = (cached if len(text) <= longest else uncached)(text, *rest)
-            return result
-
-        return update_wrapper(call, function)  # type: ignore[return-value]  # the first parameter is a text
+    def decorate(function: Callable[[Text], T]) -> Callable[[Text], T]:
+        return _Cache(function, maxsize, longest).__getitem__
 
     return decorate

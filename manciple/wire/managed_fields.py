@@ -727,20 +727,25 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
         if member.collect is None:
             parts[member.element] = _LEAF
         elif member.attribute == "spec" and member.shape.kind == "struct":  # which those of one template have in common
-            if part := _part(codec.encode(value), kind.type):
+            if part := _parts_of(kind.type)(codec.encode(value)):
                 parts[member.element] = part
         else:
             _compare_member(member, member.default, value, parts, {})
     return FieldsV1(_encode(parts)) if parts else NO_FIELDS
 
 
-@short_text_cache(512, longest=_LONGEST)
-def _part(text: bytes, type_: type[Value]) -> FieldsV1:
-    """What a new object sets in its spec, of which this is the document."""
+@cache
+def _parts_of(type_: type[Value]) -> Callable[[bytes], FieldsV1]:
+    """The fields that a new object sets in its spec, as a function of the spec's document."""
     (member,) = (one for one in _members(type_) if one.attribute == "spec")
-    found: Members = {}
-    _compare_member(member, member.default, codec.decode_text(cast("type[Value]", member.parts), text), found, {})
-    return FieldsV1(_encode(found[member.element])) if found else NO_FIELDS
+
+    @short_text_cache(128, longest=_LONGEST)
+    def part(text: bytes) -> FieldsV1:
+        fields: Members = {}
+        _compare_member(member, member.default, codec.decode_text(cast("type[Value]", member.parts), text), fields, {})
+        return FieldsV1(_encode(fields[member.element])) if fields else NO_FIELDS
+
+    return part
 
 
 def _differences(kind: Kind, new: Any, old: Any, unowned: FieldSet) -> tuple[Members, Members]:

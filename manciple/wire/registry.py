@@ -398,15 +398,29 @@ class Nothing:
 Restriction = Callable[[str, str, str], bool]
 
 
+class _Kinds(dict[str, Kind]):
+    """The server's own kinds by resource; another resource is looked for each time: what was added comes and goes."""
+
+    def __init__(self, find_added: Callable[[str], Kind]) -> None:
+        self._find_added = find_added
+
+    def __missing__(self, resource: str) -> Kind:
+        return self._find_added(resource)
+
+
 class Registry:
     """The kinds of one process, in the order of registration, and behind them those that were added (`extend`)."""
 
     def __init__(self) -> None:
-        self._by_resource: dict[str, Kind] = {}
+        self._by_resource = _Kinds(self._find_added)
+        #: the kind of a resource. Raises: KeyError for one that nobody registered
+        self.by_resource: Callable[[str], Kind] = self._by_resource.__getitem__
         self._by_gvr: dict[tuple[str, str, str], Kind] = {}
         self._served: dict[tuple[str, str, str], Served] = {}
         self._added: Callable[[bool], Added] = lambda _surely: Nothing()
         self._restrictions: list[Restriction] = []
+        #: what the restrictions say, by place
+        self._allowed: dict[tuple[str, str, str], bool] = {}
 
     def register(self, kind: Kind) -> None:
         """Add `kind`. Raises: ValueError when its resource is already registered by another declaration."""
@@ -421,12 +435,18 @@ class Registry:
     def restrict(self, restriction: Restriction) -> None:
         """Serve only what `restriction` allows, of what is registered. The store keeps the objects of the others."""
         self._restrictions.append(restriction)
+        self._allowed.clear()
+
+    def ask_restrictions_again(self) -> None:
+        """Their answers have changed."""
+        self._allowed.clear()
 
     def _is_served(self, served: Served) -> bool:
-        kind = served.kind
-        return served.is_served and all(
-            allows(kind.group, served.version, kind.plural) for allows in self._restrictions
-        )
+        place = (served.kind.group, served.version, served.kind.plural)
+        allowed = self._allowed.get(place)
+        if allowed is None:
+            allowed = self._allowed[place] = all(allows(*place) for allows in self._restrictions)
+        return allowed and served.is_served
 
     def versions_of(self, kind: Kind) -> Iterator[Served]:
         """Those that clients find; the stored version first: clients prefer what is named first."""
@@ -443,10 +463,9 @@ class Registry:
         """The kinds that came while the process runs."""
         return self._added(False)
 
-    def by_resource(self, resource: str) -> Kind:
-        """Raises: KeyError for a resource that nobody registered."""
-        known = self._by_resource.get(resource) or self._added(False).by_resource.get(resource)
-        return known or self._added(True).by_resource[resource]
+    def _find_added(self, resource: str) -> Kind:
+        """Raises: KeyError."""
+        return self._added(False).by_resource.get(resource) or self._added(True).by_resource[resource]
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         return self._by_gvr.get((group, version, plural))

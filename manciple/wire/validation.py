@@ -118,8 +118,13 @@ def check_dns_label(text: str) -> Messages:
 
 
 @short_text_cache(16384)
-def check_dns_subdomain(text: str, unit: str = "characters") -> Messages:
-    """RFC 1123 subdomain: most objects' names. unit: see `too_long_message`."""
+def check_dns_subdomain(text: str) -> Messages:
+    """RFC 1123 subdomain: most objects' names."""
+    return _check_dns_subdomain(text, "characters")
+
+
+def _check_dns_subdomain(text: str, unit: str) -> Messages:
+    """unit: see `too_long_message`."""
     found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX, unit)]
     if not _SUBDOMAIN_RE.fullmatch(text):
         found.append(regex_message(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
@@ -144,7 +149,7 @@ def check_label_key(text: str) -> Messages:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        found.extend(f"prefix part {message}" for message in check_dns_subdomain(prefix, "bytes"))
+        found.extend(f"prefix part {message}" for message in _check_dns_subdomain(prefix, "bytes"))
     if not name:
         found.append("name part must be non-empty")
     elif _byte_length(name) > DNS_LABEL_MAX:
@@ -247,7 +252,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def random_suffix(random: Random) -> str:
-    return "".join(random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))
+    number, suffix = random.getrandbits(64), ""
+    for _ in range(SUFFIX_LENGTH):
+        number, at = divmod(number, len(SUFFIX_ALPHABET))
+        suffix += SUFFIX_ALPHABET[at]
+    return suffix
 
 
 def generate_name(base: str, random: Random) -> str:
@@ -404,7 +413,7 @@ def validate_object_meta(
     """A new object's metadata, once its name is generated.
 
     any_finalizers: of a kind whose finalizers need no domain in Kubernetes; their authors are warned
-    (`manciple.api.first_stage.warn_of_finalizers`).
+    (`manciple.store.hooks.warn_of_finalizers`).
     """
     found: Errors = []
     if metadata.generate_name:

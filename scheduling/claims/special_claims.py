@@ -28,10 +28,10 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.quotas import QuotaExceeded
 from manciple.admission import door
-from manciple.controllers.metrics import SCHEDULER_CREATES
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
+from manciple.telemetry import metrics
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, NODES, PODS, kind
@@ -53,6 +53,12 @@ from scheduling.state.cluster import ClusterState
 
 #: Seconds for which others are asked about the claims of one batch: a webhook that is down holds up no others' pods.
 PATIENCE = 5.0
+
+CREATES = metrics.counter(
+    "scheduler_resourceclaim_creates_total",
+    "Claims created for extended resources, and failures to create them.",
+    "status",
+)
 
 
 class NotMade(ApiError):
@@ -93,7 +99,7 @@ def _ask(verdict: Verdict) -> Verdict:
     try:
         door.check(structs.replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(verdict.special.claim))))
     except ApiError as error:
-        SCHEDULER_CREATES["failure"].inc()
+        CREATES["failure"].inc()
         return refusal_by(verdict.pod, error)
     return verdict
 
@@ -151,11 +157,11 @@ def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> Resource
         metadata = structs.replace(fresh.metadata, finalizers=given.metadata.finalizers)
         made = writer.create(claims, structs.replace(fresh, metadata=metadata, status=given.status))
     except ApiError as error:
-        SCHEDULER_CREATES["failure"].inc()
+        CREATES["failure"].inc()
         if isinstance(error, QuotaExceeded):
             raise  # whoever waits for a quota is woken when it has room
         raise NotMade(error.message) from error
-    SCHEDULER_CREATES["success"].inc()
+    CREATES["success"].inc()
     return cast("ResourceClaim", made)
 
 

@@ -118,7 +118,7 @@ def _commit_together(
     reads = _reads([*singles(verdicts)], [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
-        looked_after().noted(writer, frozenset({"schedule"})),
+        looked_after.value.noted(writer, frozenset({"schedule"})),
     ):
         if writer.revision != state.revision:
             state.advance()
@@ -474,7 +474,7 @@ class Attempts:
         searched = {one.uid for one in every if not isinstance(one, Retry) or one.untried}
         for uid in searched:
             self._searched[uid] = seconds / len(searched)
-            if traces.on():
+            if traces.recorder.value:
                 self._search_ended[uid] = time.time()
             metrics.ALGORITHM.observe(seconds / len(searched))
         return {one.uid for one in every}
@@ -496,7 +496,7 @@ class Attempts:
                 metrics.POD_DURATIONS[label].observe(max(0.0, (now - pod.ready_since).total_seconds()))
                 if pod.flushed:
                     metrics.AFTER_FLUSH.inc()
-            if traces.on() and pod is not None:
+            if traces.recorder.value and pod is not None:
                 self._trace(pod, result, committing)
 
     def _trace(self, pod: ReadyPod, result: Result, committing: float) -> None:

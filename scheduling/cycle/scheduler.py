@@ -507,24 +507,24 @@ worker = PerProcess(lambda: SchedulingWorker(utc_now))
 
 def schedule(_now: datetime) -> int:
     """Place the pods that are ready. Returns how many found a node."""
-    report = worker().run(seconds=TURN_SECONDS)
-    coordination.heart().did(attempts=report.taken, placed=report.placed)
+    report = worker.value.run(seconds=TURN_SECONDS)
+    coordination.heart.value.did(attempts=report.taken, placed=report.placed)
     return report.placed
 
 
 def next_turn() -> AbstractContextManager[None]:
     """The next turn is kept for a `schedule` within, if it is free."""
-    return worker().next_turn()
+    return worker.value.next_turn()
 
 
 def has_more() -> bool:
     """Whether the last run of this process's worker left pods that are ready."""
-    return worker().has_more
+    return worker.value.has_more
 
 
 def sweep_queue(_now: datetime) -> int:
     """Flush long waits, and make the queue match the pods there are. Returns how many rows were changed."""
-    return worker().sweep()
+    return worker.value.sweep()
 
 
 CONTROLLER = Controller(
@@ -551,8 +551,8 @@ SWEEP = Controller(
 
 def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
     """Create the claims of new pods from their templates, for all pods that come while others are placed."""
-    worker().wait_until_idle(generated_claims.GATHERING)
-    coordination.wakeups().asked_again(SYNC_CLAIMS.name)  # this run answers every request made before it
+    worker.value.wait_until_idle(generated_claims.GATHERING)
+    coordination.wakeups.value.asked_again(SYNC_CLAIMS.name)  # this run answers every request made before it
     return generated_claims.FOLLOWER.follow()
 
 
@@ -578,5 +578,5 @@ SYNC_CLAIMS = Controller(
     queue=Queue.SCHEDULING,
     covers=frozenset({CONTROLLER.name}),
     has_more=has_more,
-    known_as="resource_claim",
+    queue_name="resource_claim",
 )

@@ -205,7 +205,7 @@ _last_messages = PerProcess(dict[str, str])
 
 def reconcile(now: datetime) -> int:
     """Returns how many claims were allocated."""
-    return scheduler.worker().in_turn(partial(allocate, now=now)) or 0
+    return scheduler.worker.value.in_turn(partial(allocate, now=now)) or 0
 
 
 def allocate(state: ClusterState, now: datetime) -> int:
@@ -213,7 +213,7 @@ def allocate(state: ClusterState, now: datetime) -> int:
     structured = next(part for part in state.extensions if isinstance(part, StructuredClaims))
     immediate = sorted(filter(structured.is_immediate, state.claims.values()), key=_age)
     waiting = {claim.metadata.uid: structured.seen(claim) for claim in immediate}
-    last_messages = _last_messages()
+    last_messages = _last_messages.value
     for uid in last_messages.keys() - waiting.keys():
         del last_messages[uid]
     turns = (*(uid for uid in waiting if uid not in last_messages), *last_messages)
@@ -234,8 +234,8 @@ def _allocate(state: ClusterState, structured: StructuredClaims, claim: Resource
     state.begin()
     verdict = _decide(state, structured, claim)
     message = "" if isinstance(verdict, Placement) else messages.message(verdict)
-    last_message = _last_messages().pop(claim.metadata.uid, "")
-    _last_messages()[claim.metadata.uid] = message
+    last_message = _last_messages.value.pop(claim.metadata.uid, "")
+    _last_messages.value[claim.metadata.uid] = message
     if not isinstance(verdict, Placement) and message == last_message:
         return False
     try:

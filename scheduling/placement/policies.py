@@ -29,7 +29,6 @@ from django.utils.module_loading import import_string
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import requested_classes
-from manciple.api import first_stage
 from manciple.declared_settings import PLACEMENT_POLICIES
 from manciple.store import hooks
 from manciple.store.hooks import Write
@@ -178,7 +177,7 @@ def among(choice: NodeChoice) -> str:
 def register() -> None:
     """Refuse to start with a policy that cannot be used; warn users of annotations that name none."""
     named(settings.SCHEDULER_PLACEMENT)
-    first_stage.register_check(warn_of_unknown, resources={CLAIMS, TEMPLATES, CLASSES})
+    hooks.register_check(warn_of_unknown, resources={CLAIMS, TEMPLATES, CLASSES})
 
 
 def warn_of_unknown(write: Write) -> None:

@@ -117,4 +117,4 @@ _proposals = PerProcess(lambda: MoveProposals(UNKNOWN))
 
 def read_proposals(budget: float = BUDGET) -> Proposals:
     """The moves that are known now; for up to `budget` seconds more are looked for, where that is not all."""
-    return _proposals().read(budget)
+    return _proposals.value.read(budget)

@@ -123,7 +123,7 @@ def reconcile(now: datetime) -> int:
     with cluster() as state:
         if any(room_is_being_made(state, pod, now) for pod in state.pending.values()):
             return 0
-    for plan in _proposals().read(PLAN_SECONDS).plans:
+    for plan in _proposals.value.read(PLAN_SECONDS).plans:
         first = plan.subject[0]
         stored = objects.get(kind(PODS), first.namespace, first.name)
         pod = None if stored is None else decoded(stored, Pod)

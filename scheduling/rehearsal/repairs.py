@@ -394,4 +394,4 @@ _mendings = PerProcess(lambda: Mendings(UNKNOWN))
 
 def read_mendings(budget: float = BUDGET) -> Mended:
     """The repairs that are known now; for up to `budget` seconds more are looked for, where that is not all."""
-    return _mendings().read(budget)
+    return _mendings.value.read(budget)

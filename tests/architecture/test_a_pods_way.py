@@ -19,8 +19,10 @@ import pytest
 from tests.examples import MIGRATED
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What runs today, each module counted. Whoever merges modules of the way lowers it; it never goes up.
-MOST_MODULES = 114
+#: The modules that run today. Merging modules on the path lowers it; it never goes up.
+MOST_MODULES = 108
+#: The calls from one module to another, with room for the periodic tasks that run meanwhile. It never goes up either.
+MOST_CHANGES = 1_750
 #: What runs for the documents of gates that are off by default (KEP-3063, the drafts).
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
@@ -57,6 +59,7 @@ def test_a_pods_way_goes_through_no_more_modules_than_before(way: dict[str, Any]
         "nodeagent",
     }
     assert len(modules) <= MOST_MODULES, by_room(modules)
+    assert way["changes"] <= MOST_CHANGES
 
 
 def test_while_their_gates_are_off_a_pod_runs_no_line_of_the_early_documents(way: dict[str, Any]) -> None:

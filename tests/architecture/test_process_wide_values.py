@@ -49,10 +49,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
         "manciple.access.passwords.READ_WITH",
-        "manciple.api.first_stage._checks",
-        "manciple.api.first_stage._completions",
-        "manciple.api.first_stage._gates",
-        "manciple.api.first_stage._precedences",
+        "manciple.store.hooks._checks",
+        "manciple.store.hooks._completions",
+        "manciple.store.hooks._gates",
+        "manciple.store.hooks._precedences",
         "manciple.api.health._checks",
         "manciple.api.reviews.REVIEWS",
         "manciple.api.reviews._registered",
@@ -63,10 +63,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.live.topics._sight",
         "manciple.notifications.sight._asked",
         "manciple.store.event_log.LOG",  # its documents are weak
-        "manciple.store.hooks._finishers",
-        "manciple.store.hooks._projectors",
+        "manciple.store.hooks.FINISHERS",
+        "manciple.store.hooks.PROJECTORS",
         "manciple.store.hooks._rules",
-        "manciple.store.hooks._rules_for",
+        "manciple.store.hooks.rules_for",
         "manciple.store.space._readers",
         "manciple.store.resealing._others",
         "manciple.telemetry.logs._describing",
@@ -82,9 +82,9 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "what is being done at this moment": (
         "manciple.api.flow_control.COSTLY",
         "manciple.api.flow_control.SHORT_TURNS",
-        "manciple.controllers.metrics._running",
+        "manciple.controllers.tasks._running",
         "manciple.live.consumers._open",
-        "manciple.store.persistence._turn",
+        "manciple.store.sql._turn",
     ),
     "a constant whose type could change": (
         "claims.devices.holdings._NOBODY",
@@ -232,7 +232,7 @@ def ask(key):
     global replaced
     replaced = key
     last[:] = [key]
-    managed()[key] = TABLE[key]
+    managed.value[key] = TABLE[key]
     alias = aliased
     alias[key] = key
     return cache.setdefault(key, key)
@@ -265,23 +265,30 @@ def test_memoised_functions_are_pure() -> None:
 def test_one_call_resets_every_value_and_ends_its_threads() -> None:
     ended: list[str] = []
     kept, unused = PerProcess(lambda: ["kept"], stop=ended.extend), PerProcess(list[str])
-    before = kept()
-    assert (kept(), kept.is_made, unused.is_made) == (before, True, False)
+    before = kept.value
+    assert (kept.value, kept.is_made, unused.is_made) == (before, True, False)
     reset_all()
     assert ended == ["kept"]
     assert not any(value.is_made for value in every())
-    assert kept() is not before
+    assert kept.value is not before
 
 
 def test_a_forked_child_makes_its_own_and_leaves_the_parent_s_threads_alone() -> None:
     stopped: list[str] = []
     value = PerProcess(os.getpid, stop=lambda _pid: stopped.append("stopped"))
-    parent = value()
+    parent = value.value
     child = os.fork()
     if not child:
-        os._exit(0 if value() == os.getpid() != parent and not stopped else 1)
+        os._exit(0 if value.value == os.getpid() != parent and not stopped else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert value() == parent
+    assert value.value == parent
+
+
+def test_a_value_that_takes_long_to_make_does_not_hold_up_another() -> None:
+    other = PerProcess(lambda: "other")
+    with ThreadPoolExecutor(1) as thread:
+        value = PerProcess(lambda: thread.submit(lambda: other.value).result(30))
+        assert value.value == "other"
 
 
 def test_of_many_threads_that_want_a_value_one_makes_it() -> None:
@@ -290,7 +297,7 @@ def test_of_many_threads_that_want_a_value_one_makes_it() -> None:
 
     def use() -> int:
         ready.wait(30)
-        return value()
+        return value.value
 
     with ThreadPoolExecutor(8) as threads:
         assert {future.result(30) for future in [threads.submit(use) for _ in range(8)]} == {0}

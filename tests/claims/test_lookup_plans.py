@@ -19,7 +19,7 @@ from inventory import impairments
 from inventory.impairments import IncidentGroup
 from inventory.kinds.pools import PoolKey
 from inventory.models import Device, Impairment, Incident, PublishedSlice
-from manciple.store import persistence, sql
+from manciple.store import objects, sql, writer
 from manciple.store.models import Event, OwnerLink, StoredObject
 
 pytestmark = pytest.mark.django_db
@@ -97,12 +97,12 @@ LOOKUPS: dict[str, Callable[[], object]] = {
     "which claims bound pods name": lambda: reservations.named_by_bound_pods([("ns", f"c{n}") for n in KEYS]),
     "rows by a key": lambda: sql.select(Claim, ["uid"], ["namespace", "name"], [("ns", f"c{n}") for n in KEYS]),
     "rows to delete": lambda: sql.delete(Reservation, ["claim_id"], [(f"c{n}",) for n in KEYS]),
-    "owner links to delete": lambda: persistence.unlink(f"p{n}" for n in KEYS),
+    "owner links to delete": lambda: writer.unlink(f"p{n}" for n in KEYS),
     "objects by name": lambda: list(sql.by_keys("pods", [("ns", f"p{n}") for n in KEYS])),
     "objects that a transaction reads": lambda: [
         sql.fetch(*query) for query in sql.references_queries(("pods", "ns", f"p{n}", "") for n in KEYS)
     ],
-    "objects of owners": lambda: persistence.dependents([f"c{n}" for n in KEYS], POD),
+    "objects of owners": lambda: objects.dependents([f"c{n}" for n in KEYS], POD),
     "uses of devices by pods": lambda: list(device_taints._uses_by(f"p{n}" for n in KEYS)),
     "uses of named devices": lambda: list(
         device_taints._uses_of(("driver", "pool", "device"), [("d", "p", f"g{n}") for n in KEYS])

@@ -17,7 +17,7 @@ from manciple.audit import recording, trail
 from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry, Shortfall
 from manciple.store import hooks, objects
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity
 from manciple.wire.registry import registry
 from tests.builders import make_namespace, make_pod

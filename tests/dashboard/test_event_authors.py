@@ -11,7 +11,7 @@ from claims.access.event_authors import may_report
 from dashboard.events.views import HIDDEN
 from manciple.access.bootstrap import ensure_roles
 from manciple.store import objects
-from manciple.store.origins import Actor
+from manciple.store.records import Actor
 from manciple.wire.base import ObjectReference
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import AUTHENTICATED, MASTERS, VIEWERS, Identity, controller

@@ -14,7 +14,7 @@ from dashboard.history.authors import Author
 from dashboard.history.differences import MINUS, FieldChange, changed_fields
 from dashboard.history.reading import read_changes
 from manciple.store import hooks, objects, space
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 from tests.builders import make_claim, make_namespace, make_node, make_pod, make_slice

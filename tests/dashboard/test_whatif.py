@@ -221,16 +221,16 @@ def test_what_cannot_be_read_or_changes_nothing_does_not_count() -> None:
 
 
 def test_a_run_tells_how_far_it_is_to_its_owner_alone_and_can_be_stopped(pages: Client) -> None:
-    progress().begin(("alice", "one"))
-    progress().tell(("alice", "one"), 250)
+    progress.value.begin(("alice", "one"))
+    progress.value.tell(("alice", "one"), 250)
     assert json.loads(pages.get("/what-if/progress?run=one").content) == {"placed": 250}
     other = member("mallory")
     assert json.loads(other.post("/what-if/progress?run=one").content) == {"placed": None}
-    progress().tell(("alice", "one"), 500)
+    progress.value.tell(("alice", "one"), 500)
     pages.post("/what-if/progress?run=one")
     with pytest.raises(Stopped):
-        progress().tell(("alice", "one"), 750)
-    progress().end(("alice", "one"))
+        progress.value.tell(("alice", "one"), 750)
+    progress.value.end(("alice", "one"))
     assert json.loads(pages.get("/what-if/progress?run=one").content) == {"placed": None}
 
 

@@ -426,14 +426,14 @@ def test_the_same_log_gives_the_same_rows_and_the_index_rebuilt_changes_none(ste
         elif what == "no rule" and objects.get(DEVICE_TAINT_RULE, "", pool):
             cluster.delete(DEVICE_TAINT_RULE, pool)
     known = rows()
-    hooks.reindex()
+    objects.reindex()
     assert rows() == known
-    for projector in hooks.projectors():
+    for projector in hooks.PROJECTORS.values():
         projector.clear()
     for model in (Impairment, Incident):
         sql.clear(model)
     for resource, changes in changes_of_the_log():
-        hooks.project(resource, changes)
+        hooks.PROJECTORS[resource].project(changes)
     assert rows() == known
 
 

@@ -42,11 +42,11 @@ def test_a_message_for_a_controller_of_another_version_makes_room_for_the_next(
     consumer: TaskConsumer, rejected: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    assert coordination.wakeups().enter(LATER, "message-1", 60)
+    assert coordination.wakeups.value.enter(LATER, "message-1", 60)
     consumer.on_unknown_task(None, a_message(task_name(LATER), rejected), KeyError(LATER))
     assert len(rejected) == 1
     assert [(one.levelname, one.exc_info) for one in caplog.records] == [("INFO", None)]
-    assert not coordination.wakeups().waiting([LATER])
+    assert not coordination.wakeups.value.waiting([LATER])
 
 
 def test_any_other_message_is_the_error_that_it_is_to_celery(

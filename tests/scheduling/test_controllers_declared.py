@@ -79,7 +79,7 @@ def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, clu
 
 def test_celery_knows_every_controller() -> None:
     app.loader.import_default_modules()
-    names = {task_name(one.name) for one in controllers()}
+    names = {task_name(one.name) for one in controllers.value}
     assert names <= set(app.tasks)
     assert {entry["task"] for entry in app.conf.beat_schedule.values()} == names
     assert set(app.conf.task_routes) == names
@@ -96,12 +96,12 @@ def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
 
 
 def test_what_a_controller_covers_is_a_controller() -> None:
-    names = {one.name for one in controllers()}
-    assert {covered for one in controllers() for covered in one.covers} <= names
+    names = {one.name for one in controllers.value}
+    assert {covered for one in controllers.value for covered in one.covers} <= names
 
 
 def test_more_messages_may_be_fetched_than_scheduling_has_controllers() -> None:
-    scheduling = [one for one in controllers() if one.queue is Queue.SCHEDULING]
+    scheduling = [one for one in controllers.value if one.queue is Queue.SCHEDULING]
     assert app.conf.worker_prefetch_multiplier * app.conf.worker_concurrency > len(scheduling)
 
 

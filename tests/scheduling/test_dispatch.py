@@ -14,7 +14,7 @@ import pytest
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, DELETED, Controller, controllers, task_name
 from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
-from manciple.store import announce, event_log, garbage
+from manciple.store import event_log, garbage
 from manciple.store.event_log import Sketch
 from manciple.store.records import EventType, dump
 from manciple.wire.base import ObjectMeta
@@ -53,7 +53,7 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
 @pytest.mark.parametrize("phrase", WAKES)
 def test_change_concerns(phrase: str) -> None:
     change, expected = WAKES[phrase]
-    assert set(WakeTable(controllers()).concerned([change])) == expected
+    assert set(WakeTable(controllers.value).concerned([change])) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_happened_to(phrase: str) -> None:
 
 
 def test_every_controller_runs_on_an_empty_cluster(cluster: Cluster) -> None:
-    for controller in controllers():
+    for controller in controllers.value:
         tasks.run(controller.name)
 
 
@@ -168,7 +168,7 @@ def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) 
 
 
 #: Whoever a dispatcher wakes last when it starts.
-LAST = controllers()[-1].name
+LAST = controllers.value[-1].name
 
 
 class Sent:
@@ -205,7 +205,7 @@ def dispatching(send: Callable[[str], None]) -> Iterator[Dispatcher]:
 def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
     sent = Sent()
     with dispatching(sent):
-        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers()}
+        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers.value}
         Cluster().create(make_node())  # nobody waits for it, nor for the template
         Cluster().create(make_template("first"))
         Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
@@ -257,7 +257,7 @@ def test_a_broker_that_is_down_neither_fails_nor_delays_a_commit(monkeypatch: py
             raise ConnectionRefusedError
 
     with dispatching(send):
-        attempts.until(controllers()[0].name)
+        attempts.until(controllers.value[0].name)
         Cluster().create(make_node())
         down.clear()
         attempts.until(LAST)
@@ -268,12 +268,12 @@ def test_after_its_end_it_hears_nothing() -> None:
     sent = Sent()
     with dispatching(sent):
         sent.until(LAST)
-    announce.announce(10**6)
+    event_log.announce(10**6)
     assert sent.rest() == []
 
 
 def _work_of(*names: str) -> list[str]:
-    return WakeTable(controllers()).with_work(names)
+    return WakeTable(controllers.value).with_work(names)
 
 
 @pytest.mark.django_db
@@ -296,7 +296,7 @@ def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_
 @pytest.mark.django_db
 def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_well(cluster: Cluster) -> None:
     """Its claims may have been allocated before, and lack its reservation."""
-    table, position = WakeTable(controllers()), event_log.latest_revision()
+    table, position = WakeTable(controllers.value), event_log.latest_revision()
     cluster.create(make_pod("placed", node="node-1"))
     assert table.concerned_by(table.read(position)) == {"sync_claims": True}
     assert _work_of("sync_claims") == []

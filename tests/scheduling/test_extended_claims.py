@@ -15,13 +15,13 @@ from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDev
 from inventory.kinds import gates
 from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Node
-from manciple.controllers.metrics import SCHEDULER_CREATES
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire.base import Condition, OwnerReference, timestamp
 from manciple.wire.errors import Forbidden
 from manciple.wire.resources import CLAIMS
 from scheduling.claims.extended_resources import requests_for
+from scheduling.claims.special_claims import CREATES
 from scheduling.cycle import commit, scheduler
 from scheduling.queue import queue
 from scheduling.state.cluster import ClusterState
@@ -64,7 +64,7 @@ def gpu(request: pytest.FixtureRequest) -> str:
 
 def created(status: str) -> float:
     """How many claims the scheduler has made, or failed to make."""
-    return float(SCHEDULER_CREATES[status]._value.get())
+    return float(CREATES[status]._value.get())
 
 
 def test_a_claim_that_is_refused_refuses_the_pod_its_place(cluster: Cluster, gpu: str) -> None:

@@ -200,8 +200,8 @@ def test_a_rehearsal_changes_nothing_of_its_live_state(booked: Cluster) -> None:
 
 
 def test_its_controller_its_wake_ups_and_its_invariants_exist_while_its_gate_is_on(booked: Cluster) -> None:
-    assert "end_bookings" in {controller.name for controller in controllers()}
-    assert "schedule" in WakeTable(controllers()).concerned([(LEASES, "DELETED")])
+    assert "end_bookings" in {controller.name for controller in controllers.value}
+    assert "schedule" in WakeTable(controllers.value).concerned([(LEASES, "DELETED")])
     assert booked.violations() == {}
     booking = book(booked, "booking-of-nothing")
     assert booked.violations() == {"10 bookings name their teams": ("booking-of-nothing names no team",)}
@@ -214,8 +214,8 @@ def test_while_its_gate_is_off_it_has_no_effect_and_is_not_imported(bookings: No
         book(cluster, "red-node", holder="red", labels={"node": "node-1"})
         apply(cluster, "blue", "blue")
         assert cluster.pod("blue").spec.node_name == "node-1"
-        assert "end_bookings" not in {controller.name for controller in controllers()}
-        assert "schedule" not in WakeTable(controllers()).concerned([(LEASES, "DELETED")])
+        assert "end_bookings" not in {controller.name for controller in controllers.value}
+        assert "schedule" not in WakeTable(controllers.value).concerned([(LEASES, "DELETED")])
         assert "site_bookings" not in sys.modules
 
 

@@ -149,7 +149,7 @@ def test_a_woken_controller_runs_here_or_by_a_message(
     assert len(woken(Queue.SCHEDULING, lambda: None)) == 1
     assert len(woken(Queue.SWEEPS, lambda: None)) == 1
     go_on.set()
-    wait_for("an idle lane", lambda: not tasks.lanes()[Queue.SCHEDULING]._running)
+    wait_for("an idle lane", lambda: not tasks.lanes.value[Queue.SCHEDULING]._running)
 
 
 # Connections ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ SCHEDULE = frozenset({"schedule"})
 
 def concerned_after(position: int) -> list[str]:
     """The controllers to wake for what came after `position`, by name."""
-    table = WakeTable(controllers())
+    table = WakeTable(controllers.value)
     return list(table.concerned_by(table.read(position)))
 
 

@@ -15,8 +15,7 @@ from prometheus_client.samples import Sample
 
 from claims.kinds.pods import PodSchedulingGate
 from insight import cluster_metrics, usage
-from manciple.api import request_metrics
-from manciple.controllers import metrics as controller_metrics
+from manciple.api import auditing
 from manciple.controllers import tasks
 from manciple.controllers.models import Cursor
 from manciple.store import event_log
@@ -32,7 +31,7 @@ from tests.builders import CLASS, make_container, make_devices, make_node, make_
 from tests.exposition import samples
 from tests.scheduling.cluster import Cluster, with_spec
 
-assert request_metrics  # imported: what it tells is registered with its import
+assert auditing  # imported: what it tells is registered with its import
 ROOT = Path(__file__).resolve().parents[2]
 #: What upstream tells and we do not, and why.
 NOT_HERE = {
@@ -104,9 +103,9 @@ def exposed() -> str:
 
 
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
-    controller_metrics.tell_waiting(tasks.waiting_messages)
-    with controller_metrics.working("resource_claim"):
-        event_log.TAIL().read(read_after(0))
+    tasks.tell_waiting(tasks.waiting_messages)
+    with tasks.working("resource_claim"):
+        event_log.TAIL.value.read(read_after(0))
         found = told()
     for who, name, what in wanted():
         if name in NOT_HERE:

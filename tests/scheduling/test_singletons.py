@@ -14,6 +14,7 @@ from django.db import connection
 from claims.controllers import generated_claims
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue
+from manciple.per_process import PerProcess
 from manciple.store import sql
 from scheduling.cycle import scheduler
 from scheduling.cycle.scheduler import CycleReport
@@ -149,7 +150,7 @@ def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
     go_on.set()
     thread.join(30)
     assert again == [True]
-    assert not coordination.wakeups().asked_again("one-at-a-time")
+    assert not coordination.wakeups.value.asked_again("one-at-a-time")
 
 
 #: how often there is still more to do, by queue -> how often one message makes it run, and whether another is sent
@@ -215,7 +216,7 @@ def test_what_is_asked_meanwhile_is_reconciled_before_what_a_controller_does_nex
 
     def reconcile(_now: datetime) -> int:
         if not happened:
-            coordination.wakeups().ask_again("then-more")
+            coordination.wakeups.value.ask_again("then-more")
         happened.append("reconcile")
         return 0
 
@@ -233,7 +234,7 @@ def test_claims_are_made_for_all_pods_that_come_while_others_are_placed(monkeypa
     cluster = Cluster()
     cluster.with_gpus()
     worker, reached = cluster.worker, threading.Event()
-    monkeypatch.setattr(scheduler, "worker", lambda: worker)
+    monkeypatch.setattr(scheduler, "worker", PerProcess(lambda: worker))
     monkeypatch.setattr(generated_claims.FOLLOWER.__class__, "follow", lambda _follower: 0)
 
     def make_claims() -> None:

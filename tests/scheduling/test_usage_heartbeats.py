@@ -112,7 +112,7 @@ def test_tasks_are_signs_of_life_that_say_how_many_pods_were_placed(cluster: Clu
     cluster.with_gpus("node-1")
     cluster.create(make_pod("web"))
     tasks.run("schedule")
-    coordination.heart()._written = None  # as if it were time
+    coordination.heart.value._written = None  # as if it were time
     tasks.run("schedule")
     found = _lately(coordination.name_of_process())
     assert (found["placed"], found["attempts"], found["failed"]) == (1, 1, 0)

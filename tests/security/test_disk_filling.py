@@ -13,9 +13,9 @@ from django.test import override_settings
 
 from manciple.access.authentication import tokens
 from manciple.api import namespaces
-from manciple.store import event_log, objects, persistence, space, sql
+from manciple.store import event_log, objects, space, sql, writer
 from manciple.store.models import Event
-from manciple.store.persistence import NewEvent
+from manciple.store.writer import NewEvent
 from manciple.wire import codec
 from manciple.wire.errors import Expired
 from manciple.wire.identity import MASTERS, NODES, SYSTEM
@@ -154,13 +154,13 @@ def test_many_large_objects_are_deleted_in_commits_that_fit_into_the_reserve(
         mallory.made(configmaps("mallory"), configmap(f"c{number}", SIZE))
     monkeypatch.setattr(objects, "PORTION_BYTES", 3 * SIZE)
     sizes: list[int] = []
-    real = persistence.append_events
+    real = writer.append_events
 
     def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
         sizes.append(sum(event.size for event in events))
         return real(events, now, after=after)
 
-    monkeypatch.setattr(persistence, "append_events", append)
+    monkeypatch.setattr(writer, "append_events", append)
     if by == "collection":
         assert mallory.delete(configmaps("mallory")).code == 200
     else:
@@ -179,16 +179,16 @@ def test_others_write_between_the_commits_of_a_collection(
         mallory.made(configmaps("mallory"), configmap(f"c{number}", 1))
     monkeypatch.setattr(objects, "PORTION", 2)
     commits: list[set[str]] = []
-    real, writers = persistence.append_events, ThreadPoolExecutor(1)
+    real, writers = writer.append_events, ThreadPoolExecutor(1)
 
     def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
         commits.append({event.current.object.metadata.namespace for event in events})
         if commits == [{"mallory"}]:
             # One more portion is in line already, and Alice comes after it.
             nothing = objects.PendingWrite(lambda _writer: None, SYSTEM, ())
-            objects.commits().add([nothing], portion=True)
+            objects.commits.value.add([nothing], portion=True)
             written.append(writers.submit(write))
-            while objects.commits().waiting() < 2:
+            while objects.commits.value.waiting() < 2:
                 time.sleep(0.001)
         return real(events, now, after=after)
 
@@ -201,7 +201,7 @@ def test_others_write_between_the_commits_of_a_collection(
             connections.close_all()
 
     written: list[Future[None]] = []
-    monkeypatch.setattr(persistence, "append_events", append)
+    monkeypatch.setattr(writer, "append_events", append)
     assert mallory.delete(configmaps("mallory")).code == 200
     written[0].result(10)
     assert commits == [{"mallory"}, {"alice"}, {"mallory"}, {"mallory"}]

@@ -67,6 +67,7 @@ def test_yaml_has_a_limit_of_its_own_which_json_under_its_name_has_not() -> None
 
 
 class Passed:
+    next_look = 0.0
     has_passed = True
 
 

@@ -1,5 +1,11 @@
-"""Identities from outside: of an OpenID Connect provider, and of a proxy in front that authenticates; and their
-accounts.
+"""Identities that are proved by others: client certificates, an OpenID Connect provider, a proxy in front.
+
+**Client certificates**: the common name is the user, the organizations are the groups. The TLS listener accepts only
+what our authority signed (`manciple.api.certificates`); here a certificate is checked again with each request, because
+a connection may outlive it. It must be meant for clients: a server's certificate, ours too, signs nobody in. A
+certificate cannot be taken back, so those of nodes live for days and are renewed; and all that were issued to a name up
+to a moment can be revoked (`revoke_certificates`), which holds in every process when it returns, as for tokens.
+Source: apiserver/pkg/authentication/request/x509/x509.go.
 
 **OpenID Connect**: ID tokens of one provider, as bearer tokens at the API and for signing in to the pages. The settings
 name the provider; the issuer in a token is compared, never looked up. Its addresses and keys come from its discovery
@@ -34,27 +40,149 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.utils import timezone
 from joserfc import jwk, jws
 from joserfc.errors import JoseError
 
-from manciple.access.authentication.certificates import ClientCertificates
-from manciple.access.authentication.chain import API_AUDIENCE, Authenticated, Credentials
-from manciple.access.models import OutsideAccount
-from manciple.access.people import LOCAL, RESERVED, closed_names_if_known, groups_as_told, is_closed, namesake
+from manciple.access.authentication import chain
+from manciple.access.authentication.chain import (
+    API_AUDIENCE,
+    Authenticated,
+    Credentials,
+    closed_names_if_known,
+    is_closed,
+)
+from manciple.access.models import CertificateRevocation, OutsideAccount
+from manciple.access.people import LOCAL, RESERVED, groups_as_told, namesake
 from manciple.per_process import PerProcess
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 if TYPE_CHECKING:
     import httpx
+
+#: The extra of an identity that names its credential (upstream: user.CredentialIDKey).
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+
+# Client certificates --------------------------------------------------------------------------------------------------
+
+
+#: By how much the start of a certificate that we sign lies before its issue: a client's clock may be behind.
+BACKDATED = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """What a certificate says. begins, ends: in seconds since 1970."""
+
+    identity: Identity
+    begins: float
+    ends: float
+
+    @property
+    def issued(self) -> float:
+        return self.begins + BACKDATED.total_seconds()
+
+
+@lru_cache(maxsize=4096)
+def read_certificate(certificate: bytes) -> ClientCertificate | None:
+    """What a certificate (DER) says; None for one that names nobody, or is not meant for clients."""
+    try:
+        parsed = x509.load_der_x509_certificate(certificate)
+        usages = parsed.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (ValueError, x509.ExtensionNotFound):
+        return None
+    names = _values(parsed.subject, NameOID.COMMON_NAME)
+    if ExtendedKeyUsageOID.CLIENT_AUTH not in usages or len(names) != 1 or not names[0]:
+        return None
+    groups = tuple(dict.fromkeys((*_values(parsed.subject, NameOID.ORGANIZATION_NAME), AUTHENTICATED)))
+    credential = f"X509SHA256={hashlib.sha256(certificate).hexdigest()}"
+    return ClientCertificate(
+        Identity(names[0], groups, extra=((CREDENTIAL_ID, (credential,)),)),
+        parsed.not_valid_before_utc.timestamp(),
+        parsed.not_valid_after_utc.timestamp(),
+    )
+
+
+def _values(name: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    return tuple(str(one.value) for one in name.get_attributes_for_oid(oid))
+
+
+class ClientCertificates:
+    """The authenticator of these."""
+
+    def shows(self, credentials: Credentials) -> bool:
+        return credentials.certificate is not None
+
+    def authenticate(self, credentials: Credentials) -> Identity | None:
+        found = _current_certificate(credentials)
+        if found is None or _is_revoked(found, _revocations(chain.current_epoch())) or is_closed(found.identity.name):
+            return None
+        return found.identity
+
+    def remembered(self, credentials: Credentials) -> Identity | None:
+        found, closed = _current_certificate(credentials), closed_names_if_known()
+        revoked = _revocations_if_known(chain.known_epoch())
+        if found is None or revoked is None or closed is None:
+            return None
+        return None if _is_revoked(found, revoked) or found.identity.name in closed else found.identity
+
+
+def _current_certificate(credentials: Credentials) -> ClientCertificate | None:
+    """None without a certificate that holds now."""
+    found = read_certificate(credentials.certificate) if credentials.certificate else None
+    return found if found is not None and found.begins <= time.time() <= found.ends else None
+
+
+# Revocations ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Revocations:
+    """The revocations as of one epoch. before: name -> up to when, in seconds since 1970."""
+
+    epoch: int = -1
+    before: Mapping[str, float] = field(default_factory=dict)
+
+
+_last_revocations = PerProcess(_Revocations)
+
+
+def revoke_certificates(name: str, *, now: datetime | None = None) -> None:
+    """End every certificate that was issued to `name` up to now."""
+    with transaction.atomic():
+        CertificateRevocation.objects.update_or_create(name=name, defaults={"before": now or timezone.now()})
+        chain.advance_epoch()
+    chain.settle_epoch()
+
+
+def _revocations(current: int) -> Mapping[str, float]:
+    known = _revocations_if_known(current)
+    if known is not None:
+        return known
+    before = {one.name: one.before.timestamp() for one in CertificateRevocation.objects.all()}
+    _last_revocations.value = _Revocations(current, before)
+    return before
+
+
+def _revocations_if_known(current: int | None) -> Mapping[str, float] | None:
+    last = _last_revocations.value
+    return last.before if current == last.epoch else None
+
+
+def _is_revoked(found: ClientCertificate, before: Mapping[str, float]) -> bool:
+    return found.issued <= before.get(found.identity.name, 0.0)
 
 
 # OpenID Connect -------------------------------------------------------------------------------------------------------
@@ -73,7 +201,6 @@ LEEWAY = 300.0
 #: Seconds for which a token that was checked is not checked again (upstream: the token cache of kube-apiserver).
 REMEMBERED = 10.0
 MEMORY_LIMIT = 4096
-CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 class TokenRefused(Exception):
@@ -240,7 +367,7 @@ def provider() -> OidcProvider | None:
     options = OidcOptions.of_settings()
     if options is None:
         return None
-    providers = _providers()
+    providers = _providers.value
     return providers.get(options) or providers.setdefault(options, OidcProvider(options))
 
 
@@ -390,7 +517,7 @@ class OidcTokens:
 
 def _recalled(token: str) -> Identity | None:
     """Whose token it was when it was checked, a moment ago."""
-    found = _cache().get(_digest(token))
+    found = _cache.value.get(_digest(token))
     if found is None or time.monotonic() >= found[1] or time.time() >= found[2]:
         return None
     return found[0]
@@ -404,7 +531,7 @@ def _claims_issuer(token: str, issuer: str) -> bool:
 
 
 def _remember(token: str, found: IdToken) -> None:
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[_digest(token)] = found.identity, time.monotonic() + REMEMBERED, found.expires

@@ -32,7 +32,7 @@ from manciple.access.authentication import signing_keys
 from manciple.access.authentication.chain import API_AUDIENCES, Authenticated
 from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.per_process import PerProcess
-from manciple.store import announce, records, sql
+from manciple.store import event_log, records, sql
 from manciple.store.event_log import POLL_INTERVAL
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity, service_account
@@ -169,7 +169,7 @@ class _Known:
 
     @property
     def is_recent(self) -> bool:
-        return time.monotonic() - self.looked < POLL_INTERVAL and announce.newest(self.resources) == self.announced
+        return time.monotonic() - self.looked < POLL_INTERVAL and event_log.newest(self.resources) == self.announced
 
 
 _cache = PerProcess(dict[str, _Known])
@@ -194,7 +194,7 @@ class ServiceAccountTokens:
         return Authenticated(known.identity, good_for)
 
     def remembered(self, token: str) -> Identity | None:
-        known = _cache().get(_digest(token))
+        known = _cache.value.get(_digest(token))
         if known is None or not known.is_recent or known.trouble or self._time_trouble(known.claims):
             return None
         return known.identity if set(known.claims.aud) & set(API_AUDIENCES) else None
@@ -210,7 +210,7 @@ class ServiceAccountTokens:
     def _object_trouble(self, known: _Known) -> str:
         # What this thread has written and not committed is announced by nobody.
         if connection.in_atomic_block or not known.is_recent:
-            known.looked, known.announced = time.monotonic(), announce.newest(known.resources)
+            known.looked, known.announced = time.monotonic(), event_log.newest(known.resources)
             known.trouble = _object_trouble(known.claims.kubernetes, ended_before=self._clock() - LEEWAY)
         return known.trouble
 
@@ -226,7 +226,7 @@ def _digest(token: str) -> str:
 def _recognised(token: str) -> _Known | None:
     """None for a token that is not of this issuer. Raises: Unauthorized for one that only says so."""
     digest = _digest(token)
-    known = _cache().get(digest)
+    known = _cache.value.get(digest)
     if known is not None and signing_keys.verifying(known.key) is not None:
         return known
     if _read(_issuers, token, part=1).iss != settings.SERVICE_ACCOUNT_ISSUER:
@@ -234,7 +234,7 @@ def _recognised(token: str) -> _Known | None:
     name = _read(_headers, token, part=0).kid
     claims = _verified(token, name)
     known = _Known(name, claims, _identity(claims), tuple(_named(claims.kubernetes)))
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[digest] = known

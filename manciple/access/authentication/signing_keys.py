@@ -98,7 +98,7 @@ def reseal() -> int:
 
 def _keys(*, fresh: bool = False) -> dict[str, ECKey]:
     with _guard:
-        asked, ring = time.monotonic(), _ring()
+        asked, ring = time.monotonic(), _ring.value
         if fresh or asked - ring.read >= KNOWN:
             rows = SigningKey.objects.order_by("created", "name").values_list("name", "sealed")
             ring.keys = {name: ring.keys.get(name) or _opened(name, sealed) for name, sealed in rows}

@@ -40,10 +40,10 @@ from django.db import Error, connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from manciple.access.authentication import epoch
-from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
+from manciple.access.authentication import chain
+from manciple.access.authentication.chain import API_AUDIENCE, Authenticated, is_closed, refuse_closed
 from manciple.access.models import BootstrapToken, Token
-from manciple.access.people import groups_of_user, is_closed, refuse_closed
+from manciple.access.people import groups_of_user
 from manciple.per_process import PerProcess
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity, check_node_name
@@ -164,9 +164,9 @@ def revoke_all(tokens: QuerySet[Token]) -> int:
     with transaction.atomic():
         ended, _ = tokens.delete()
         if ended:
-            epoch.advance()
+            chain.advance_epoch()
     if ended:
-        epoch.settle()
+        chain.settle_epoch()
     return ended
 
 
@@ -216,21 +216,21 @@ class IssuedTokens:
         return Authenticated(identity) if identity else None
 
     def remembered(self, token: str) -> Identity | None:
-        found = _cache().get(digest_of(token))
-        return found.identity if found and found.holds(epoch.known()) else None
+        found = _cache.value.get(digest_of(token))
+        return found.identity if found and found.holds(chain.known_epoch()) else None
 
 
 def identify(token: str, *, address: str = "") -> Identity | None:
     """Whose token this is; None for one that is unknown, expired or revoked. address: from where it is shown."""
     if not may_be_ours(token):
         return None
-    digest, current = digest_of(token), epoch.current()
-    found = _cache().get(digest)
+    digest, current = digest_of(token), chain.current_epoch()
+    found = _cache.value.get(digest)
     if found is None or not found.holds(current):
         found = _look_up(digest, current)
     if found is None:
         return None
-    _uses().note(found.row, address)
+    _uses.value.note(found.row, address)
     return found.identity
 
 
@@ -242,7 +242,7 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
     expires = row.expires.timestamp() if row.expires else float("inf")
     name = row.person.get_username() if row.person else row.name  # an account may have been renamed
     found = _Recognised(Identity(name, groups), current, expires, row.pk)
-    cache = _cache()
+    cache = _cache.value
     if len(cache) >= MEMORY_LIMIT:
         cache.clear()
     cache[digest] = found

@@ -71,7 +71,7 @@ def tables() -> Mapping[str, Any]:
 
 
 def controllers_list() -> str:
-    return controllers_told(controllers())
+    return controllers_told(controllers.value)
 
 
 def processes() -> Mapping[str, Any]:

@@ -131,7 +131,7 @@ def test_a_warm_cache_costs_one_query_whatever_its_size() -> None:
 def test_a_database_that_was_put_back_is_read_anew() -> None:
     publish()
     snapshot = read_devices()
-    cache.following._followed().view.revision += 100  # type: ignore[union-attr]  # as of a later backup
+    cache.following._followed.value.view.revision += 100  # type: ignore[union-attr]  # as of a later backup
     assert read_devices().revision == snapshot.revision
 
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from django.core.management import call_command
 
-from manciple.access.authentication import certificates as client_certificates
-from manciple.access.authentication import chain, epoch, tokens
+from manciple.access.authentication import chain, tokens
+from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication.chain import Credentials
 from manciple.access.models import CertificateRevocation, CredentialEpoch
 from manciple.api import certificates, kubeconfig
@@ -86,7 +86,7 @@ def test_what_names_nobody_lets_nobody_in(folder: Path, make: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_certificate_goes_before_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     credentials = shown(signed(folder, "alice"), tokens.issue("bob", []))
     tokens.identify(credentials.bearer)
     for ask in (chain.identify, chain.remembered):
@@ -99,12 +99,12 @@ def test_a_certificate_goes_before_a_token(folder: Path, monkeypatch: pytest.Mon
 def test_without_the_database_a_certificate_is_known_as_long_as_nothing_may_have_been_revoked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     credentials = shown(signed(folder, "alice"), tokens.issue("bob", []))
     assert chain.remembered(credentials) is None, "and the token does not go before it"
     chain.identify(credentials)
     assert chain.remembered(credentials) is not None
-    epoch._last.reset()
+    chain._last_epoch.reset()
     assert chain.remembered(credentials) is None
 
 
@@ -115,7 +115,7 @@ def test_without_the_database_a_certificate_is_known_as_long_as_nothing_may_have
 def test_all_certificates_of_a_name_are_ended_and_later_ones_are_good(folder: Path) -> None:
     credentials, other = shown(signed(folder, "alice")), shown(signed(folder, "bob"))
     assert chain.identify(credentials) is not None
-    client_certificates.revoke("alice")
+    client_certificates.revoke_certificates("alice")
     with pytest.raises(Unauthorized):
         chain.identify(credentials)
     assert chain.identify(other) is not None
@@ -131,7 +131,7 @@ def test_a_revocation_in_another_process_is_felt_when_it_has_returned(
     assert chain.identify(credentials) is not None
     CertificateRevocation.objects.create(name="alice", before=datetime.now(UTC))
     CredentialEpoch.objects.update_or_create(pk=1, defaults={"current": 9})
-    later = time.monotonic() + epoch.WINDOW
+    later = time.monotonic() + chain.EPOCH_WINDOW
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert chain.remembered(credentials) is None
     with pytest.raises(Unauthorized):
@@ -220,7 +220,7 @@ def test_every_request_on_a_kept_connection_is_the_certificates(api_server: ApiS
             assert nobody.get("/api/v1/pods").status_code in (401, 403)
         with alice.stream("GET", "/api/v1/pods?watch=true&timeoutSeconds=1") as watching:
             assert watching.status_code == 200
-        client_certificates.revoke("alice")
+        client_certificates.revoke_certificates("alice")
         assert alice.post(WHO, json={}).status_code == 401, "on the connection that was open, too"
 
 

@@ -17,8 +17,8 @@ from django.test import Client
 from django.utils import timezone
 
 from manciple.access import membership
-from manciple.access.authentication import certificates as client_certificates
-from manciple.access.authentication import chain, epoch, tokens
+from manciple.access.authentication import chain, tokens
+from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication.chain import Credentials
 from manciple.access.authentication.external import PersonRefused, person_of_provider, person_of_proxy
 from manciple.access.bootstrap import ensure_roles
@@ -285,14 +285,14 @@ def test_a_certificate_of_a_closed_name_lets_nobody_in(tmp_path: Path, monkeypat
     assert chain.identify(shown) is not None
     close_directly(bob)
     CertificateRevocation.objects.all().delete()  # so only the closed account is against it
-    epoch.settle()
+    chain.settle_epoch()
     with pytest.raises(Unauthorized):
         chain.identify(shown)
     assert chain.remembered(shown) is None
     open_directly(bob)
     CertificateRevocation.objects.all().delete()
-    client_certificates._last.reset()
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)  # a busy machine may take longer than it lasts
+    client_certificates._last_revocations.reset()
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)  # a busy machine may take longer than it lasts
     assert chain.identify(shown) is not None
     assert chain.remembered(shown) is not None
 

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from manciple.access.authentication import certificates as client_certificates
-from manciple.access.authentication import chain, epoch, tokens
+from manciple.access.authentication import chain, tokens
+from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication.chain import Credentials
 from manciple.api import certificates
 from manciple.wire.errors import Unauthorized
@@ -46,7 +46,7 @@ BELIEVED = [PROXY, "10.0.0.1", "fd00::1", "::ffff:10.0.0.7", "127.0.0.1"]
 
 @pytest.mark.parametrize("peer", BELIEVED)
 def test_whom_the_proxy_names_is_let_in(proxied: Any, peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)  # a busy machine may take longer than it lasts
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)  # a busy machine may take longer than it lasts
     for ask in (chain.identify, chain.remembered):
         identity = ask(shown(groups="physics, gpu", peer=peer))
         assert identity is not None
@@ -112,7 +112,7 @@ def test_a_certificate_in_the_proxys_name_will_do(proxied: Any, folder: Path) ->
     assert identity.name == "ada"
     with pytest.raises(Unauthorized):
         chain.identify(shown(secret="", certificate=signed(folder, "ada").der))
-    client_certificates.revoke("front")
+    client_certificates.revoke_certificates("front")
     with pytest.raises(Unauthorized):
         chain.identify(credentials)
 

@@ -20,7 +20,7 @@ from django.test import Client
 from django.utils import timezone
 
 from manciple.access import membership, sign_ins
-from manciple.access.authentication import epoch, tokens
+from manciple.access.authentication import chain, tokens
 from manciple.access.invitations import invite
 from manciple.access.models import SignIn
 from manciple.access.sessions import SessionStore, stored_key
@@ -132,11 +132,11 @@ def test_expired_sessions_are_removed(alice: User) -> None:
 def test_a_restored_database_signs_nobody_in(alice: User) -> None:
     """Who has the backup, or a cookie from before, may have been signed out since."""
     client = signed_in(alice)
-    before = epoch.current()
+    before = chain.current_epoch()
     call_command("restored")
     assert client.get("/account").status_code == 302
     assert not SignIn.objects.exists()
-    assert epoch.current() != before, "open pages are told"
+    assert chain.current_epoch() != before, "open pages are told"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,7 +17,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from manciple.access.authentication import epoch, tokens
+from manciple.access.authentication import chain, tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose, lifetime_of
 from manciple.access.models import CredentialEpoch, Token
 from manciple.api import kubeconfig
@@ -159,7 +159,7 @@ def test_a_remembered_token_expires_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_token_that_is_used_again_and_again_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     texts = [tokens.issue(f"system:node:{number}", []) for number in range(20)]
     for text in texts:
         tokens.identify(text)
@@ -201,7 +201,7 @@ def test_a_revocation_has_not_returned_before_every_process_asks_again() -> None
     text = tokens.issue("bob", [])
     other_process_read = time.monotonic()
     assert tokens.revoke("bob") == 1
-    assert time.monotonic() - other_process_read >= epoch.WINDOW
+    assert time.monotonic() - other_process_read >= chain.EPOCH_WINDOW
     assert CredentialEpoch.objects.get().current == 1
     assert tokens.identify(text) is None
 
@@ -209,13 +209,13 @@ def test_a_revocation_has_not_returned_before_every_process_asks_again() -> None
 def test_what_is_remembered_ends_with_the_epoch_though_nobody_told_this_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     text = tokens.issue("bob", [])
     assert tokens.identify(text) is not None
     Token.objects.filter(name="bob").delete()  # as another process does it
     CredentialEpoch.objects.update_or_create(pk=1, defaults={"current": 7})
     assert tokens.IssuedTokens().remembered(text) is not None, "within the window nobody asks"
-    later = time.monotonic() + epoch.WINDOW
+    later = time.monotonic() + chain.EPOCH_WINDOW
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert tokens.IssuedTokens().remembered(text) is None
     assert tokens.identify(text) is None

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from manciple.access.authentication import tokens
-from manciple.api import request_metrics
+from manciple.api import auditing
 from manciple.api.flow_control import FairQueues, FlowLimits
 from tests.e2e.processes import wait_for
 from tests.exposition import samples
@@ -123,8 +123,8 @@ def _read_one_event(server: ApiServer) -> dict[str, object]:
 def test_a_second_lane_of_a_name_does_not_hide_the_first() -> None:
     lanes = [FairQueues(FlowLimits(seats=4)) for _ in range(2)]
     for lane in lanes:
-        request_metrics.watch_queues("twice", lane)
+        auditing.watch_queues("twice", lane)
     del lane
     lanes.pop()
-    told = {one.labels.get("flow_schema") for family in request_metrics._of_queues() for one in family.samples}
+    told = {one.labels.get("flow_schema") for family in auditing._of_queues() for one in family.samples}
     assert "twice" in told

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db import InterfaceError, InternalError, OperationalError, ProgrammingError, connection
 from django.test import Client
 
-from manciple.access.authentication import epoch, tokens
+from manciple.access.authentication import chain, tokens
 from manciple.api import faults
 from manciple.postgresql import OutcomeUnknown
 from manciple.wire.errors import ApiError
@@ -153,7 +153,7 @@ REQUESTS: dict[str, Callable[[Api], Answer]] = {
 def test_every_verb_answers_503(
     api: Api, request_: Callable[[Api], Answer], remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch, "WINDOW", 3600.0)
+    monkeypatch.setattr(chain, "EPOCH_WINDOW", 3600.0)
     if remembered:
         tokens.identify(api._token)
     with outage():

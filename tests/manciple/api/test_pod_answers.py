@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from claims.admission import ensure_priority_classes
-from manciple.api import first_stage
+from manciple.store import hooks
 from manciple.wire.resources import PODS
 from tests.examples import ALL
 from tests.manciple.api.requests import Answer, Api
@@ -82,7 +82,7 @@ def _admission_is_as_it_was_recorded(db: None, monkeypatch: pytest.MonkeyPatch, 
     started.
     """
     settings.LIMITED_PRIORITY_CLASSES = ()
-    monkeypatch.delitem(first_stage._completions, PODS)
+    monkeypatch.delitem(hooks._completions, PODS)
     ensure_priority_classes()
 
 

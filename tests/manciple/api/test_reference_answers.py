@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from claims.kinds import pod_strategy
-from manciple.api import first_stage
 from manciple.api.namespaces import NAMESPACES
-from manciple.store import objects
+from manciple.store import hooks, objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Namespace
@@ -64,7 +63,7 @@ def _admission_is_as_it_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorded server ran without the admission plugin ServiceAccount: its pods had no account and no volume of a
     token, and what replaces them in the cases has none either.
     """
-    monkeypatch.delitem(first_stage._completions, PODS)
+    monkeypatch.delitem(hooks._completions, PODS)
     monkeypatch.setattr(pod_strategy, "DEFAULT_SERVICE_ACCOUNT", "")
 
 

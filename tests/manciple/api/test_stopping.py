@@ -88,11 +88,15 @@ def cancelled(serve: Any, *, method: str = "GET", stopping: bool = True) -> tupl
     """What was sent, and whether the cancellation came out of it."""
     sent: list[Any] = []
 
-    async def send(message: Any) -> None:
-        sent.append(message)
+    class Sending:
+        code = 0
+
+        async def __call__(self, message: Any) -> None:
+            self.code = message.get("status", self.code)
+            sent.append(message)
 
     async def play() -> bool:
-        task = asyncio.create_task(until_stopped(serve, {"method": method}, hangs, send))  # type: ignore[arg-type]
+        task = asyncio.create_task(until_stopped(serve, {"method": method}, hangs, Sending()))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         if stopping:
             await close_streams()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.api import first_stage, verbs
-from manciple.store import objects
+from manciple.api import verbs
+from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.errors import Conflict, Forbidden, Invalid
@@ -74,8 +74,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
         if request.new is not None and request.new.spec.holder_identity == "mallory":
             raise Forbidden("not mallory")
 
-    monkeypatch.setattr(first_stage, "_checks", dict(first_stage._checks))
-    first_stage.register_check(check)
+    monkeypatch.setattr(hooks, "_checks", dict(hooks._checks))
+    hooks.register_check(check)
     return requests
 
 
@@ -100,9 +100,9 @@ def test_what_a_client_sent_is_shown_before_it_is_validated_and_where_nothing_wo
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Write] = []
-    monkeypatch.setattr(first_stage, "_gates", {})
-    first_stage.register_check(shown.append, resources={kind.resource}, first=True)
-    first_stage.register_check(lambda _write: pytest.fail("not of this kind"), resources={"pods"}, first=True)
+    monkeypatch.setattr(hooks, "_gates", {})
+    hooks.register_check(shown.append, resources={kind.resource}, first=True)
+    hooks.register_check(lambda _write: pytest.fail("not of this kind"), resources={"pods"}, first=True)
     verbs.modify(kind, lambda old: old, namespace="default", name="l", identity=ALICE, verb="update")
     wrong = codec.decode_value(kind.type, lease("Not A Name"))
     with pytest.raises(Invalid):

@@ -20,7 +20,7 @@ from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.store.origins import LONGEST_TEXT, Origin
+from manciple.store.records import LONGEST_TEXT, Origin
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, NAMESPACES, PODS, Api, claim
 from tests.manciple.audit.reading import about, look

@@ -25,7 +25,7 @@ from manciple.audit.models import Entry, Shortfall
 from manciple.audit.searching import Search
 from manciple.controllers import housekeeping
 from manciple.processes.doctor import audit_trail
-from manciple.store.origins import LONGEST_ACTOR, LONGEST_TEXT, Origin
+from manciple.store.records import LONGEST_ACTOR, LONGEST_TEXT, Origin
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import PODS, Api
 from tests.manciple.audit.reading import look

@@ -19,7 +19,7 @@ from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.controllers import housekeeping
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.identity import Identity
 from tests.manciple.audit.reading import look
 

@@ -15,7 +15,7 @@ from manciple.audit.models import Entry, Place
 from manciple.audit.searching import Search
 from manciple.store import hooks, objects, space
 from manciple.store.hooks import Write
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.wire.base import ObjectReference
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity, controller, service_account
 from manciple.wire.machinery import EVENT, Event

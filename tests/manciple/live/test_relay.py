@@ -128,7 +128,7 @@ def test_where_the_log_does_not_lead_on_every_page_is_fetched_again_and_then_sta
     topics.register(NOTES.resource, lambda record: (f"note:{record.name}",))
     write("a", "b", "c")
     heard: list[TopicChange] = []
-    relay = topics.relay()
+    relay = topics.relay.value
     relay.join(heard.append, after=latest_revision())
     Tail.instance().stop()  # as while the database cannot be read
     lose()

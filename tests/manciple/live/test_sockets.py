@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from manciple import asgi
 from manciple.access import sign_ins
-from manciple.access.authentication import epoch, tokens
+from manciple.access.authentication import chain, tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.membership import Standing, change
 from manciple.access.sessions import stored_key
@@ -93,7 +93,7 @@ ASKED = {
 @pytest.fixture
 def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """The table's cluster, as an administrator of its API."""
-    monkeypatch.setattr(epoch, "LOOK", 0.02)
+    monkeypatch.setattr(chain, "LOOK", 0.02)
     monkeypatch.setattr(asgi, "_socket_limits", SocketLimits(rate=0))
     ensure_namespaces()
     ensure_roles()

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from manciple.access.authentication import certificates as client_certificates
+from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
@@ -168,7 +168,7 @@ def test_a_second_machine_does_not_get_the_name_of_the_first(
     with pytest.raises(NotJoined, match=r"certificate revoke"):
         joined(cluster, tmp_path / "second")
     assert not (tmp_path / "second" / "credential.pem").exists()
-    client_certificates.revoke("system:node:n1")
+    client_certificates.revoke_certificates("system:node:n1")
     assert name_of(joined(cluster, tmp_path / "second")) == "system:node:n1"
     with pytest.raises(ApiFailure, match="Unauthorized"):
         client_of(tmp_path / "first").get(NODES, "n1")

@@ -7,21 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from manciple.store import persistence
-from manciple.store.persistence import Locked
-from manciple.store.sql import Reference
+from manciple.store import sql
+from manciple.store.sql import Locked, Reference
 
 
 @contextmanager
 def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The revision at the start of every transaction that takes the lock."""
     seen: list[int] = []
-    real = persistence._lock
+    real = sql._lock
 
     def lock(references: Sequence[Reference]) -> Locked:
         found = real(references)
         seen.append(found.counter.current)
         return found
 
-    monkeypatch.setattr(persistence, "_lock", lock)
+    monkeypatch.setattr(sql, "_lock", lock)
     yield seen

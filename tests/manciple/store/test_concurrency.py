@@ -12,8 +12,8 @@ from msgspec import structs
 
 from manciple.store import event_log, objects
 from manciple.store.event_log import Tail
-from manciple.store.persistence import Turn
 from manciple.store.records import EventRecord
+from manciple.store.sql import Turn
 from manciple.wire.errors import Conflict, Expired
 from tests.manciple.store.kinds import NOTES, Note, NoteSpec, note
 

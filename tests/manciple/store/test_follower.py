@@ -137,7 +137,7 @@ def test_who_trusts_the_announcements_pays_nothing_where_none_came() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_what_no_announcement_told_is_found_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     following = Follower(Names)
-    monkeypatch.setattr("manciple.store.announce.newest", lambda _resources: 0)
+    monkeypatch.setattr("manciple.store.event_log.newest", lambda _resources: 0)
     with following.view(within=60):
         pass
     put("a")

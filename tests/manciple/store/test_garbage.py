@@ -10,10 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import garbage, objects, persistence
-from manciple.store.persistence import NewEvent
+from manciple.store import garbage, objects, writer
 from manciple.store.records import Propagation
-from manciple.store.writer import with_meta
+from manciple.store.writer import NewEvent, with_meta
 from manciple.wire.base import ApiObject, OwnerReference
 from tests.manciple.store.kinds import NOTES, SHELVES, note, owned_by, shelf
 
@@ -214,7 +213,7 @@ def test_no_transaction_has_many_objects_or_many_bytes(
     propagation: Propagation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, int]] = []
-    real = persistence.append_events
+    real = writer.append_events
 
     def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
         written.append((len(events), sum(event.size for event in events)))
@@ -225,7 +224,7 @@ def test_no_transaction_has_many_objects_or_many_bytes(
         create(note(f"small-{number}"), owned_by(owner))
     for number in range(6):
         create(note(f"large-{number}", text="x" * (objects.PORTION_BYTES // 3)), owned_by(owner))
-    monkeypatch.setattr(persistence, "append_events", append)
+    monkeypatch.setattr(writer, "append_events", append)
     delete("owner", propagation=propagation)
     collect()
     counts, sizes = zip(*written, strict=True)

@@ -13,7 +13,7 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, event_log, hooks, objects, persistence
+from manciple.store import event_log, hooks, objects, writer
 from manciple.store.objects import PendingWrite, Read, Writer
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
@@ -56,9 +56,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = objects.commits().waiting()
+        before = objects.commits.value.waiting()
         future = self._pool.submit(self._run, work, options)
-        while objects.commits().waiting() == before:
+        while objects.commits.value.waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future
@@ -144,14 +144,11 @@ def test_each_writes_under_its_own_name(crowd: Crowd) -> None:
 def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = hooks.project
-
-    def refuse(resource: str, changes: Any) -> None:
+    def refuse(changes: Any) -> None:
         if any(change.object.metadata.name == "bad" for change in changes):
             raise IntegrityError("UNIQUE constraint failed")
-        real(resource, changes)
 
-    monkeypatch.setattr(hooks, "project", refuse)
+    monkeypatch.setitem(hooks.PROJECTORS, NOTES.resource, hooks.Projector(NOTES.resource, refuse, lambda: None))
     good, bad, other = [crowd.wait_in_line(creating(name)) for name in ("good", "bad", "other")]
     crowd.go()
     assert isinstance(bad.exception(), IntegrityError)
@@ -160,7 +157,7 @@ def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
 
 
 def test_on_a_full_disk_those_that_fit_go_through(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = persistence.append_events
+    real = writer.append_events
 
     def full_for_several(events: Any, now: Any, *, after: int) -> int:
         if len(events) > 1:
@@ -169,7 +166,7 @@ def test_on_a_full_disk_those_that_fit_go_through(crowd: Crowd, monkeypatch: pyt
             raise error
         return real(events, now, after=after)
 
-    monkeypatch.setattr(persistence, "append_events", full_for_several)
+    monkeypatch.setattr(writer, "append_events", full_for_several)
     futures = [crowd.wait_in_line(creating(name)) for name in ("a", "b", "c")]
     crowd.go()
     assert [future.exception() for future in futures] == [None, None, None]
@@ -183,7 +180,7 @@ def test_when_the_database_is_away_everybody_hears_of_it_and_the_next_may_write(
         raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr(persistence, "append_events", away)
+        patch.setattr(writer, "append_events", away)
         futures = [crowd.wait_in_line(creating(name)) for name in ("a", "b")]
         crowd.go()
     assert [type(future.exception()) for future in futures] == [OperationalError, OperationalError]
@@ -218,7 +215,7 @@ def test_what_was_known_and_is_not_current_is_read_again() -> None:
 
 def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     told: list[int] = []
-    unsubscribe = announce.subscribe(told.append)
+    unsubscribe = event_log.subscribe(told.append)
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
@@ -230,7 +227,7 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
 def test_the_writer_goes_on_before_anybody_is_told() -> None:
     """Whoever hears the announcement begins to work, on the processor that the writer's answer needs."""
     written, in_time = threading.Event(), []
-    unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
+    unsubscribe = event_log.subscribe(lambda _: in_time.append(written.wait(60)))
     objects.write(creating("a"))
     written.set()
     objects.commits.reset()

@@ -27,8 +27,8 @@ def texts(laws: tuple[Note, ...]) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def laws() -> PolicyCache[tuple[str, ...]]:
-    registry.register(LAWS)
+def laws(monkeypatch: pytest.MonkeyPatch) -> PolicyCache[tuple[str, ...]]:
+    monkeypatch.setitem(registry._by_resource, LAWS.resource, LAWS)
     return PolicyCache(LAWS.resource, texts)
 
 

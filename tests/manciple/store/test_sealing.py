@@ -11,7 +11,7 @@ from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
 from manciple.access.kinds.secrets import SECRET, Secret
-from manciple.store import event_log, hooks, objects, sealing, sql
+from manciple.store import event_log, objects, sealing, sql
 from manciple.store.history import of_object, states_at
 from manciple.store.records import plain
 from manciple.store.sealing import Undecipherable, opened, sealed
@@ -116,4 +116,4 @@ def test_after_a_rotation_nothing_needs_the_old_key(secret: Secret, settings: Se
     settings.ENCRYPTION_KEYS = ("new",)
     assert [objects.decode(SECRET, one.text).metadata.name for one in objects.list(SECRET).items] == ["login", "second"]
     assert len(of_object(secret.metadata.uid)) == 2
-    assert hooks.reindex()["secrets"] == 2
+    assert objects.reindex()["secrets"] == 2

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError
 from msgspec import structs
 
-from manciple.store import announce, event_log, objects, records, sql
+from manciple.store import event_log, objects, records, sql
 from manciple.store.event_log import Tail
 from manciple.store.records import EventRecord
 from manciple.store.space import prune
@@ -132,10 +132,10 @@ def test_a_revision_of_another_database_is_not_taken_for_ours(differs: str) -> N
         object_ = objects.decode(NOTES, record.text)
         if differs == "uid":
             object_ = with_meta(object_, uid="another")
-        at = datetime.now(UTC) if differs == "at" else records.cache().written_after(0)[record.revision].at
+        at = datetime.now(UTC) if differs == "at" else records.cache.value.written_after(0)[record.revision].at
         others.append(records.Committed(key=("notes", "home", "a"), text="{}", object=object_, gone=False, at=at))
     records.cache.reset()
-    records.cache().add(others)
+    records.cache.value.add(others)
     assert event_log.read_after(own[0].revision - 1) == list(own)
 
 
@@ -310,7 +310,7 @@ def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.
 
 
 def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce, "announce", lambda *_: None)
+    monkeypatch.setattr(event_log, "announce", lambda *_: None)
     polling = Tail(poll_interval=0.02)
     reader = Reader()
     polling.subscribe(reader, after=1, on_expired=unexpected)

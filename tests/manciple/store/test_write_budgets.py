@@ -11,7 +11,7 @@ from django.test import override_settings
 from manciple.store import hooks, objects, space, sql
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
-from manciple.store.origins import LONGEST_TEXT, Origin
+from manciple.store.records import LONGEST_TEXT, Origin
 from manciple.store.writer import with_meta
 from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity, controller, service_account
@@ -136,7 +136,7 @@ def test_what_a_client_says_of_itself_is_charged_too() -> None:
             space._taken.reset()
             WriteBudget.objects.all().delete()
             put(ALICE, 100, name="small")
-            return 64 * KIB - space._taken()["namespace home"]  # of the first portion
+            return 64 * KIB - space._taken.value["namespace home"]  # of the first portion
 
     chatty = Origin(audit_id="x", received=NOON, agent="a" * 5000, uri="/" + "u" * 500)
     assert written(None) < 1500
@@ -195,7 +195,7 @@ def test_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[dict[str, int]] = [{}, {}, {}]
     done = 0
     for turn in range(60):
-        space._taken.set(processes[turn % 3])
+        space._taken.value = processes[turn % 3]
         try:
             put(ALICE)
         except TooManyRequests:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, event_log, hooks, objects, sql
+from manciple.store import event_log, hooks, objects, sql
 from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -224,7 +224,7 @@ def test_a_projector_may_refuse_and_nothing_is_written() -> None:
 
 def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
     heard: list[tuple[int, int]] = []
-    unsubscribe = announce.subscribe(lambda revision: heard.append((revision, event_log.latest_revision())))
+    unsubscribe = event_log.subscribe(lambda revision: heard.append((revision, event_log.latest_revision())))
     with objects.writing() as writer:
         writer.create(NOTES, note("a"))
         writer.create(NOTES, note("b"))
@@ -242,7 +242,7 @@ def test_a_listener_that_fails_does_not_fail_the_write() -> None:
     def fail(revision: int) -> None:
         raise RuntimeError(revision)
 
-    unsubscribe = announce.subscribe(fail)
+    unsubscribe = event_log.subscribe(fail)
     with objects.writing() as writer:
         writer.create(NOTES, note("a"))
     unsubscribe()

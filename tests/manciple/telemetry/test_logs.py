@@ -12,7 +12,7 @@ import pytest
 
 from manciple.controllers.coordination import utc_now
 from manciple.store import hooks
-from manciple.store.origins import Origin
+from manciple.store.records import Origin
 from manciple.telemetry import logs
 from manciple.telemetry.logs import JsonLines, about
 from manciple.wire.identity import Identity

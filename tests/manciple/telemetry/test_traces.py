@@ -108,7 +108,7 @@ def test_all_processes_agree_on_the_pods_that_are_traced() -> None:
 
 def test_while_they_are_off_nothing_is_told() -> None:
     """Nor is a package of theirs imported: tests/architecture/test_a_pods_way.py."""
-    assert not traces.on()
+    assert not traces.recorder.value
     traces.tell("uid", "nothing", began=0.0)
 
 

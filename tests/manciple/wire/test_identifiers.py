@@ -37,7 +37,7 @@ def test_the_kernel_is_asked_once_for_many_numbers() -> None:
 
 @pytest.mark.parametrize("bits", [0, 1, 8, 53, 127, 128, 129, 4096])
 def test_numbers_have_as_many_bits_as_were_asked_for(bits: int) -> None:
-    drawn = [RANDOM().getrandbits(bits) for _ in range(64)]
+    drawn = [RANDOM.value.getrandbits(bits) for _ in range(64)]
     assert all(0 <= number < 1 << bits for number in drawn)
     if bits:
         assert max(number.bit_length() for number in drawn) > bits - 16
@@ -45,11 +45,11 @@ def test_numbers_have_as_many_bits_as_were_asked_for(bits: int) -> None:
 
 def test_a_negative_number_of_bits_is_refused() -> None:
     with pytest.raises(ValueError, match="non-negative"):
-        RANDOM().getrandbits(-1)
+        RANDOM.value.getrandbits(-1)
 
 
 def test_what_is_drawn_from_it_covers_the_whole_range() -> None:
-    drawn: Random = RANDOM()
+    drawn: Random = RANDOM.value
     numbers = [drawn.random() for _ in range(2000)]
     assert 0 <= min(numbers) < 0.01
     assert 0.99 < max(numbers) < 1
@@ -57,7 +57,7 @@ def test_what_is_drawn_from_it_covers_the_whole_range() -> None:
 
 
 def test_a_forked_process_draws_other_numbers() -> None:
-    RANDOM().getrandbits(8)  # some are in stock
+    RANDOM.value.getrandbits(8)  # some are in stock
     read, write = os.pipe()
     child = os.fork()
     if not child:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
-from manciple.access.authentication import certificates as client_certificates
 from manciple.access.authentication import chain, tokens
+from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication.chain import Credentials
 from manciple.access.kinds.certificate_requests import (
     APPROVED,
@@ -166,7 +166,7 @@ def test_two_that_ask_for_one_name_at_once_do_not_both_get_it() -> None:
 
 
 LET_IN_AGAIN = {
-    "its certificates were revoked": lambda: client_certificates.revoke(NODE),
+    "its certificates were revoked": lambda: client_certificates.revoke_certificates(NODE),
     "its certificate has ended": lambda: IssuedCertificate.objects.update(
         expires=datetime.now(UTC) - timedelta(seconds=1)
     ),
@@ -236,7 +236,7 @@ def test_a_client_that_was_approved_is_signed_and_one_that_was_denied_is_not() -
     decide(alice, APPROVED)
     decide(eve, DENIED)
     made = certificate_of(outcome(alice))
-    identity = client_certificates.read(made.public_bytes(serialization.Encoding.DER))
+    identity = client_certificates.read_certificate(made.public_bytes(serialization.Encoding.DER))
     assert identity is not None
     assert (identity.identity.name, identity.identity.groups) == ("alice", ("team", "system:authenticated"))
     assert not outcome(eve).status.certificate

@@ -184,7 +184,7 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
     rule = taint_now(cluster)
     evict(cluster)
     other = taint_eviction.Evictions()  # of a worker that saw it, and has its turn later
-    other.sentenced = dict(taint_eviction.evictions().sentenced)
+    other.sentenced = dict(taint_eviction.evictions.value.sentenced)
     cluster.finish("done")
     cluster.delete(cluster.pod("deleted"))
     cluster.delete(rule)
@@ -192,7 +192,7 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
     evict(cluster)
     (event,) = cluster.events("DeviceTaintManagerEviction")
     assert (event.involved_object.name, event.type, event.message) == ("web", "Normal", "Cancelling deletion")
-    taint_eviction.evictions().sentenced = other.sentenced
+    taint_eviction.evictions.value.sentenced = other.sentenced
     before = latest_revision()
     for _ in range(2):
         cluster.later(2)

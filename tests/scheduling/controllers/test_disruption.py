@@ -253,4 +253,4 @@ def test_the_first_budget_after_none_begins_with_a_look_at_everything(cluster: C
 
 
 def test_it_runs_by_itself() -> None:
-    assert {"count_disruptions", "recount_disruptions"} <= {one.name for one in controllers()}
+    assert {"count_disruptions", "recount_disruptions"} <= {one.name for one in controllers.value}

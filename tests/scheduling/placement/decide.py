@@ -60,7 +60,7 @@ def main() -> None:
     )
     from tests.scheduling.cluster import kind_of
 
-    assert controllers()
+    assert controllers.value
     state, pod = ClusterState(), make_pod("web", claims={"gpu": "web"}, meta={"uid": "web"})
     state.put(kind_of(make_class()).resource, make_class())
     for name, size, price in (("node-small", 2, "9"), ("node-large", 5, "3")):

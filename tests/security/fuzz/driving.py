@@ -71,7 +71,7 @@ def judged(sender: Sender) -> Iterator[tuple[Judge, Builder]]:
 
 def _aftermath(judge: Judge) -> None:
     """What the controllers and the pages make of what is stored now."""
-    for controller in controllers():
+    for controller in controllers.value:
         _reconcile(controller)
         judge.note(f"controller {controller.name}")
     open_every_page(judge, visitor("ada"))

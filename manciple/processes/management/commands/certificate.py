@@ -14,8 +14,8 @@ from cryptography.x509.oid import NameOID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.access.authentication import certificates as client_certificates
-from manciple.access.people import AccountClosed, refuse_closed
+from manciple.access.authentication import external as client_certificates
+from manciple.access.authentication.chain import AccountClosed, refuse_closed
 from manciple.api import kubeconfig
 from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.api.kubeconfig import ClientKey
@@ -51,7 +51,7 @@ class Command(BaseCommand):
             self.stdout.write(f"wrote {file}")
 
     def _revoke(self, options: dict[str, Any]) -> None:
-        client_certificates.revoke(options["name"])
+        client_certificates.revoke_certificates(options["name"])
         note_command("certificate revoke", "delete", CERTIFICATES, options["name"])
         self.stdout.write(f"all certificates of {options['name']} are revoked")
 

@@ -19,7 +19,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        self.stdout.write(told(controllers()))
+        self.stdout.write(told(controllers.value))
 
 
 def told(declared: Iterable[Controller]) -> str:

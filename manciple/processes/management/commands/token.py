@@ -12,9 +12,9 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.authentication import tokens
+from manciple.access.authentication.chain import AccountClosed
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import Token
-from manciple.access.people import AccountClosed
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.audit.commands import OPERATOR, note_command

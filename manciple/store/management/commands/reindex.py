@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from manciple.store.hooks import reindex
+from manciple.store.objects import reindex
 
 
 class Command(BaseCommand):
