@@ -27,7 +27,7 @@ from manciple.api.answers import wanted_form
 from manciple.api.flow_control import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
 from manciple.pages import saved_views
 from manciple.pages.models import SavedView
-from manciple.pages.saved_views import ViewRefused, save_view
+from manciple.pages.saved_views import ViewRefused, change_view, save_view
 from manciple.store.writer import LARGEST
 from manciple.wire import patch, selectors, validation
 from manciple.wire.apply import Manager, apply_patch
@@ -184,6 +184,23 @@ def test_a_person_has_a_limited_number_of_saved_views(db: None) -> None:
     )
     with pytest.raises(ViewRefused):
         save_view(owner, "/pods", "one more", "a=b", shared=False, usual=False)
+
+
+def test_a_person_puts_a_limited_number_of_views_into_everybodys_menu(db: None) -> None:
+    owner = get_user_model().objects.create(username="mallory")
+
+    def save(name: str, *, shared: bool) -> SavedView:
+        return save_view(owner, "/pods", name, "a=b", shared=shared, usual=False)
+
+    for number in range(saved_views.MOST_SHARED):
+        save(f"v{number}", shared=True)
+    own = save("own", shared=False)
+    with pytest.raises(ViewRefused):
+        save("one more", shared=True)
+    with pytest.raises(ViewRefused):
+        change_view(own, name="own", shared=True, usual=False)
+    change_view(save("v0", shared=True), name="renamed", shared=True, usual=False)
+    assert SavedView.objects.filter(shared=True).count() == saved_views.MOST_SHARED
 
 
 def test_an_index_of_thousands_of_digits_is_no_index(api: Api) -> None:
