@@ -126,7 +126,7 @@ def _views() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "the device pages", lambda: lines_of(read_devices())
     yield "the counts of every class", read_census
-    yield "the users of classes", lambda: counts(Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES))
+    yield "the users of classes", lambda: counts(Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES), ())
     yield "explanations", lambda: explain_claim("default", "claim-0000")
 
 

@@ -26,7 +26,7 @@ from dashboard.history import views as history
 from dashboard.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from manciple.api import verbs
 from manciple.pages import links
-from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, giving_way, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.pages.rendering import ListContext, ValueContext, render_page, show_list
 from manciple.pages.rights import namespaced
@@ -152,7 +152,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
     query = TemplateQuery.read(request)
     stored = [one for one in objects.list(kind(TEMPLATES)).items if person.sees(one.namespace)]
     uses = read_uses(person, namespace=query.namespace)
-    lines = [
+    lines = (
         TemplateLine(
             namespace=one.namespace,
             name=one.name,
@@ -161,7 +161,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         )
         for one in stored
         if query.namespace in ("", one.namespace) and query.text in one.name
-    ]
+    )
     table = Table(
         id="templates",
         topics="template: claims: pods:",
@@ -284,7 +284,7 @@ def read_uses(person: Person, *, namespace: str = "") -> dict[Key, TemplateUse]:
     """Every template that a pod names -> its use. Reads the pods' documents and the claims' index once."""
     claims = {(line.namespace, line.name): line for line in read_claims(person)}
     found: dict[Key, TemplateUse] = defaultdict(TemplateUse)
-    for pod in _pods(person, namespace):
+    for pod in giving_way(_pods(person, namespace)):
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
             if not entry.resource_claim_template_name:

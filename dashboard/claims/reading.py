@@ -17,6 +17,7 @@ from claims.pod_claims import requested_classes, stays_allocated
 from dashboard.claims.states import FORGOTTEN, MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge
 from inventory.models import Node, Pool
 from manciple.pages.durations import moment
+from manciple.pages.lists import giving_way
 from manciple.pages.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
@@ -108,7 +109,7 @@ def read_claims(
         waiting=_waiting({(ns, name) for _, ns, name, allocated, *_ in rows if not allocated}),
         lately=history.touched_lately(asked, within=FORGOTTEN),
     )
-    return [_line(row, known, now) for row in rows]
+    return [_line(row, known, now) for row in giving_way(rows)]
 
 
 def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimRow:

@@ -6,6 +6,7 @@ in their documents.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -79,12 +80,17 @@ def asked(devices: DeviceClaim) -> dict[str, tuple[Selectors, ...]]:
 
 
 class Askers(View):
-    """The claims that wait for devices, and the templates: what each asks for."""
+    """The claims that wait for devices, and the templates: what each asks for.
+
+    Counted as they change: a page that added them up would take as long as any namespace has claims and requests.
+    """
 
     resources: ClassVar[Sequence[str]] = (CLAIMS, TEMPLATES)
 
     def __init__(self) -> None:
         self._known: dict[str, dict[Key, ClassRequest]] = {CLAIMS: {}, TEMPLATES: {}}
+        #: resource -> class -> namespace -> how many of its objects name the class
+        self._counts: dict[str, dict[str, Counter[str]]] = {CLAIMS: {}, TEMPLATES: {}}
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         for obj in objects:
@@ -92,19 +98,41 @@ class Askers(View):
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
-            self._known[change.resource].pop(change.object.key, None)
+            self._remove(change.resource, change.object.key)
             if change.type != "DELETED":
                 self._put(change.resource, change.object)
 
-    def of(self, resource: str) -> list[ClassRequest]:
-        """By namespace and name."""
-        return [one for _, one in sorted(self._known[resource].items())]
+    def of(self, resource: str, class_name: str) -> tuple[ClassRequest, ...]:
+        """Those that name the class, by namespace and name."""
+        if class_name not in self._counts[resource]:
+            return ()
+        naming = (one for one in self._known[resource].values() if class_name in one.requests)
+        return tuple(sorted(naming, key=lambda one: (one.namespace, one.name)))
+
+    def count(self, resource: str, class_name: str, person: Person) -> int:
+        """How many of those that the person sees name the class."""
+        found = self._counts[resource].get(class_name, Counter())
+        return sum(number for namespace, number in found.items() if person.sees(namespace))
 
     def _put(self, resource: str, obj: ApiObject) -> None:
         if isinstance(obj, ResourceClaimTemplate):
-            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.spec.devices))
+            request = ClassRequest(*obj.key, asked(obj.spec.spec.devices))
         elif isinstance(obj, ResourceClaim) and _waits(obj):
-            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.devices))
+            request = ClassRequest(*obj.key, asked(obj.spec.devices))
+        else:
+            return
+        self._known[resource][obj.key] = request
+        for name in request.requests:
+            self._counts[resource].setdefault(name, Counter())[request.namespace] += 1
+
+    def _remove(self, resource: str, key: Key) -> None:
+        request = self._known[resource].pop(key, None)
+        counts = self._counts[resource]
+        for name in request.requests if request else ():
+            counts[name][key[0]] -= 1
+            counts[name] += Counter()  # without those that are zero
+            if not counts[name]:
+                del counts[name]
 
 
 def _waits(claim: ResourceClaim) -> bool:
@@ -114,20 +142,16 @@ def _waits(claim: ResourceClaim) -> bool:
 _following = Follower(Askers)
 
 
-def _askers() -> tuple[list[ClassRequest], list[ClassRequest]]:
-    """(claims that wait, templates)."""
-    with _following.view() as view:
-        return view.of(CLAIMS), view.of(TEMPLATES)
-
-
 # Asking --------------------------------------------------------------------------------------------------------------
 
 
 def users_of(class_name: str, person: Person) -> Users:
     """Who uses the class. A handful of queries, whatever the size of the cluster."""
-    waiting, templates = (
-        tuple(one for one in found if class_name in one.requests and person.sees(one.namespace)) for found in _askers()
-    )
+    with _following.view() as view:
+        waiting, templates = (
+            tuple(one for one in view.of(resource, class_name) if person.sees(one.namespace))
+            for resource in (CLAIMS, TEMPLATES)
+        )
     rows = AllocatedDevice.objects.filter(device_class=class_name, admin_access=False).restrict(person)
     holding = frozenset(rows.values_list("claim__namespace", "claim__name"))
     return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
@@ -156,16 +180,12 @@ def _by_namespace(
     )
 
 
-def counts(person: Person) -> Mapping[str, tuple[int, int, int]]:
+def counts(person: Person, class_names: Iterable[str]) -> Mapping[str, tuple[int, int, int]]:
     """class -> (claims that wait, claims that hold, templates), of what the person sees."""
-    found: dict[str, list[int]] = {}
-    waiting, templates = _askers()
-    for column, asking in ((0, waiting), (2, templates)):
-        for one in asking:
-            if person.sees(one.namespace):
-                for name in one.requests:
-                    found.setdefault(name, [0, 0, 0])[column] += 1
     rows = AllocatedDevice.objects.filter(admin_access=False).exclude(device_class="").restrict(person)
-    for name, number in rows.values_list("device_class").annotate(Count("claim", distinct=True)):
-        found.setdefault(name, [0, 0, 0])[1] = number
-    return {name: (waits, holds, keeps) for name, (waits, holds, keeps) in found.items()}
+    holding = dict(rows.values_list("device_class").annotate(Count("claim", distinct=True)))
+    with _following.view() as view:
+        return {
+            name: (view.count(CLAIMS, name, person), holding.get(name, 0), view.count(TEMPLATES, name, person))
+            for name in class_names
+        }

@@ -154,14 +154,12 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person = person_of(request)
     snapshot = read_devices()
-    uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
+    uses = class_claims.counts(person, [one.metadata.name for one in classes])
     waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person))
     query = ClassQuery.read(request)
     rows = [
-        _row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0)), waiting[one.metadata.name])
-        for one in classes
-        if query.admits(one)
+        _row(one, snapshot, uses[one.metadata.name], waiting[one.metadata.name]) for one in classes if query.admits(one)
     ]
     table = Table(
         id="classes",

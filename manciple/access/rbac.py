@@ -38,8 +38,10 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from threading import Lock, local
 from typing import Any
 from weakref import ReferenceType, ref
@@ -155,26 +157,44 @@ class Policy:
     roles: dict[RoleKey, CompiledRules] = field(default_factory=dict)
     #: by the binding's name, in its order
     grants: dict[Scope, tuple[tuple[str, Grant], ...]] = field(default_factory=dict)
+    #: (kind, name) of a subject -> where it is granted anything, "" for everywhere
+    places: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     #: of those that have many; made when they are first asked for
     merged: dict[Scope, Merged] = field(default_factory=dict)
     #: what was decided since the last change; see `decide`
     decided: dict[tuple[object, ...], Decision | None] = field(default_factory=dict)
 
     def add(self, binding: AnyBinding) -> None:
-        """A subject that a binding names twice is granted it once."""
+        """A subject that a binding names twice is granted it once.
+
+        Whoever administers a namespace may name thousands of subjects in a binding, and the same ones in many bindings.
+        """
         name = binding.metadata.name
         for scope, grant in _grants_of(binding).items():
-            others = (one for one in self.grants.get(scope, ()) if one[0] != name)
-            self.grants[scope] = tuple(sorted((*others, (name, grant)), key=lambda one: one[0]))
+            before, after = self._around(scope, name)
+            self.grants[scope] = (*before, (name, grant), *after)
+            where, kind, subject = scope
+            self.places[kind, subject] = self.places.get((kind, subject), frozenset()) | {where}
 
     def remove(self, binding: AnyBinding) -> None:
         name = binding.metadata.name
         for scope in _grants_of(binding):
-            left = tuple(one for one in self.grants.get(scope, ()) if one[0] != name)
-            if left:
-                self.grants[scope] = left
+            before, after = self._around(scope, name)
+            if before or after:
+                self.grants[scope] = (*before, *after)
+                continue
+            self.grants.pop(scope, None)
+            where, kind, subject = scope
+            if left := self.places.get((kind, subject), frozenset()) - {where}:
+                self.places[kind, subject] = left
             else:
-                self.grants.pop(scope, None)
+                self.places.pop((kind, subject), None)
+
+    def _around(self, scope: Scope, name: str) -> tuple[tuple[tuple[str, Grant], ...], tuple[tuple[str, Grant], ...]]:
+        """What bindings of smaller names grant there, and those of greater ones."""
+        bound = self.grants.get(scope, ())
+        place = bisect_left(bound, name, key=itemgetter(0))
+        return bound[:place], bound[place + (place < len(bound) and bound[place][0] == name) :]
 
     def scopes_of(self, identity: Identity, namespace: str) -> Iterator[Scope]:
         """Where something is granted to `identity`: everywhere and, where a namespace is given, in it."""
@@ -196,14 +216,13 @@ class Policy:
 
     def namespaces_of(self, identity: Identity) -> frozenset[str]:
         """Those in which `identity` is granted anything by itself."""
-        subjects = {(roles.USER, identity.name), *((roles.GROUP_KIND, group) for group in identity.groups)}
+        subjects = ((roles.USER, identity.name), *((roles.GROUP_KIND, group) for group in identity.groups))
         opened = (group.removeprefix(NAMESPACE_GROUP) for group in identity.groups if group.startswith(NAMESPACE_GROUP))
-        bound = (where for where, kind, name in self.grants if where and (kind, name) in subjects)
-        return frozenset((*opened, *bound))
+        return frozenset(opened).union(*(self.places.get(subject, ()) for subject in subjects)) - {""}
 
     def names(self, user: str) -> bool:
         """Whether any binding names this user."""
-        return any(kind == roles.USER and name == user for _, kind, name in self.grants)
+        return (roles.USER, user) in self.places
 
     def merge(self, scope: Scope) -> Merged:
         merged = self.merged  # before what is read: a change replaces it after what it changes

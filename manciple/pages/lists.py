@@ -10,7 +10,7 @@ file: all rows, not only those of the page, in the columns that are shown.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -20,10 +20,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.text import slugify
 
 from manciple.pages.spreadsheets import csv_answer
+from manciple.wire.limits import give_way
 from manciple.wire.quantity import whole
 
 T = TypeVar("T")
 
+#: Rows that a page draws of a table without pages of its own. Drawing one takes as long as reading several.
+MOST_ROWS = 500
 #: Digits of a page's number that are read; longer ones are nobody's.
 _DIGITS = 7
 #: What a list's address ends with where it is asked for as a file.
@@ -205,7 +208,15 @@ class BulkAct:
 def sorted_by(columns: Sequence[ListColumn[T]], sort: str, rows: Iterable[T]) -> list[T]:
     """The rows in the order that `sort` asks for; as they come where it names no column."""
     key = next((one.key for one in columns if one.sort and one.sort == sort.removeprefix("-")), None)
+    rows = giving_way(rows)
     return sorted(rows, key=key, reverse=sort.startswith("-")) if key else list(rows)
+
+
+def giving_way(rows: Iterable[T]) -> Iterator[T]:
+    """The same rows. There may be as many as somebody stores objects, so making them gives way to other requests."""
+    for row in rows:
+        give_way()
+        yield row
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +266,13 @@ class Table(Generic[T]):
     all_rows: Callable[[], Iterable[T]] | None = None
     acts: Sequence[BulkAct] = ()
 
+    def in_pages(self) -> Self:
+        """The table as it is drawn: one that has no pages gets some where it has too many rows."""
+        if self.page.size or len(self.rows) <= MOST_ROWS:
+            return self
+        page = PageOfRows(len(self.rows), MOST_ROWS, self.query.page)
+        return dataclasses.replace(self, page=page, rows=self.rows[page.rows])
+
     @property
     def heads(self) -> list[Head]:
         return [self._head(column) for column in self.columns if not column.extra or column.name in self.shown]
@@ -292,7 +310,7 @@ class Table(Generic[T]):
 
     def as_csv(self) -> HttpResponse:
         chosen = [one for one in self.columns if one.text and one.name in self.shown]
-        rows = self.rows if self.all_rows is None else self.all_rows()
+        rows = giving_way(self.rows if self.all_rows is None else self.all_rows())
         lines = ([one.text(row) for one in chosen if one.text] for row in rows)
         return csv_answer(self.query.path.strip("/").replace("/", "-"), ([one.title for one in chosen], *lines))
 

@@ -6,7 +6,7 @@ besides what `manciple.pages.context` gives to every template.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from django.http import HttpRequest, HttpResponse
@@ -53,4 +53,4 @@ def show_list(request: HttpRequest, template: str, context: ListContext, *, stat
     """A list as a page, or as a file where the address ends so."""
     if request.path.endswith(CSV):
         return context.table.as_csv()
-    return render_page(request, template, context, status=status)
+    return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)

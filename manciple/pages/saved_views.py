@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from manciple.pages.models import SavedView
 
-#: Of one person, at most.
-MOST = 200
+#: Of one person, at most; and of these, in everybody's menu.
+MOST, MOST_SHARED = 200, 20
 #: What an address says besides a view: which page, which row is open, which view it was opened as.
 _PASSING = frozenset({"page", "saved", "at", "entry", "before", "who"})
 _LONGEST_NAME, _LONGEST_QUERY = 80, 4000
@@ -119,6 +119,8 @@ def save_view(owner: Any, path: str, name: str, query: str, *, shared: bool, usu
         raise ViewRefused("That is too long to be saved." if len(name) <= _LONGEST_NAME else "That name is too long.")
     if SavedView.objects.filter(owner=owner).exclude(path=path, name=name).count() >= MOST:
         raise ViewRefused(f"You have {MOST} saved views. Delete one first.")
+    if shared:
+        _check_shared(SavedView.objects.filter(owner=owner).exclude(path=path, name=name))
     with transaction.atomic():
         values = {"query": query, "shared": shared, "usual": usual}
         view, _ = SavedView.objects.update_or_create(owner=owner, path=path, name=name, defaults=values)
@@ -127,11 +129,19 @@ def save_view(owner: Any, path: str, name: str, query: str, *, shared: bool, usu
     return view
 
 
+def _check_shared(others: QuerySet[SavedView]) -> None:
+    """others: of the person who wants to share one more. Raises: ViewRefused."""
+    if others.filter(shared=True).count() >= MOST_SHARED:
+        raise ViewRefused(f"You share {MOST_SHARED} saved views with everybody. Stop sharing one first.")
+
+
 def change_view(view: SavedView, *, name: str, shared: bool, usual: bool) -> None:
     """Raises: ViewRefused."""
     name = " ".join(name.split())[:_LONGEST_NAME]
     if not name:
         raise ViewRefused("A view needs a name.")
+    if shared and not view.shared:
+        _check_shared(SavedView.objects.filter(owner=view.owner_id))
     view.name, view.shared, view.usual = name, shared, usual
     try:
         with transaction.atomic():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import pytest
@@ -14,10 +15,15 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from claims.devices.cache import read_devices
+from dashboard.classes.users import Askers
 from dashboard.timeline import views as timeline_views
 from insight.selector_matches import judge
-from manciple.pages import costly
+from manciple.api.flow_control import CostlyRequests, RequestWork, WorkLimits
+from manciple.pages import costly, lists
+from manciple.pages.people import Person
+from manciple.store.records import Written
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.resources import CLAIMS
 from scheduling.rehearsal.explanations import current
 from tests.builders import (
     DRIVER,
@@ -25,10 +31,13 @@ from tests.builders import (
     make_claim,
     make_class,
     make_device,
+    make_namespace,
     make_node,
     make_pod,
+    make_quota,
     make_request,
     make_slice,
+    make_template,
 )
 from tests.dashboard.browsing import said, signed_in
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
@@ -218,6 +227,88 @@ def test_what_was_judged_is_kept_so_that_trying_again_gets_further(shelf: Cluste
     assert left[1] > 0
     assert left == sorted(left, reverse=True)
     assert left[-1] == 0
+
+
+NAMESPACES = [f"space-{number}" for number in range(7)]
+#: A list without pages of its own -> its file.
+WITHOUT_PAGES = {"/templates": "/templates.csv", "/namespaces": "/namespaces.csv", "/quotas": "/quotas.csv"}
+
+
+@pytest.fixture
+def crowded(cluster: Cluster) -> Cluster:
+    """Seven rows in each of these lists."""
+    for namespace in NAMESPACES:
+        cluster.create(make_namespace(namespace))
+        cluster.create(make_template("t", namespace=namespace))
+        cluster.create(make_quota({"pods": "1"}, namespace=namespace))
+    return cluster
+
+
+@pytest.mark.parametrize("path", WITHOUT_PAGES)
+def test_a_list_draws_a_bounded_number_of_rows_whatever_is_stored(
+    crowded: Cluster, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    client = signed_in("ada", staff=True)
+    rows = client.get(WITHOUT_PAGES[path]).content.decode().strip().count("\n")
+    monkeypatch.setattr(lists, "MOST_ROWS", 3)
+    drawn = [client.get(f"{path}?page={page}").content.decode().count("<tr") - 1 for page in range(1, 4)]
+    assert drawn[:2] == [3, 3]
+    assert 0 < drawn[2] <= 3
+    assert f"1 to 3 of {rows}" in said(client.get(path).content.decode())
+    assert client.get(WITHOUT_PAGES[path]).content.decode().strip().count("\n") == rows
+
+
+def test_a_long_list_counts_as_costly_and_is_finished(crowded: Cluster) -> None:
+    """One of a user at a time, as with any costly request; but no list ends because it is long."""
+    costly_requests = CostlyRequests()
+
+    def get(path: str) -> int:
+        work = RequestWork(WorkLimits(cheap=0.0, allowance=0.0), lambda: "ada", costly=costly_requests)
+        work.begin()
+        try:
+            with time_limit(work):
+                return client.get(path).status_code
+        finally:
+            work.end()
+
+    client = signed_in("ada", staff=True)
+    paths = [*WITHOUT_PAGES, *WITHOUT_PAGES.values(), "/claims", "/pods.csv"]
+    crowded.create(make_claim("c"))
+    crowded.create(make_pod("p"))
+    assert {path: get(path) for path in paths} == dict.fromkeys(paths, 200)
+    costly_requests.enter("ada")
+    assert {path: get(path) for path in paths} == dict.fromkeys(paths, 429)
+
+
+def test_a_page_of_classes_does_not_go_through_what_namespaces_ask_for() -> None:
+    """A claim names up to 256 classes that need not exist: they are counted as they change."""
+    asks = Askers()
+    claims = [
+        make_claim(
+            f"c{number}",
+            requests=[make_request(f"r{one}", device_class=f"absent-{number}-{one}") for one in range(32)],
+        )
+        for number in range(50)
+    ]
+    asks.fill(CLAIMS, [*claims, make_claim("wants", requests=[make_request(device_class="gpu")])])
+    person = CountedSight()
+    assert asks.count(CLAIMS, "gpu", cast("Person", person)) == 1
+    assert person.looks == 1
+    gone = make_claim("wants", requests=[make_request(device_class="gpu")])
+    asks.apply([cast("Written", SimpleNamespace(type="DELETED", resource=CLAIMS, object=gone))])
+    assert asks.count(CLAIMS, "gpu", cast("Person", person)) == 0
+    assert person.looks == 1
+
+
+class CountedSight:
+    """A person who sees everything, and how often that was asked."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def sees(self, _namespace: str) -> bool:
+        self.looks += 1
+        return True
 
 
 @pytest.mark.long

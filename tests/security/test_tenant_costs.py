@@ -21,13 +21,13 @@ from manciple.access import rbac
 from manciple.access.authentication import tokens
 from manciple.access.authorization import Attributes
 from manciple.access.bootstrap import ensure_roles
-from manciple.access.kinds.roles import MOST_PARTS
+from manciple.access.kinds.roles import GROUP, MOST_PARTS, RoleBinding, RoleRef, Subject
 from manciple.api import requests
 from manciple.api.answers import wanted_form
 from manciple.api.flow_control import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
 from manciple.pages import saved_views
 from manciple.pages.models import SavedView
-from manciple.pages.saved_views import ViewRefused, save_view
+from manciple.pages.saved_views import ViewRefused, change_view, save_view
 from manciple.store.writer import LARGEST
 from manciple.wire import patch, selectors, validation
 from manciple.wire.apply import Manager, apply_patch
@@ -184,6 +184,23 @@ def test_a_person_has_a_limited_number_of_saved_views(db: None) -> None:
     )
     with pytest.raises(ViewRefused):
         save_view(owner, "/pods", "one more", "a=b", shared=False, usual=False)
+
+
+def test_a_person_puts_a_limited_number_of_views_into_everybodys_menu(db: None) -> None:
+    owner = get_user_model().objects.create(username="mallory")
+
+    def save(name: str, *, shared: bool) -> SavedView:
+        return save_view(owner, "/pods", name, "a=b", shared=shared, usual=False)
+
+    for number in range(saved_views.MOST_SHARED):
+        save(f"v{number}", shared=True)
+    own = save("own", shared=False)
+    with pytest.raises(ViewRefused):
+        save("one more", shared=True)
+    with pytest.raises(ViewRefused):
+        change_view(own, name="own", shared=True, usual=False)
+    change_view(save("v0", shared=True), name="renamed", shared=True, usual=False)
+    assert SavedView.objects.filter(shared=True).count() == saved_views.MOST_SHARED
 
 
 def test_an_index_of_thousands_of_digits_is_no_index(api: Api) -> None:
@@ -387,6 +404,61 @@ def test_a_role_lists_a_limited_number_of_combinations(mallory: Api) -> None:
     assert str(MOST_PARTS) in answer.message
     with quickly():
         assert mallory.post(ROLES, listing(10)).code == 403
+
+
+class CountedName(str):
+    """A binding's name, and how often such names were compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        CountedName.compared += 1
+        return str.__lt__(self, other)
+
+
+def bound(name: str, subjects: int) -> RoleBinding:
+    return RoleBinding(
+        metadata=ObjectMeta(namespace="attacker", name=name),
+        role_ref=RoleRef(api_group=GROUP, kind="ClusterRole", name="view"),
+        subjects=tuple(Subject(kind="User", api_group=GROUP, name=f"user-{number}") for number in range(subjects)),
+    )
+
+
+def test_bindings_of_the_same_subjects_are_kept_in_order_without_sorting_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CountedName, "compared", 0)
+    policy, bindings = rbac.Policy(), [bound(CountedName(f"b-{number:03}"), 5) for number in range(400)]
+    for binding in reversed(bindings):
+        policy.add(binding)
+    for binding in bindings[::2]:
+        policy.remove(binding)
+        policy.add(binding)
+    left = [name for name, _ in policy.granted(("attacker", "User", "user-1"))]
+    assert left == sorted(left)
+    assert len(left) == 400
+    assert CountedName.compared < 800 * 5 * 12
+    for binding in bindings:
+        policy.remove(binding)
+    assert (policy.grants, policy.places) == ({}, {})
+
+
+class NeverReadThrough(dict[Any, Any]):
+    """A table that is too large to be gone through for one question."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all grants were read for one person")
+
+
+def test_whose_namespaces_are_asked_costs_nothing_for_what_bindings_name_others() -> None:
+    policy = rbac.Policy()
+    policy.add(bound("many", 1_000))
+    policy.grants = NeverReadThrough(policy.grants)
+    assert policy.namespaces_of(Identity("user-7")) == {"attacker"}
+    assert policy.names("user-7")
+    assert policy.namespaces_of(Identity("mallory", groups=("namespace:theirs",))) == {"theirs"}
+    assert not policy.names("mallory")
 
 
 def test_the_rules_of_a_role_are_read_once_however_many_bindings_give_it(api: Api, mallory: Api) -> None:
