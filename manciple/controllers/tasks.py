@@ -37,13 +37,10 @@ from kombu.exceptions import KombuError
 from manciple.controllers import coordination, metrics
 from manciple.controllers.coordination import Tasks, looked_after, utc_now
 from manciple.controllers.declaration import (
-    ADDED,
     ANY,
     BOUND,
-    DELETED,
     DELETING,
     FINISHED,
-    MODIFIED,
     Change,
     Controller,
     Queue,
@@ -53,7 +50,7 @@ from manciple.controllers.declaration import (
 from manciple.per_process import PerProcess
 from manciple.store import announce, event_log, sql
 from manciple.store.event_log import Sketch, Stretch, since
-from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
+from manciple.wire.resources import ADDED, DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED, PODS
 
 log = logging.getLogger(__name__)
 

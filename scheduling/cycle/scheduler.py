@@ -46,13 +46,13 @@ from claims.kinds.pods import Pod
 from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
-from manciple.controllers.declaration import ADDED, DELETED, DELETING, FINISHED, MODIFIED, Controller, Queue
+from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue
 from manciple.per_process import PerProcess
 from manciple.store import sql
 from manciple.store.event_log import Follower
 from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
-from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
+from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES
 from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import extended_placing, readiness

@@ -38,14 +38,26 @@ from claims.kinds.pods import Pod
 from claims.pod_claims import controlled_by, is_done
 from inventory.kinds import gates
 from inventory.kinds.nodes import Node
-from manciple.controllers.declaration import ADDED, BOUND, DELETED, FINISHED, MODIFIED, Controller
+from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
-from manciple.wire.resources import DRAFT_CLAIMS, DRAFT_CLASSES, EVENTS, NEW_PHASES, NODES, PODS, Key, kind
+from manciple.wire.resources import (
+    ADDED,
+    DELETED,
+    DRAFT_CLAIMS,
+    DRAFT_CLASSES,
+    EVENTS,
+    MODIFIED,
+    NEW_PHASES,
+    NODES,
+    PODS,
+    Key,
+    kind,
+)
 
 IDENTITY = controller("resource-claim-controller")
 COMPONENT = "resource_claim"

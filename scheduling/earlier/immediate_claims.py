@@ -20,17 +20,19 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
-from manciple.controllers.declaration import ADDED, MODIFIED, Controller
+from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import Writer, to_read
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import (
+    ADDED,
     CLAIM_PARAMETERS,
     CLAIMS,
     CLASS_PARAMETERS,
     EVENTS,
+    MODIFIED,
     NODE_SLICES,
     RESOURCE_CLASSES,
     kind,

@@ -28,10 +28,10 @@ from claims.pod_claims import controller_of as owning_pod
 from claims.pod_claims import is_done, is_for_pod, is_reserved_for, references
 from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
-from manciple.controllers.declaration import MODIFIED, Controller
+from manciple.controllers.declaration import Controller
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded, listed
-from manciple.wire.resources import CLAIMS, CONTEXTS, NEW_PHASES, PODS, RESOURCE_CLASSES, Key, kind
+from manciple.wire.resources import CLAIMS, CONTEXTS, MODIFIED, NEW_PHASES, PODS, RESOURCE_CLASSES, Key, kind
 from scheduling.earlier.classic_negotiation import is_of, new_context
 
 

@@ -33,10 +33,10 @@ from claims.kinds.pods import Pod
 from manciple.store import event_log, sql
 from manciple.wire.errors import Expired
 from manciple.wire.limits import Clock, Deadline, time_limit
-from manciple.wire.resources import PODS
+from manciple.wire.resources import DELETED, PODS
 from scheduling.metrics import NAMESPACE_TIME
 from scheduling.queue import hints
-from scheduling.queue.hints import DELETED, Wakes
+from scheduling.queue.hints import Wakes
 from scheduling.queue.queue import ReadyPod
 from scheduling.queue.reasons import Reason
 

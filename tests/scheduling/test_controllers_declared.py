@@ -28,7 +28,8 @@ from manciple.processes.management.commands import controllers as command
 ONE_FILE = """
 from datetime import datetime
 
-from manciple.controllers.declaration import ADDED, Controller
+from manciple.controllers.declaration import Controller
+from manciple.wire.resources import ADDED
 from manciple.wire.resources import NODES
 
 asked: list[datetime] = []

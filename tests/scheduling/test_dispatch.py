@@ -12,13 +12,14 @@ from dataclasses import replace
 import pytest
 
 from manciple.controllers import tasks
-from manciple.controllers.declaration import ANY, DELETED, Controller, controllers, task_name
+from manciple.controllers.declaration import ANY, Controller, controllers, task_name
 from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
 from manciple.store import announce, event_log, garbage
 from manciple.store.event_log import Sketch
 from manciple.store.records import EventType, dump
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
+from manciple.wire.resources import DELETED
 from tests.builders import make_node, make_pod, make_template
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster, with_spec
