@@ -17,7 +17,7 @@
     5. the overlay is undone: the log brings back what was written               Unreserve
 
 Step 3 is limited in time, for each pod and for the batch, so that no namespace keeps the pods of others waiting
-(`scheduling.queue.namespace_time`). The rest of the batch stays ready.
+(`scheduling.queue.queue`). The rest of the batch stays ready.
 
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
 away, leaves every pod where it was. An error in one pod costs only that pod: it backs off before it is tried again.
@@ -75,7 +75,7 @@ from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.metrics import PluginRun
 from scheduling.placement.policies import policy_of, quietest, score_of, why
 from scheduling.queue import hints, queue
-from scheduling.queue.namespace_time import TURN_SECONDS, BatchTime, NamespaceTimes
+from scheduling.queue.queue import TURN_SECONDS, BatchTime, NamespaceTimes
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     SCHEDULER_ERROR,

@@ -9,8 +9,8 @@ from pytest_django.fixtures import Settings
 
 from claims.controllers import reservations
 from manciple.store import event_log
-from scheduling.queue import namespace_time, queue
-from scheduling.queue.namespace_time import (
+from scheduling.queue import queue
+from scheduling.queue.queue import (
     HALF_LIFE,
     MOST_SLOW,
     MUCH,
@@ -68,8 +68,8 @@ def test_a_slice_ends_when_others_wait_and_not_before() -> None:
     for clock.now, waiting[:] in (
         (0.5, [True]),
         (1.5, []),
-        (1.5 + namespace_time.LOOK_EVERY / 2, [True]),  # it looks every so often
-        (1.5 + namespace_time.LOOK_EVERY, [True]),
+        (1.5 + queue.LOOK_EVERY / 2, [True]),  # it looks every so often
+        (1.5 + queue.LOOK_EVERY, [True]),
         (2.0, []),  # and stays so
     ):
         seen.append(cut.deadline.has_passed)
@@ -79,9 +79,9 @@ def test_a_slice_ends_when_others_wait_and_not_before() -> None:
 
 def test_a_gang_has_a_longer_slice(settings: Settings) -> None:
     settings.SCHEDULER_SEARCH_SLICE = 0.2
-    assert [namespace_time.slice_seconds(pods) for pods in (0, 50, 10_000)] == [0.2, 0.4, 1.0]
+    assert [queue.slice_seconds(pods) for pods in (0, 50, 10_000)] == [0.2, 0.4, 1.0]
     settings.SCHEDULER_SEARCH_SLICE = 3.0
-    assert namespace_time.slice_seconds(100) == 3.0
+    assert queue.slice_seconds(100) == 3.0
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_what_a_batch_takes_is_shared_by_those_that_it_was_for() -> None:
 def test_a_batch_is_committed_before_the_first_pod_of_a_namespace_that_used_much(cluster: Cluster) -> None:
     times = NamespaceTimes(Clock())
     times.add_turn({"busy": 1, "busier": 2}, 6 * MUCH)
-    spent = namespace_time.BatchTime(times, [], event_log.latest_revision())
+    spent = queue.BatchTime(times, [], event_log.latest_revision())
     for namespace, over in (("a", False), ("b", False), ("busy", True)):
         assert spent.is_over(namespace) == over
         with spent.deciding(make_pod("p", namespace=namespace)):
@@ -162,13 +162,13 @@ def test_a_batch_is_committed_before_the_first_pod_of_a_namespace_that_used_much
 def test_a_batch_ends_once_pods_of_others_have_come(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(namespace_time, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(queue, "LOOK_EVERY", 0.0)
     times = NamespaceTimes(Clock())
     if why == "a slow decision":
-        monkeypatch.setattr(namespace_time, "NOT_SLOW", -1.0)
+        monkeypatch.setattr(queue, "NOT_SLOW", -1.0)
     else:
         times.add_turn({"a": 1}, 2 * MUCH)
-    spent = namespace_time.BatchTime(times, [], event_log.latest_revision())
+    spent = queue.BatchTime(times, [], event_log.latest_revision())
     with spent.deciding(make_pod("p", namespace="a")):
         pass
     assert not spent.is_over("a")
