@@ -37,7 +37,7 @@ from claims.kinds.resource_claims import (
 from claims.pod_claims import controlled_by, controller_of, is_reserved_for
 from manciple.wire.base import ObjectMeta
 from manciple.wire.quantity import Quantity
-from scheduling.claims.readiness import ServingClasses
+from scheduling.state.node_fit import ServingClasses
 
 IN_MEMORY = EXTENDED_RESOURCES
 

@@ -1,5 +1,4 @@
-"""Whether a pod's claims let it be scheduled (PreEnqueue and PreFilter), whether their devices let it be bound, and
-which classes serve the extended resources that it may ask for instead.
+"""Whether a pod's claims let it be scheduled (PreEnqueue and PreFilter), and whether their devices let it be bound.
 
 PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
 Upstream: plugins/dynamicresources/dynamicresources.go. PURE.
@@ -8,9 +7,8 @@ Upstream: plugins/dynamicresources/dynamicresources.go. PURE.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from claims.causes import causes
 from claims.causes.causes import AwaitingBinding, BindingFailed
@@ -33,13 +31,9 @@ from claims.pod_claims import (
     requested_classes,
 )
 from inventory.kinds import gates
-from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition
-from manciple.wire.resources import CLASSES
-from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.queue.hints import claim_key, class_key
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.part import Part
 
 #: Feature gates of those who allocate claims of ResourceClasses.
 OF_RESOURCE_CLASSES = (gates.CONTROL_PLANE_CONTROLLER, gates.STRUCTURED_PARAMETERS_DRAFT)
@@ -153,59 +147,6 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
             cause = causes.ClassMissing(request, name)
             return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({class_key(name)}), cause=cause)
     return None
-
-
-# Extended resources (KEP-5004) ----------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False, kw_only=True, repr=False)
-class ServingClasses(Part):
-    """Which DeviceClass serves which resource. Of several with one name the newest does, then the first by name."""
-
-    follows: ClassVar[tuple[str, ...]] = (CLASSES,)
-
-    #: the gate DRAExtendedResource
-    enabled: bool = True
-    #: resource -> the class that serves it; read directly, so that a pod without extended resources costs one look-up
-    by_resource: dict[str, str] = field(default_factory=dict)
-    #: every class -> its own extendedResourceName; "" for none
-    own: dict[str, str] = field(default_factory=dict)
-    #: such a name -> the classes that have it, each with its creationTimestamp
-    _sharing: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def serve(self, pod: Pod) -> bool:
-        """Whether `pod` names a resource that a class serves."""
-        served, spec = self.by_resource, pod.spec
-        return any(
-            name in served for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests
-        )
-
-    def put(self, device_class: DeviceClass) -> None:
-        name, own = device_class.metadata.name, device_class.spec.extended_resource_name or ""
-        self.remove(device_class)
-        self.own[name] = own
-        if self.enabled:
-            self.by_resource[f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}"] = name
-        if own:
-            self._sharing.setdefault(own, {})[name] = device_class.metadata.creation_timestamp or ""
-            self._choose(own)
-
-    def remove(self, device_class: DeviceClass) -> None:
-        name = device_class.metadata.name
-        own = self.own.pop(name, "")
-        self.by_resource.pop(f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", None)
-        if own:
-            del self._sharing[own][name]
-            self._choose(own)
-
-    def _choose(self, resource: str) -> None:
-        sharing = self._sharing[resource]
-        if not sharing:
-            del self._sharing[resource]
-            self.by_resource.pop(resource, None)
-        elif self.enabled:
-            newest = max(sharing.values())
-            self.by_resource[resource] = min(name for name, created in sharing.items() if created == newest)
 
 
 # Binding conditions (KEP-5007) ----------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ from scheduling.queue.verdicts import (
     singles,
 )
 from scheduling.state.cluster import ClusterState
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 log = logging.getLogger(__name__)
 

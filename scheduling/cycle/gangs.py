@@ -70,7 +70,6 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.cluster import ClusterState
 from scheduling.state.groups import wanted_of
-from scheduling.state.residents import least_devices
 
 log = logging.getLogger(__name__)
 
@@ -426,7 +425,7 @@ class GangSearch:
             uid, request = pod.metadata.uid, request_of(self.state, pod)
             wanting = () if isinstance(request, Hold) else request.wanting
             shared = any(first_users.setdefault(claim.metadata.uid, uid) != uid for claim in wanting)
-            self._needs[uid] = 0 if shared else least_devices(self.state.snapshot(), wanting)
+            self._needs[uid] = 0 if shared else preemption.least_devices(self.state.snapshot(), wanting)
         return self._needs
 
     def _try_in(self, where: Confinement) -> GangPlaces:

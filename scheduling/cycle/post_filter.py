@@ -58,8 +58,7 @@ from scheduling.queue.verdicts import SCHEDULING_GATED, Placement, Retry, Wait
 from scheduling.state import node_fit
 from scheduling.state.cluster import ClusterState
 from scheduling.state.node_fit import REASON_OF_PLUGIN, extended_names
-from scheduling.state.nodes import FilterResult, verdict_key
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import FilterResult, PlannedEviction, verdict_key
 
 #: Seconds of processor time for finding out which part of a selector refuses the devices. After that the message names
 #: the selector alone.

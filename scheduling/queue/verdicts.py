@@ -38,7 +38,7 @@ from scheduling.claims.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.claims.negotiation import NegotiationWrite
 from scheduling.queue.hints import FREED, group_key
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"

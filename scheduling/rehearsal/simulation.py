@@ -47,7 +47,7 @@ from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from scheduling.rehearsal.rehearsal import NewNode, Rehearsal, is_imagined, like
 from scheduling.rehearsal.workload import Changes, Workload, known_claim
 from scheduling.state.cluster import ClusterState
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: Replicas that may be asked for.
 MOST_REPLICAS = 10_000

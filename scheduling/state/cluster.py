@@ -56,7 +56,7 @@ from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import readiness
 from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
 from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
-from scheduling.claims.readiness import ServingClasses, wants_a_node
+from scheduling.claims.readiness import wants_a_node
 from scheduling.earlier import structured_claims
 from scheduling.earlier.classic_negotiation import ContextNegotiator
 from scheduling.earlier.draft_claims import DraftNegotiator
@@ -71,10 +71,10 @@ from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups
 from scheduling.state.node_charges import NodeCharges
-from scheduling.state.nodes import NodeTable
+from scheduling.state.node_fit import ServingClasses
+from scheduling.state.nodes import NodeTable, Resident, Residents, Rooms
 from scheduling.state.part import Part
 from scheduling.state.quota_room import QuotaRoom
-from scheduling.state.residents import Resident, Residents, Rooms
 
 #: Events kept for the queue; readers that are further behind read the log.
 REMEMBERED = 4000

@@ -13,7 +13,7 @@ from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Taint
 from scheduling.placement.policies import POLICY_ANNOTATION
 from scheduling.rehearsal.explanations.current import pod_document
-from scheduling.state.residents import Resident, Residents
+from scheduling.state.nodes import Resident, Residents
 from tests.builders import (
     CLASS,
     DRIVER,

@@ -14,7 +14,7 @@ from claims.kinds.pods import Pod, PodCondition
 from scheduling.rehearsal.explanations.current import explain_pod, pod_document
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import NotRehearsable, of_documents
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 from tests.builders import (
     NAMESPACE,
     make_claim,

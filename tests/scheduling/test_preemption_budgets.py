@@ -16,8 +16,8 @@ from manciple.wire.base import LabelSelector
 from manciple.wire.resources import BUDGETS
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.cluster import ClusterState
-from scheduling.state.neighbours import AlikePods
-from scheduling.state.residents import PlannedEviction, Resident
+from scheduling.state.node_fit import AlikePods
+from scheduling.state.nodes import PlannedEviction, Resident
 from tests.builders import make_budget, make_devices, make_node, make_request, make_slice
 from tests.examples import some
 from tests.scheduling.test_preemption_search import World, claim_of, pod_of, search, victims, with_device

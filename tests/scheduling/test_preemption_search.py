@@ -34,8 +34,7 @@ from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait, scheduled
 from scheduling.state.cluster import ClusterState
-from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import PlannedEviction, Resident, cost_of, least_cost
+from scheduling.state.nodes import PlannedEviction, Resident, cost_of, fewest_of, least_cost
 from tests.builders import (
     DRIVER,
     make_claim,

@@ -18,7 +18,7 @@ from scheduling.cycle.preemption import VictimSearch
 from scheduling.cycle.requests import PodRequest
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Wait
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 from tests.builders import make_node, make_request, make_slice
 from tests.scheduling.test_preemption_search import NOW, World, claim_of, pod_of, two_nodes, with_device
 
