@@ -6,7 +6,7 @@
     `StillNegotiating` the pod waits (`hold`)
     `writes`           what is said with that, or with the binding: in the transaction of the decision
 
-For a pod that has such claims (`scheduling.claims.readiness.may_be_negotiated`) the cycle asks, in this order: what
+For a pod that has such claims (`claims.pod_claims.may_be_negotiated`) the cycle asks, in this order: what
 the scheduler allocates itself (`left`); which nodes are left, or that none need be searched yet (`restricted`); which
 of them to try first (`preferred`); and once a node is chosen, what follows (`next`). Other pods never come here.
 
@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Protocol
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.pod_claims import may_be_negotiated
 from manciple.wire.base import ApiObject
 from scheduling.allocator import NodeView
-from scheduling.claims.readiness import may_be_negotiated
 from scheduling.queue.reasons import Hold
 from scheduling.state.nodes import FilterResult, NodeTable
 from scheduling.state.part import Part

@@ -42,18 +42,19 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
-from scheduling.claims import readiness, special_claims
-from scheduling.claims.extended_resources import IN_MEMORY, generate_name, owner_uid
+from scheduling.claims import extended_resources, readiness
+from scheduling.claims.extended_resources import generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
+from scheduling.claims.readiness import request_of
 from scheduling.cycle.gangs import write_together
 from scheduling.cycle.preemption import PreemptionEvictions, still_helps, withdraw_nomination
-from scheduling.cycle.requests import request_of
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
 from scheduling.queue.hints import FREED
 from scheduling.queue.queue import ReadyPod
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
+    IN_MEMORY,
     SCHEDULING_GATED,
     AnyVerdict,
     Gone,
@@ -89,7 +90,7 @@ def commit(
 ) -> list[Verdict | Gone]:
     """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
     if any(map(_makes_claim, singles(verdicts))):
-        verdicts = special_claims.asked(verdicts, state)
+        verdicts = extended_resources.asked(verdicts, state)
     try:
         return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
     except (IntegrityError, Conflict):
@@ -225,8 +226,8 @@ class _Batch:
             try:
                 with self._writer.savepoint():
                     return self._carry_out(pod, verdict)
-            except (special_claims.NotMade, QuotaExceeded) as error:
-                return self._refuse(pod, special_claims.refusal_by(pod, error))
+            except (extended_resources.NotMade, QuotaExceeded) as error:
+                return self._refuse(pod, extended_resources.refusal_by(pod, error))
             except ApiError as error:
                 return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
             except Error:
@@ -268,9 +269,9 @@ class _Batch:
             _write_negotiations(self._writer, (one for one in placement.writes if one.wanted is not None))
             claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
-                special_claims.give_back(self._writer, placement.outdated)
+                extended_resources.give_back(self._writer, placement.outdated)
             if placement.special is not None or placement.outdated is not None:
-                pod = special_claims.with_claim(pod, placement, claims)
+                pod = extended_resources.with_claim(pod, placement, claims)
         if awaited := [claim for claim in claims if not readiness.is_ready_to_bind(claim)]:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
@@ -307,7 +308,7 @@ class _Batch:
         if drift.rules or placement.node in drift.nodes or pod.metadata.uid in drift.special:
             extended = state.extended(placement.pod)
             if placement.special is not None or extended is not None:
-                special_claims.check(state, placement, extended)
+                extended_resources.check(state, placement, extended)
 
     def _bind_claim(self, decided: ResourceClaim, placement: Placement) -> ResourceClaim:
         """Write the allocation and the reservation of a claim of the placement; returns it as written."""
@@ -317,7 +318,7 @@ class _Batch:
             if allocation is None:
                 raise Conflict.of(CLAIMS, decided.metadata.generate_name, "nothing was allocated for it")
             given = reserved(allocated(decided, allocation, at), placement.pod, placement.group)
-            return special_claims.make(self._writer, decided, given)
+            return extended_resources.make(self._writer, decided, given)
         claim = self._read(CLAIMS, ResourceClaim, decided)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
@@ -342,7 +343,7 @@ class _Batch:
             withdraw_nomination(self._writer, other)
         written = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         if any(map(owner_uid, (*refusal.deallocate, *refusal.given_up))):
-            written = special_claims.without_claim(written)
+            written = extended_resources.without_claim(written)
         self._writer.update(kind(PODS), nominated(written, refusal.nominate), subresource="status")
         self._record_event(pod, refusal)
         freed = [self._deallocate(claim, pod) for claim in refusal.deallocate]
@@ -375,7 +376,7 @@ class _Batch:
         if not self._state.is_idle_but_for(pod, claim):
             return False
         if owner_uid(claim):
-            special_claims.give_back(self._writer, claim)
+            extended_resources.give_back(self._writer, claim)
         else:
             self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
@@ -390,7 +391,7 @@ class _Batch:
         if not readiness.binding_failures(pod, [claim], now=self._now, timeout=binding_timeout()):
             return False
         if owner_uid(claim):
-            special_claims.give_back(self._writer, claim)
+            extended_resources.give_back(self._writer, claim)
         elif self._state.is_in_use(claim):
             self._writer.update(kind(CLAIMS), not_reserved(claim, pod.metadata.uid))
         else:

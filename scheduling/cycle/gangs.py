@@ -51,10 +51,10 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.special_claims import NotMade, refusal_by
+from scheduling.claims.extended_resources import NotMade, refusal_by
+from scheduling.claims.readiness import request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
-from scheduling.cycle.requests import request_of
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     UNSCHEDULABLE,

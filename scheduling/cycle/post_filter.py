@@ -49,8 +49,8 @@ from claims.pod_claims import can_be_reserved, is_reserved_for, references
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Deadline, Unallocatable, Undecided, overall
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
+from scheduling.claims.readiness import PodRequest
 from scheduling.cycle.preemption import Refusals, VictimSearch, age_of, ineligible, nobody_to_evict, turn_of
-from scheduling.cycle.requests import PodRequest
 from scheduling.metrics import PREEMPTION_ATTEMPTS, PluginRun
 from scheduling.queue.hints import Wakes, claim_key, resource_key
 from scheduling.queue.reasons import Hold, Reason

@@ -60,9 +60,9 @@ from scheduling.allocator import (
     is_allocatable,
     read_claims,
 )
-from scheduling.claims import special_claims
+from scheduling.claims import extended_resources
 from scheduling.claims.extended_resources import owner_uid
-from scheduling.cycle.requests import PodRequest, given_to, request_of
+from scheduling.claims.readiness import PodRequest, given_to, request_of
 from scheduling.metrics import PREEMPTION_VICTIMS
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import nominated
@@ -547,14 +547,14 @@ class PreemptionEvictions:
 
     def _send_back(self, pod: Pod, claims: Iterable[Key]) -> None:
         uid = pod.metadata.uid
-        waiting = nominated(special_claims.without_claim(pod), "")
+        waiting = nominated(extended_resources.without_claim(pod), "")
         self._writer.update(kind(PODS), waiting, subresource="status")
         for key in claims:
             claim = self._writer.get(kind(CLAIMS), *key)
             if not isinstance(claim, ResourceClaim):
                 continue
             if owner_uid(claim) == uid:
-                special_claims.give_back(self._writer, claim)
+                extended_resources.give_back(self._writer, claim)
             else:
                 kept = not_reserved(claim, uid)
                 self._writer.update(kind(CLAIMS), kept if kept.status.reserved_for else deallocated(claim))

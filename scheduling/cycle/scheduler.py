@@ -43,7 +43,7 @@ from claims.causes.causes import Interrupted, SearchStopped
 from claims.classic.rules import NODES_MAX
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
-from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
+from claims.pod_claims import has_group, is_reserved_for_pod, may_be_negotiated, names_of_claims
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue
@@ -55,10 +55,10 @@ from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES
 from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
-from scheduling.claims import extended_placing, readiness
+from scheduling.claims import readiness
+from scheduling.claims.extended_resources import ServedTwiceEvents
 from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed
-from scheduling.claims.readiness import may_be_negotiated
-from scheduling.claims.special_claims import ServedTwiceEvents
+from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
 from scheduling.cycle.gangs import decide_with_group
@@ -71,7 +71,6 @@ from scheduling.cycle.post_filter import (
     refused_outright,
     refused_while_negotiating,
 )
-from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.metrics import PluginRun
 from scheduling.placement.policies import policy_of, quietest, score_of, why
 from scheduling.queue import hints, queue
@@ -409,7 +408,7 @@ def _filter(state: ClusterState, request: PodRequest, negotiations: Sequence[Neg
         filtered = state.nodes.filter(request.pod, request.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if request.extended is not None:
-        filtered = extended_placing.filtered(state, request.extended, filtered)
+        filtered = request.extended.filtered(state, filtered)
     for negotiation in negotiations:
         restricted = negotiation.restricted(filtered, state.nodes)
         if isinstance(restricted, StillNegotiating):
@@ -486,7 +485,7 @@ def _search(state: ClusterState, request: PodRequest, nodes: tuple[NodeView, ...
         if request.extended is None:
             placed = place(state.snapshot(), request.wanting, nodes, score=score, deadline=deadline)
         else:
-            placed = extended_placing.place(state, request, nodes, score=score, deadline=deadline)
+            placed = request.extended.place(state, request.wanting, nodes, score=score, deadline=deadline)
         run.status = "Success" if isinstance(placed.outcome, Allocated) else "Unschedulable"
     return placed
 

@@ -38,9 +38,9 @@ from manciple.wire.resources import (
     kind,
 )
 from scheduling.allocator import Allocated, Deadline, Unallocatable, overall, place
+from scheduling.claims.readiness import given_to
 from scheduling.cycle import scheduler
 from scheduling.cycle.commit import allocated, allocation_time
-from scheduling.cycle.requests import given_to
 from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState
 

@@ -40,9 +40,9 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
 from scheduling.allocator import Deadline
+from scheduling.claims.readiness import request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import gist_of
-from scheduling.cycle.requests import request_of
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait

@@ -54,7 +54,7 @@ from manciple.wire.resources import (
 )
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import readiness
-from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
+from scheduling.claims.extended_resources import Extended, KnownClaims
 from scheduling.claims.negotiation import NegotiatedState, NegotiationWrite, Negotiator
 from scheduling.claims.readiness import wants_a_node
 from scheduling.earlier import structured_claims
@@ -66,7 +66,7 @@ from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.queue.verdicts import Drift, Placement, stale
+from scheduling.queue.verdicts import IN_MEMORY, Drift, Placement, stale
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups

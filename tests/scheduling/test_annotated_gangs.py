@@ -14,7 +14,7 @@ from claims.controllers import generated_claims
 from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
 from manciple.store import objects
-from scheduling.claims.special_claims import NotMade
+from scheduling.claims.extended_resources import NotMade
 from scheduling.cycle import commit, gangs, scheduler
 from scheduling.cycle.gangs import in_turn
 from scheduling.cycle.post_filter import Remedies

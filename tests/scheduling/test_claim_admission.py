@@ -16,7 +16,7 @@ from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
-from scheduling.claims import special_claims
+from scheduling.claims import extended_resources
 from scheduling.cycle import scheduler
 from scheduling.queue import queue
 from scheduling.queue.verdicts import Placement, Retry
@@ -145,7 +145,7 @@ def test_a_gang_of_which_a_policy_refuses_a_claim_for_extended_resources_gets_no
 def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_no_other_pods(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(special_claims, "PATIENCE", 0.0)
+    monkeypatch.setattr(extended_resources, "PATIENCE", 0.0)
     cluster.create(make_class(extended_resource_name="example.com/gpu"))
     cluster.create(make_node())
     cluster.create(make_slice(devices=make_devices(2)))
@@ -154,7 +154,7 @@ def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_n
     pods.append(cluster.create(make_pod("asks-for-nothing")))
     state = ClusterState.captured()
     queue.feed(state, cluster.now)
-    decided = special_claims.asked([scheduler.decide(state, pod) for pod in pods], state)
+    decided = extended_resources.asked([scheduler.decide(state, pod) for pod in pods], state)
     assert [type(one) for one in decided] == [Placement, Retry, Placement]
     cluster.settle()
     assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}
