@@ -14,7 +14,7 @@ and one with 500 left is not; a card whose next whole partition is blocked by a 
 will still take. If devices of a card or a group are wanted in several sizes, a small part of the weight goes to what
 each size could not use if it came alone, so that what only the large ones need is kept whole though small ones would
 fill it, too. What the pods take of the node's cpu and memory on the way is summed up as well (mean and variance):
-`nodes` compares it with what the node has.
+`policy` compares it with what the node has.
 
 **Looks** keep this cheap: units of equal shape are one object, and so are units that look the same under a mix
 (`UnitKind`, with all its outlooks) and nodes that do (`NodeLook`). A thousand nodes of a kind cost as much as one.
@@ -34,9 +34,9 @@ from typing import Any, NamedTuple, Protocol
 
 from manciple.wire.base import Alike
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import NodeDevices, bits, union
 from scheduling.allocator.problem import sharing, value_groups
 from scheduling.allocator.published import Asked, Capacities, Features, make_room
+from scheduling.allocator.snapshot import NodeDevices, bits, union
 from scheduling.placement.fragmentation.mix import MixReading, PartDemand
 
 #: Highest resolution of a shared device's capacity, in levels.
