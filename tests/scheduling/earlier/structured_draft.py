@@ -11,7 +11,7 @@ from scheduling.earlier import immediate_claims
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "structured-parameters-draft.yaml"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "structured-parameters-draft.yaml"
 DRIVER, CLASS, NODE = "cards.dra.example.com", "cards.example.com", "worker-1"
 V1ALPHA2 = "/apis/resource.k8s.io/v1alpha2"
 SELECTOR = 'attributes["runtimeVersion"] >= "v12.0.0" && attributes["memory"] >= "32Gi"'

@@ -17,8 +17,7 @@ from nodeagent.storage import PreparedDevice
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.local_agent import LocalAgent, PublishesNothing, token_of, trust_the_api
-from tests.scheduling.structured_draft import (
+from tests.scheduling.earlier.structured_draft import (
     DRIVER,
     NODE,
     V1ALPHA2,
@@ -28,6 +27,7 @@ from tests.scheduling.structured_draft import (
     named,
     node_slice,
 )
+from tests.scheduling.local_agent import LocalAgent, PublishesNothing, token_of, trust_the_api
 from tests.scheduling.test_feature_gates import restarted_with
 
 __all__ = ["api"]

@@ -34,7 +34,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, kind_of
-from tests.scheduling.test_cycle import broken_for
+from tests.scheduling.cycle.test_cycle import broken_for
 
 RACK = "example.com/rack"
 

@@ -16,8 +16,8 @@ from scheduling.rehearsal.explanations.current import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload
 from tests.builders import make_claim, make_class, make_pod
-from tests.scheduling.classic.world import DRIVER, World, classic_spec
 from tests.scheduling.cluster import with_spec
+from tests.scheduling.earlier.classic.world import DRIVER, World, classic_spec
 
 ZONE_2 = NodeSelectorRequirement(key="zone", operator="In", values=("2",))
 ONLY_WORKER_2 = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(ZONE_2,)),))

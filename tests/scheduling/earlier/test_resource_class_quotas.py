@@ -13,7 +13,7 @@ from tests.builders import NAMESPACE
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.structured_draft import (
+from tests.scheduling.earlier.structured_draft import (
     CLASS,
     DraftCluster,
     card,

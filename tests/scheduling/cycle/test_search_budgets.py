@@ -20,7 +20,7 @@ from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Wait
 from scheduling.state.nodes import PlannedEviction
 from tests.builders import make_node, make_request, make_slice
-from tests.scheduling.test_preemption_search import NOW, World, claim_of, pod_of, two_nodes, with_device
+from tests.scheduling.cycle.test_preemption_search import NOW, World, claim_of, pod_of, two_nodes, with_device
 
 
 def test_a_search_that_is_stopped_goes_on_where_it_was() -> None:

@@ -25,7 +25,7 @@ from scheduling.rehearsal.moves import MOST, MovePlan, MoveRehearsal, why_it_sta
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice
 from tests.examples import some
-from tests.scheduling.test_preemption_search import HOST, World, claim_of, pod_of
+from tests.scheduling.cycle.test_preemption_search import HOST, World, claim_of, pod_of
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web", controller=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from inventory.kinds import gates
-from tests.scheduling.classic.promises import broken_promises
-from tests.scheduling.classic.world import World
+from tests.scheduling.earlier.classic.promises import broken_promises
+from tests.scheduling.earlier.classic.world import World
 
 
 @pytest.fixture

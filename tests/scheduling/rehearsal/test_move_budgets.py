@@ -15,8 +15,8 @@ from manciple.wire.resources import BUDGETS, CLAIMS, PODS
 from scheduling.rehearsal.moves import MovePlan
 from tests.builders import make_running
 from tests.examples import some
-from tests.scheduling.test_moves import holder, planned, rehearsal, told, waiting, world
-from tests.scheduling.test_preemption_budgets import Guarded, budget
+from tests.scheduling.cycle.test_preemption_budgets import Guarded, budget
+from tests.scheduling.rehearsal.test_moves import holder, planned, rehearsal, told, waiting, world
 
 
 def guarded(*free: int, budgets: Sequence[PodDisruptionBudget] = ()) -> Guarded:

@@ -13,7 +13,7 @@ from manciple.store import event_log
 from manciple.wire.resources import CLAIMS, CONTEXTS, PODS
 from tests import conformance
 from tests.builders import make_pod
-from tests.scheduling.classic.world import World
+from tests.scheduling.earlier.classic.world import World
 
 RECORDED = json.loads(conformance.read("classic_trace.json"))
 KINDS = {PODS: "Pod", CLAIMS: "ResourceClaim", CONTEXTS: "PodSchedulingContext"}

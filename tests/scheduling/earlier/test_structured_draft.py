@@ -32,7 +32,7 @@ from tests.builders import make_node, make_pod
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.structured_draft import (
+from tests.scheduling.earlier.structured_draft import (
     CLASS,
     DRIVER,
     NODE,

@@ -41,8 +41,7 @@ from tests.builders import (
     make_taint_rule,
 )
 from tests.builders.groups import make_group
-from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.extended import (
+from tests.scheduling.claims.extended import (
     GPU,
     IMPLICIT,
     NODE,
@@ -53,6 +52,7 @@ from tests.scheduling.extended import (
     special_claim,
     with_nodes,
 )
+from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.test_feature_gates import restarted_with
 
 

@@ -24,8 +24,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.outlines import Outline
-from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.extended import (
+from tests.scheduling.claims.extended import (
     GPU,
     IMPLICIT,
     NODE,
@@ -37,6 +36,7 @@ from tests.scheduling.extended import (
     special_claim,
     with_nodes,
 )
+from tests.scheduling.cluster import Cluster, with_spec
 
 
 @pytest.fixture(params=["explicit", "implicit"])

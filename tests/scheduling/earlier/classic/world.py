@@ -16,8 +16,8 @@ from manciple.controllers import housekeeping
 from manciple.store import event_log
 from scheduling.earlier import scheduling_contexts
 from tests.builders import NAMESPACE, make_meta, make_node
-from tests.scheduling.classic.driver import ClassicDriver
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.earlier.classic.driver import ClassicDriver
 
 CLASS = "gpu.example.com"
 DRIVER = "gpu.resource.example.com"

@@ -21,7 +21,7 @@ from scheduling.claims.negotiation import StillNegotiating
 from scheduling.earlier.classic_negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
 from scheduling.queue.reasons import Hold
 from tests.builders import make_meta, make_pod
-from tests.scheduling.classic.world import classic_spec
+from tests.scheduling.earlier.classic.world import classic_spec
 
 NODES = [f"node-{number}" for number in range(6)]
 

@@ -21,7 +21,7 @@ from manciple.wire.base import ApiObject, ObjectMeta
 from scheduling.earlier import scheduling_contexts
 from scheduling.earlier.classic_negotiation import WAITING_FOR_INFORMATION
 from tests.builders import NAMESPACE, make_pod
-from tests.scheduling.classic.world import World
+from tests.scheduling.earlier.classic.world import World
 from tests.scheduling.test_metrics import value
 
 SECOND = "nic.example.com"

@@ -20,7 +20,7 @@ from scheduling.state.node_fit import AlikePods
 from scheduling.state.nodes import PlannedEviction, Resident
 from tests.builders import make_budget, make_devices, make_node, make_request, make_slice
 from tests.examples import some
-from tests.scheduling.test_preemption_search import World, claim_of, pod_of, search, victims, with_device
+from tests.scheduling.cycle.test_preemption_search import World, claim_of, pod_of, search, victims, with_device
 
 
 def budget(app: str, allowed: int, *, granted: Iterable[str] = ()) -> PodDisruptionBudget:

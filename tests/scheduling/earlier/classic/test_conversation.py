@@ -16,7 +16,7 @@ from manciple.store import event_log
 from manciple.wire.resources import CONTEXTS
 from tests.builders import make_claim, make_pod
 from tests.dashboard.browsing import signed_in, words
-from tests.scheduling.classic.world import DRIVER, World
+from tests.scheduling.earlier.classic.world import DRIVER, World
 
 SECOND = "nic.example.com"
 
