@@ -89,7 +89,7 @@ def commit(
     now: datetime,
 ) -> list[Verdict | Gone]:
     """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
-    if any(map(_makes_claim, singles(verdicts))):
+    if any(isinstance(one, Placement) and one.special is not None for one in singles(verdicts)):
         verdicts = extended_resources.asked(verdicts, state)
     try:
         return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
@@ -107,15 +107,11 @@ def commit(
     return settled
 
 
-def _makes_claim(verdict: Verdict) -> bool:
-    """Whether it makes a claim for extended resources."""
-    return isinstance(verdict, Placement) and verdict.special is not None
-
-
 def _commit_together(
     state: ClusterState, verdicts: Sequence[AnyVerdict], *, gone: Sequence[Gone], revision: int, now: datetime
 ) -> list[Verdict | Gone]:
-    reads = _reads([*singles(verdicts)], [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
+    every = singles(verdicts)
+    reads = _reads(every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after().noted(writer, frozenset({"schedule"})),
@@ -123,7 +119,7 @@ def _commit_together(
         if writer.revision != state.revision:
             state.advance()
         batch = _Batch(state, writer, now)
-        if special := [verdict.pod for verdict in singles(verdicts) if _makes_claim(verdict)]:
+        if special := [one.pod for one in every if isinstance(one, Placement) and one.special is not None]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
         written = list[Verdict | Gone]()
         for verdict in verdicts:
@@ -167,20 +163,15 @@ def _reads(verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
     waits = [verdict for verdict in verdicts if isinstance(verdict, Wait)]
     pods = [verdict.pod.key for verdict in verdicts] + [pod.key for wait in waits for pod in wait.withdrawn]
     victims = (one for wait in waits if wait.eviction is not None for one in wait.eviction.victims)
+    claims = [claim.key for one in placements for claim in one.claims if claim.metadata.name != IN_MEMORY]
+    claims += [one.outdated.key for one in placements if one.outdated is not None]
     return to_read(
         (kind(PODS), [*pods, *((victim.namespace, victim.name) for victim in victims)]),
-        (kind(CLAIMS), [claim.key for placement in placements for claim in _stored_claims(placement)]),
+        (kind(CLAIMS), claims),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, verdicts) if note is not None]),
         (kind(POD_GROUPS), groups),
         (kind(NAMESPACES), [("", verdict.pod.metadata.namespace) for verdict in verdicts]),
     )
-
-
-def _stored_claims(placement: Placement) -> Iterator[ResourceClaim]:
-    special, outdated = placement.special, placement.outdated
-    yield from (claim for claim in placement.claims if special is None or claim.metadata.name != IN_MEMORY)
-    if outdated is not None:
-        yield outdated
 
 
 def allocation_time(now: datetime) -> str | None:
@@ -470,14 +461,14 @@ class Attempts:
 
     def decided(self, verdicts: Sequence[AnyVerdict], seconds: float) -> set[str]:
         """The verdicts of one search, and its duration. Returns the uids of their pods."""
-        every = list(singles(verdicts))
-        searched = {one.uid for one in every if not isinstance(one, Retry) or one.untried}
+        every = singles(verdicts)
+        searched = {one.pod.metadata.uid for one in every if not isinstance(one, Retry) or one.untried}
         for uid in searched:
             self._searched[uid] = seconds / len(searched)
             if traces.on():
                 self._search_ended[uid] = time.time()
             metrics.ALGORITHM.observe(seconds / len(searched))
-        return {one.uid for one in every}
+        return {one.pod.metadata.uid for one in every}
 
     def ended(self, settled: Iterable[Verdict | Gone], *, committing: float, now: datetime) -> None:
         """committing: seconds of the commit of all of them; each counts its part."""
@@ -487,8 +478,9 @@ class Attempts:
             if result is None:
                 continue
             metrics.ATTEMPTS[(result, metrics.PROFILE)].inc()
-            metrics.ATTEMPT_DURATIONS[(result, metrics.PROFILE)].observe(self._searched.get(verdict.uid, 0.0) + share)
-            pod = self._pods.get(verdict.uid)
+            uid = verdict.uid
+            metrics.ATTEMPT_DURATIONS[(result, metrics.PROFILE)].observe(self._searched.get(uid, 0.0) + share)
+            pod = self._pods.get(uid)
             if result == "scheduled" and pod is not None:
                 attempts = pod.attempts + 1
                 metrics.POD_ATTEMPTS.observe(attempts)

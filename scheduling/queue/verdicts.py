@@ -261,13 +261,12 @@ def promised(verdicts: Iterable[Verdict]) -> set[str]:
     }
 
 
-def singles(verdicts: Iterable[AnyVerdict]) -> Iterator[Verdict]:
+def singles(verdicts: Iterable[AnyVerdict]) -> list[Verdict]:
     """Each verdict on one pod."""
+    every = list[Verdict]()
     for verdict in verdicts:
-        if isinstance(verdict, GroupVerdict):
-            yield from verdict.verdicts
-        else:
-            yield verdict
+        every += verdict.verdicts if isinstance(verdict, GroupVerdict) else (verdict,)
+    return every
 
 
 # Whether a placement still holds -------------------------------------------------------------------------------------

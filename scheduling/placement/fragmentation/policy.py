@@ -56,7 +56,6 @@ from scheduling.allocator import NodeChoice, NodeView
 from scheduling.allocator.index import NodeIndex, Variant
 from scheduling.allocator.placement import Candidate, Fit, NodeQuery, NodeScore, most_packed
 from scheduling.allocator.problem import selected
-from scheduling.allocator.published import Asked
 from scheduling.allocator.requests import plan_class
 from scheduling.allocator.snapshot import NodeDevices, Snapshot, bits
 from scheduling.placement.demands import (
@@ -83,7 +82,6 @@ from scheduling.placement.fragmentation.units import (
     UnitMove,
     UnitOutlooks,
     UnitPlace,
-    UnitState,
     UnitWant,
     least_taken,
     unit_want,
@@ -173,7 +171,13 @@ class Scarcity:
             return
         self._has_changed = False
         free = [parts * each for parts, each in zip(self._parts, self._each, strict=True)]
-        prices, wide = self._priced(free), self._wide_priced(sum(free))
+        everything, prices = sum(free), self._priced(free)
+        wide = [
+            WIDE * _rough(min(MOST_SCARCE, wanted / self._wanted_in_all / (_leading(usable) * GRAINS / everything)))
+            if usable and everything and self._wanted_in_all
+            else 0.0
+            for wanted, usable in zip(self._wide, self._usable, strict=True)
+        ]
         if prices != self._prices or wide != self.wide_prices:
             self._prices, self.wide_prices = prices, wide
             self.changes += 1
@@ -184,14 +188,6 @@ class Scarcity:
     def price(self, kind: UnitKind) -> float:
         """The price of a whole unit, in devices."""
         return self._prices[self._class_of[kind]]
-
-    def _wide_priced(self, everything: int) -> list[float]:
-        return [
-            WIDE * _rough(min(MOST_SCARCE, wanted / self._wanted_in_all / (_leading(usable) * GRAINS / everything)))
-            if usable and everything and self._wanted_in_all
-            else 0.0
-            for wanted, usable in zip(self._wide, self._usable, strict=True)
-        ]
 
     def _priced(self, free: Sequence[int]) -> list[float]:
         everything, wanted_in_all, scarce = sum(free), self._wanted_in_all, [0.0] * len(free)
@@ -224,16 +220,14 @@ def _wanted(reading: MixReading, published: Iterable[UnitKind]) -> Sequence[floa
     wanted = [0.0] * len(reading.accepted)
     for part in reading.parts:
         for accepts, pick in zip(part.accepts, part.part.picks, strict=True):
-            wanted[accepts] += part.share * pick.devices * _size(published, accepts, pick.asked)
+            size = 1.0  # of the share that is asked for, by the first kind of shared device that serves it
+            for kind in published:
+                unit = kind.unit
+                if kind.accepts[accepts] and isinstance(unit, SharedUnit) and unit.taken(pick.asked) is not None:
+                    size = unit.height(pick.asked) / unit.levels
+                    break
+            wanted[accepts] += part.share * pick.devices * size
     return wanted
-
-
-def _size(kinds: Iterable[UnitKind], accepts: int, asked: Asked) -> float:
-    """How much of a device is asked for, by the first kind of device that is shared and serves it."""
-    for kind in kinds:
-        if kind.accepts[accepts] and isinstance(kind.unit, SharedUnit) and kind.unit.taken(asked) is not None:
-            return kind.unit.height(asked) / kind.unit.levels
-    return 1.0
 
 
 def _rough(ratio: float) -> float:
@@ -439,10 +433,10 @@ class NodeOutlooks:
         return NodeNeeds(max(0, cpu), max(0, memory))
 
     def _sum_up(self, number: int, snapshot: Snapshot) -> None:
-        index = self.index
+        index, look = self.index, self.looks[number]
         same = None
         if not index.shared_out[number]:
-            look = self.looks[number]  # without units, it does not matter what is taken
+            # Without units, it does not matter what is taken.
             same = (look, index.taken[number] if look.units else 0, self.left[number])
             if (figures := self._same.get(same)) is not None:
                 outlooks, distinct, alike, sums, stranded, supply, wide = figures
@@ -450,11 +444,14 @@ class NodeOutlooks:
                 self.sums[number], self.stranded[number] = sums, stranded
                 self._restock(number, supply, wide)
                 return
-        outlooks = self.outlooks[number] = [
-            self._outlooks(place.kind).of(state) for place, state in self._states(number, snapshot)
-        ]
+        outlooks = self.outlooks[number] = []
+        if look.units:  # nodes with too many devices have none, since going through them takes long
+            of_kinds = {kind: kind.outlooks or self._judged(kind) for kind in look.kinds}
+            taken = index.taken[number] | index.shared_out[number]
+            consumed = _consumed(index.devices[number], snapshot) if index.shared_out[number] else {}
+            outlooks += look.outlooks(taken, consumed, of_kinds)
         self.distinct[number] = tuple(dict.fromkeys(outlooks))
-        key = (self.looks[number], tuple(outlooks), self.left[number])
+        key = (look, tuple(outlooks), self.left[number])
         if max(len(self._alike), len(self._same)) >= MOST_ALIKE:
             self._same.clear()
         if len(self._alike) >= MOST_ALIKE:
@@ -462,17 +459,16 @@ class NodeOutlooks:
         self.alike[number] = self._alike.setdefault(key, next(self._numbers))
         sums = self.sums[number] = summed(outlooks)
         self.stranded[number] = self.expected(sums, *self.left[number])
-        supply, wide = self._free(self.looks[number], outlooks, sums), self.for_wide(sums.whole, *self.left[number])
+        if len(look.kinds) == 1:
+            supply = ((look.kinds[0], grains(sums.free)),)
+        else:
+            supply = tuple((place.kind, grains(one.free)) for place, one in zip(look.units, outlooks, strict=True))
+        wide = self.for_wide(sums.whole, *self.left[number])
         self._restock(number, supply, wide)
         if same is not None:
             self._same[same] = NodeFigures(
                 outlooks, self.distinct[number], self.alike[number], sums, self.stranded[number], supply, wide
             )
-
-    def _free(self, look: NodeLook, outlooks: Sequence[Outlook], sums: NodeSums) -> Supply:
-        if len(look.kinds) == 1:
-            return ((look.kinds[0], grains(sums.free)),)
-        return tuple((place.kind, grains(one.free)) for place, one in zip(look.units, outlooks, strict=True))
 
     def _restock(self, number: int, supply: Supply, wide: tuple[int, ...]) -> None:
         before = self._supply[number]
@@ -484,22 +480,11 @@ class NodeOutlooks:
             self.scarcity.count_wide(self.wide[number], wide)
             self.wide[number] = wide
 
-    def _outlooks(self, kind: UnitKind) -> UnitOutlooks:
-        if kind.outlooks is None:
-            kind.outlooks = kind.judged(self._reading, self._looks.least, work=self._looks.work)
-            kind.outlooks.price = self.scarcity.price(kind)
-        return kind.outlooks
-
-    # Reading the devices ---------------------------------------------------------------------------------------------
-
-    def _states(self, number: int, snapshot: Snapshot) -> Iterator[tuple[UnitPlace, UnitState]]:
-        index, units = self.index, self.looks[number].units
-        if not units:  # nodes with too many devices are left out, since going through them takes long
-            return
-        taken = index.taken[number] | index.shared_out[number]
-        consumed = _consumed(index.devices[number], snapshot) if index.shared_out[number] else {}
-        for place in units:
-            yield place, place.state(taken, consumed)
+    def _judged(self, kind: UnitKind) -> UnitOutlooks:
+        """Compute the outlooks of a kind: once, when a node is summed up that has a unit of the kind."""
+        outlooks = kind.outlooks = kind.judged(self._reading, self._looks.least, work=self._looks.work)
+        outlooks.price = self.scarcity.price(kind)
+        return outlooks
 
     def _published(self) -> dict[UnitKind, float]:
         """How much there is of each kind of unit, free or not."""
@@ -657,7 +642,7 @@ class Picking:
             return moves[0].move if moves else None
         best, least = None, inf
         for outlook in nodes.distinct[number]:
-            move = outlook.move(want)
+            move = outlook.moves[want]
             if move is not None and (cost := move.cost - outlook.outlooks.price * move.free) < least:
                 best, least = move, cost
         return best
@@ -704,7 +689,7 @@ def _served(step: PickStep, wants: Wanted, look: NodeLook, outlooks: list[Outloo
     waiting = [
         StepMove(_cost(move), unit, move, step)
         for unit, want in enumerate(wants.units)
-        if want is not None and (move := outlooks[unit].move(want)) is not None
+        if want is not None and (move := outlooks[unit].moves[want]) is not None
     ]
     served: list[StepMove] = []
     for _ in range(step.picks[0].devices if step.attribute < 0 else 1):
@@ -716,7 +701,7 @@ def _served(step: PickStep, wants: Wanted, look: NodeLook, outlooks: list[Outloo
         outlooks[best.unit] = best.move.after
         want = wants.units[best.unit]
         if want is not None and not isinstance(look.units[best.unit].kind.unit, SharedUnit):
-            again = best.move.after.move(want)  # while a shared device serves a request only once
+            again = best.move.after.moves[want]  # while a shared device serves a request only once
             waiting += () if again is None else (StepMove(_cost(again), best.unit, again, step),)
     return served
 
@@ -902,19 +887,14 @@ class Ranking:
         cpu, memory = max(0, cpu - needs[0]), max(0, memory - needs[1])
         grown = nodes.expected(sums, cpu, memory) - nodes.stranded[number]
         score = grown + self._handicaps[number] + PER_DEVICE * sums.free + PER_CPU * cpu
-        lost: tuple[int, ...] = ()
+        lost: tuple[int, ...] = ()  # of each demand for several devices of one node, how many it cannot use any more
         if (before := nodes.wide[number]) is not nodes.nothing_wide:
             after = nodes.for_wide(sums.whole, cpu, memory)
             lost = () if before == after else tuple(map(sub, before, after))
-        takes = self._number_of(taken, lost)
-        return score + self._costs[takes], score, takes
-
-    def _number_of(self, taken: Taken, lost: tuple[int, ...]) -> int:
-        """lost: of each demand for several devices of one node, how many it cannot use any more."""
-        number = self._taken.setdefault((taken, lost), len(self._costs))
-        if number == len(self._costs):
+        takes = self._taken.setdefault((taken, lost), len(self._costs))
+        if takes == len(self._costs):
             self._costs.append(self._cost(taken, lost))
-        return number
+        return score + self._costs[takes], score, takes
 
     def _cost(self, taken: Taken, lost: tuple[int, ...]) -> float:
         cost = 0.0

@@ -533,22 +533,26 @@ class Outlook:
         self.state = state
         self.whole: int = outlooks.unit.whole(state)
         self.free, self.unused, self.stranded, self.used, self.cpu, self.variance, self.memory = figures
-        #: UnitWant -> the best way to serve it; None if there is none
-        self.moves: dict[UnitWant, UnitMove | None] = {}
+        self.moves = BestMoves(self)
 
-    def move(self, want: UnitWant) -> UnitMove | None:
-        """The best way in which the unit serves the want, if it can."""
-        try:
-            return self.moves[want]
-        except KeyError:
-            pass
-        outlooks, best = self.outlooks, None
-        for state, devices in outlooks.unit.after(self.state, want):
-            move = UnitMove(self, outlooks.of(state), devices, wasted=outlooks.wasted(self.state, state, want))
+
+class BestMoves(dict["UnitWant", "UnitMove | None"]):
+    """How a unit in one state serves a want best; None if it cannot. Computed when it is first looked up."""
+
+    __slots__ = ("_outlook",)
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+
+    def __missing__(self, want: UnitWant) -> UnitMove | None:
+        before, best = self._outlook, None
+        outlooks = before.outlooks
+        for state, devices in outlooks.unit.after(before.state, want):
+            move = UnitMove(before, outlooks.of(state), devices, wasted=outlooks.wasted(before.state, state, want))
             if best is None or move.cost < best.cost:
                 best = move
-        make_room(self.moves)
-        self.moves[want] = best
+        make_room(self)
+        self[want] = best
         return best
 
 
@@ -856,6 +860,12 @@ class NodeLook:
     units: tuple[UnitPlace, ...] = ()
     certain: int = 0
     kinds: tuple[UnitKind, ...] = ()
+
+    def outlooks(
+        self, taken: int, consumed: Mapping[int, Mapping[str, int]], of_kinds: Mapping[UnitKind, UnitOutlooks]
+    ) -> list[Outlook]:
+        """Of each unit, the outlook of its state (`UnitPlace.state`)."""
+        return [of_kinds[place.kind].of(place.state(taken, consumed)) for place in self.units]
 
 
 class Looks:
