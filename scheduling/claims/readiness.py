@@ -276,11 +276,12 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
 
 def is_ready_to_bind(claim: ResourceClaim) -> bool:
     """Whether every binding condition of its devices holds; also where there are none."""
-    return all(
-        condition in _true(_status_of(claim, result))
-        for result in _conditional(claim)
-        for condition in result.binding_conditions
-    )
+    for result in _conditional(claim):
+        status = _status_of(claim, result)
+        conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
+        if not {one.type for one in conditions if one.status == "True"}.issuperset(result.binding_conditions):
+            return False
+    return True
 
 
 def binding_failure(claim: ResourceClaim, *, now: datetime, timeout: timedelta) -> BindingFailed | None:
@@ -351,8 +352,3 @@ def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> A
         (one for one in claim.status.devices if (one.driver, one.pool, one.device, one.share_id) == key),
         None,
     )
-
-
-def _true(status: AllocatedDeviceStatus | None) -> frozenset[str]:
-    conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
-    return frozenset(condition.type for condition in conditions if condition.status == "True")

@@ -43,7 +43,7 @@ from manciple.wire.validation import is_device_resource_name
 from scheduling.allocator import Inventory, NodeView
 from scheduling.placement.demands import NodeNeeds
 from scheduling.state import node_fit
-from scheduling.state.node_fit import NeighbourRules, Neighbours, PodNeeds, ServingClasses
+from scheduling.state.node_fit import Neighbours, PodNeeds, ServingClasses
 from scheduling.state.part import Part
 
 #: Shapes in the cache; the least recently used goes first.
@@ -339,7 +339,7 @@ class NodeTable(Part):
         return _Shape(shape.needs, fitting=fitting, refused=refused)
 
     def preference(self, pod: Pod) -> Callable[[str], int] | None:
-        """What the pod would rather, as one number for a node's name, higher is better; None where all are the same.
+        """How much the pod prefers a node, by its name: higher is better; None if it prefers none.
 
         A soft taint outweighs all affinities.
         """
@@ -349,14 +349,15 @@ class NodeTable(Part):
             rules = None
         if rules is None and not needs.preferences and not self._softly_tainted:
             return None
-        return lambda name: self._preference(needs, rules, name)
 
-    def _preference(self, needs: PodNeeds, rules: NeighbourRules | None, name: str) -> int:
-        node = self._nodes[name]
-        taints, weight = node_fit.preference(needs, node)
-        if rules is not None:
-            weight += rules.wish(node)
-        return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
+        def preference(name: str) -> int:
+            node = self._nodes[name]
+            taints, weight = node_fit.preference(needs, node)
+            if rules is not None:
+                weight += rules.wish(node)
+            return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
+
+        return preference
 
     @property
     def pods(self) -> int:
