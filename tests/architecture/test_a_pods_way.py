@@ -20,7 +20,7 @@ from tests.examples import MIGRATED
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What runs today, each module counted. Whoever merges modules of the way lowers it; it never goes up.
-MOST_MODULES = 121
+MOST_MODULES = 114
 #: What runs for the documents of gates that are off by default (KEP-3063, the drafts).
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
