@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+import django
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cases.mixes import (
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+django.setup()
+
+from cases.mixes import (  # noqa: E402 - models can be imported from here on
     SyntheticMix,
     best_churned,
     best_mig,
@@ -35,7 +41,7 @@ from cases.mixes import (
     pair_mix,
     sequence,
 )
-from cases.trace import ASKED, FRAGMENTATION, MARKS, POLICIES, Played, play, read_nodes, read_tasks
+from cases.trace import ASKED, FRAGMENTATION, MARKS, POLICIES, Played, play, read_nodes, read_tasks  # noqa: E402 - see above
 
 COLOURS = {
     "first-fit": "#8a8a8a",

@@ -30,7 +30,6 @@ from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTolerati
 from inventory.kinds.taint_rules import GATE, TaintRules, place_of, tolerates
 from inventory.models import Device
 from manciple.controllers.coordination import looked_after
-from manciple.controllers.declaration import DELETED
 from manciple.store import event_log, objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import decoded
@@ -38,7 +37,7 @@ from manciple.store.records import Written
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, SLICES, TAINT_RULES, Key, kind
+from manciple.wire.resources import CLAIMS, DELETED, FINISHED_PHASES, PODS, SLICES, TAINT_RULES, Key, kind
 
 NO_EXECUTE = "NoExecute"
 #: The controller that evicts. What it tells in a rule's status is no news to it.

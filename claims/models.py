@@ -17,7 +17,7 @@ from typing import ClassVar
 from django.db import models
 
 from inventory.models import DRIVER, LABEL, NAME, UID
-from manciple.access.restricting import OfNamespace, RestrictedQuerySet
+from manciple.access.restricting import OfNamespace, RestrictedManager, RestrictedQuerySet
 from manciple.pages import links
 from manciple.wire.resources import QUOTAS
 
@@ -41,7 +41,7 @@ class Claim(models.Model):
     source = models.CharField(max_length=32, default="")
 
     readable = OfNamespace()
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Claim]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="claim_key")]
@@ -66,7 +66,7 @@ class Reservation(models.Model):
     uid = models.TextField()
 
     readable = OfNamespace("claim__namespace")
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Reservation]] = RestrictedManager()
 
     class Meta:
         indexes = [
@@ -101,7 +101,7 @@ class AllocatedDevice(models.Model):
     device_class = models.CharField(max_length=NAME, default="")
 
     readable = OfNamespace("claim__namespace")
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[AllocatedDevice]] = RestrictedManager()
 
     class Meta:
         constraints = [
@@ -148,7 +148,7 @@ class PastAllocation(models.Model):
     ended_at = models.DateTimeField()
 
     readable = OfNamespace()
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[PastAllocation]] = RestrictedManager()
 
     class Meta:
         indexes = [
@@ -214,7 +214,7 @@ class Pod(models.Model):
     claim_names = models.JSONField()
 
     readable = OfNamespace()
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Pod]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="pod_key")]
@@ -236,7 +236,7 @@ class PodClaim(models.Model):
     claim = models.CharField(max_length=NAME)
 
     readable = OfNamespace()
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[PodClaim]] = RestrictedManager()
 
     class Meta:
         indexes = [
@@ -256,7 +256,7 @@ class Quota(models.Model):
     name = models.CharField(max_length=NAME)
 
     readable = OfNamespace(resource=QUOTAS)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Quota]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="quota_key")]
@@ -282,7 +282,7 @@ class QuotaLimit(models.Model):
     fraction = models.FloatField(null=True)
 
     readable = OfNamespace("quota__namespace", resource=QUOTAS)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[QuotaLimit]] = RestrictedManager()
 
     class Meta:
         indexes = [models.Index(fields=["quota"], name="quota_limit_quota")]

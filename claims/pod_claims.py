@@ -7,7 +7,7 @@ dynamic-resource-allocation/resourceclaim/claim.go. PURE.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -32,6 +32,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
     is_allocated_by_controller,
+    names_controller,
 )
 from inventory.kinds import gates
 from manciple.wire.base import ObjectMeta, OwnerReference
@@ -218,3 +219,8 @@ def claim_for(
         ),
         spec=template.spec.spec,
     )
+
+
+def may_be_negotiated(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+    """Whether a driver may decide about a claim of the pod (`scheduling.claims.negotiation`)."""
+    return isinstance(pod.spec.resources, tuple) or any(map(names_controller, claims))

@@ -27,9 +27,9 @@ from manciple.store.objects import decoded
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, Key, kind
 from scheduling.cel import CompileError
-from scheduling.claims.readiness import ServingClasses
 from scheduling.models import QueuedPod
 from scheduling.queue.hints import resource_key
+from scheduling.state.node_fit import ServingClasses
 
 #: Waiting pods whose claims are looked at, to tell which classes they ask for; the first in the queue.
 LOOKED_AT = 2000

@@ -28,10 +28,10 @@ from manciple.copying import copy_of
 from manciple.per_process import PerProcess
 from manciple.wire.base import Alike
 from manciple.wire.validation import natural
-from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
 from scheduling.allocator.requests import RequestPlan
+from scheduling.allocator.snapshot import PoolOnNode, PoolSlices, bits
 from scheduling.cel import Selector, compile_selector
 
 #: No more are counted: a rehearsal places no more either.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
 
-from manciple.access.restricting import OfCluster, RestrictedQuerySet
+from manciple.access.restricting import OfCluster, RestrictedManager
 from manciple.pages import links
 from manciple.wire.resources import CLASSES, NODES, SLICES
 
@@ -44,7 +44,7 @@ class PublishedSlice(models.Model):
     device_count = models.IntegerField()
 
     readable = OfCluster(SLICES)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[PublishedSlice]] = RestrictedManager()
 
     class Meta:
         indexes = [models.Index(fields=["driver", "pool", "node_name"], name="slice_of_pool")]
@@ -76,7 +76,7 @@ class Pool(models.Model):
     device_count = models.IntegerField()
 
     readable = OfCluster(SLICES)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Pool]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["driver", "name", "node_name"], name="pool_of_node")]
@@ -119,7 +119,7 @@ class Device(models.Model):
     evicting = models.BooleanField(default=False)
 
     readable = OfCluster(SLICES)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Device]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["slice_name", "name"], name="device_key")]
@@ -146,7 +146,7 @@ class DeviceClass(models.Model):
     extended_resource_name = models.CharField(max_length=NAME + 1 + LABEL)  # "" where the class serves none
 
     readable = OfCluster(CLASSES)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[DeviceClass]] = RestrictedManager()
 
     class Meta:
         verbose_name_plural = "device classes"
@@ -171,7 +171,7 @@ class Node(models.Model):
     allocatable = models.JSONField()
 
     readable = OfCluster(NODES)
-    objects = RestrictedQuerySet.as_manager()
+    objects: ClassVar[RestrictedManager[Node]] = RestrictedManager()
 
     def __str__(self) -> str:
         return self.name

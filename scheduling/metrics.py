@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
 from typing import Literal
@@ -145,14 +146,14 @@ def imagined() -> Iterator[None]:
         _imagined.reset(token)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PluginRun:
-    """Around what one plugin does at one extension point. `status` is Success unless set."""
+    """Around what one plugin does at one extension point."""
 
-    __slots__ = ("_began", "_plugin", "_point", "status")
-
-    def __init__(self, point: str, plugin: str) -> None:
-        self._point, self._plugin = point, plugin
-        self.status: Status = "Success"
+    _point: str
+    _plugin: str
+    status: Status = "Success"
+    _began: float = field(default=0.0, init=False)
 
     def __enter__(self) -> PluginRun:
         self._began = time.perf_counter()

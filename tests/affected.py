@@ -113,7 +113,6 @@ def _alike(path: str, test: str) -> float | None:
     if about == folder:
         return 0.5 if subject.startswith(name) or name.startswith(subject) else 2.5
     # tests/dashboard/test_pods.py, test_pod_page.py: about the package dashboard/pods
-    # tests/scheduling/test_hints.py: about scheduling/queue/hints.py
     if about == folder.parent:
         return 0.5 if subject.startswith((folder.name.rstrip("s"), name)) else None
     return None

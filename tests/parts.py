@@ -44,7 +44,15 @@ from tests.examples import MIGRATED
 TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
 _API, _EXTENSIONS = ("tests/manciple/api",), ("tests/manciple/extensions", "tests/manciple/admission")
 _ALLOCATOR = tuple(
-    f"tests/scheduling/{name}" for name in ("allocator", "autoscaling", "cel", "classic", "controllers", "explanations")
+    f"tests/scheduling/{name}"
+    for name in (
+        "allocator",
+        "cel",
+        "controllers",
+        "earlier/classic",
+        "rehearsal/autoscaling",
+        "rehearsal/explanations",
+    )
 )
 
 

@@ -19,24 +19,22 @@ STORE = [
 SCHEDULING = [
     f"tests/scheduling/{name}"
     for name in (
-        "test_races.py",
-        "test_query_budgets.py",
-        "test_quotas.py",
-        "test_fair_share.py",
-        "test_turns.py",
-        "test_singletons.py",
-        "test_queue.py",
+        "cycle/test_races.py",
+        "cycle/test_query_budgets.py",
+        "state/test_quotas.py",
+        "state/test_fair_share.py",
+        "cycle/test_turns.py",
+        "queue/test_queue.py",
         "test_flows.py",
-        "test_namespace_time.py",
-        "test_dispatch.py",
+        "queue/test_namespace_time.py",
         "controllers",
     )
-]
+] + [f"tests/manciple/controllers/test_{name}.py" for name in ("singletons", "dispatch")]
 #: Every page, and the tests of what asks the database in its own words.
 PAGES = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
-    "tests/scheduling/test_usage_heartbeats.py",
+    "tests/manciple/controllers/test_usage_heartbeats.py",
     *(f"tests/dashboard/test_{name}.py" for name in ("every_page", "events", "timeline", "usage")),
     "tests/scheduling/test_waiting_times.py",
 ]
@@ -56,9 +54,9 @@ QUICK = [
     "tests/manciple/store",
     *(f"tests/manciple/audit/test_{name}.py" for name in ("commands", "denials", "keeping", "writes")),
     "tests/inventory/test_impairments.py",
-    "tests/scheduling/test_races.py",
-    "tests/scheduling/test_query_budgets.py",
-    "tests/scheduling/test_singletons.py",
+    "tests/scheduling/cycle/test_races.py",
+    "tests/scheduling/cycle/test_query_budgets.py",
+    "tests/manciple/controllers/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/dashboard/test_timeline.py",

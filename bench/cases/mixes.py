@@ -21,7 +21,7 @@ from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Inventory, NodeView, place
 from scheduling.placement.demands import NodeNeeds
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation.policy import Fragmentation
 
 #: MIG profiles of an A100: compute slices, memory slices, where the memory may begin.
 PROFILES: dict[str, tuple[int, int, tuple[int, ...]]] = {

@@ -39,7 +39,7 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.placement.demands import NodeNeeds, RoomTable
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation.policy import Fragmentation
 
 #: The part of all capacity that is asked for in the end, and before.
 ASKED, MARKS = 1.3, (1.0, 1.15)

@@ -24,7 +24,7 @@ from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod, outline
 from manciple.controllers.coordination import CursorFollower, utc_now
-from manciple.controllers.declaration import ADDED, DELETING, MODIFIED, Controller
+from manciple.controllers.declaration import DELETING, Controller
 from manciple.controllers.models import Cursor
 from manciple.per_process import PerProcess
 from manciple.store import objects
@@ -34,7 +34,7 @@ from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, OwnerReference
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.registry import registry
-from manciple.wire.resources import BUDGETS, PODS, kind
+from manciple.wire.resources import ADDED, BUDGETS, MODIFIED, PODS, kind
 
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "controllermanager"

@@ -37,14 +37,14 @@ from claims.pod_claims import is_done
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
-from manciple.controllers.declaration import DELETING, MODIFIED, Controller, batches
+from manciple.controllers.declaration import DELETING, Controller, batches
 from manciple.per_process import PerProcess
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, condition_of, timestamp
 from manciple.wire.identity import controller
-from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, NODES, PODS, Key, kind
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, MODIFIED, NODES, PODS, Key, kind
 
 #: --node-monitor-grace-period
 GRACE = timedelta(seconds=40)

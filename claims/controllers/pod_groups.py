@@ -37,14 +37,25 @@ from claims.pod_claims import claim_for
 from inventory.kinds import gates
 from manciple.admission import door
 from manciple.controllers.coordination import utc_now
-from manciple.controllers.declaration import ADDED, DELETED, DELETING, Controller, batches
+from manciple.controllers.declaration import DELETING, Controller, batches
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NAMESPACES, POD_GROUPS, PODS, TEMPLATES, Key, kind
+from manciple.wire.resources import (
+    ADDED,
+    CLAIMS,
+    DELETED,
+    FINISHED_PHASES,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    TEMPLATES,
+    Key,
+    kind,
+)
 
 _KEY = ("namespace", "name")
 #: Who lets go of groups (upstream: the service account of that name in kube-controller-manager).

@@ -29,12 +29,12 @@ from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
-from manciple.controllers.declaration import DELETED, Controller, batches
+from manciple.controllers.declaration import Controller, batches
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
-from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, PODS, Key, kind
+from manciple.wire.resources import DELETED, EVENTS, FINISHED_PHASES, NODES, PODS, Key, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("pod-garbage-collector")

@@ -37,13 +37,13 @@ from inventory.kinds.pool_statuses import (
     outcome_of,
 )
 from manciple.controllers import metrics
-from manciple.controllers.declaration import ADDED, Controller, batches
+from manciple.controllers.declaration import Controller, batches
 from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import Condition, timestamp
 from manciple.wire.identity import controller
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import POOL_STATUS_REQUESTS, kind
+from manciple.wire.resources import ADDED, POOL_STATUS_REQUESTS, kind
 from manciple.wire.validation import shortened
 
 # Counting -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_usage import OVERDUE, ExtendedNames, is_charged, is_overdue
 from claims.quotas import EXTENDED, IDENTITY, is_counted, recount
-from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
+from manciple.controllers.declaration import Controller, batches
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import Follower, View
@@ -32,7 +32,7 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Expired
 from manciple.wire.identity import controller
-from manciple.wire.resources import CLASSES, FINISHED_PHASES, PODS, QUOTAS, kind
+from manciple.wire.resources import ADDED, CLASSES, DELETED, FINISHED_PHASES, MODIFIED, PODS, QUOTAS, kind
 
 log = logging.getLogger(__name__)
 

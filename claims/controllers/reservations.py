@@ -41,12 +41,12 @@ from claims.kinds.resource_claims import (
 )
 from claims.pod_claims import STRUCTURED_FINALIZER, claim_names, controller_of, is_done, stays_allocated
 from manciple.controllers.coordination import CursorFollower
-from manciple.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
+from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue, batches
 from manciple.store import event_log, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, Key, kind
+from manciple.wire.resources import CLAIMS, DELETED, FINISHED_PHASES, PODS, Key, kind
 from manciple.wire.validation import ORPHAN_FINALIZER
 
 FINALIZER = DELETE_PROTECTION

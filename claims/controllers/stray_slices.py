@@ -14,9 +14,9 @@ from claims import event_recorder
 from claims.controllers.node_lifecycle import IDENTITY
 from claims.event_recorder import EventNote
 from inventory.kinds.devices import ResourceSlice
-from manciple.controllers.declaration import ADDED, Controller, batches
+from manciple.controllers.declaration import Controller, batches
 from manciple.store import objects, sql
-from manciple.wire.resources import EVENTS, SLICES, kind
+from manciple.wire.resources import ADDED, EVENTS, SLICES, kind
 
 log = logging.getLogger(__name__)
 

@@ -48,13 +48,13 @@ from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
-from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
+from manciple.controllers.declaration import Controller, batches
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, decoded, to_read
 from manciple.wire.base import Condition, condition_of, timestamp
 from manciple.wire.identity import controller
-from manciple.wire.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, kind
+from manciple.wire.resources import ADDED, DELETED, EVENTS, MODIFIED, PODS, SLICES, TAINT_RULES, Key, kind
 
 # What a rule's condition says -----------------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, AnyCause | N
 
 def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     """Those of the first `most` pending claims, the oldest first, that `person` sees."""
-    rows = Claim.objects.filter(allocated=False, deleting=False).restrict(person).order_by("created_at")
+    rows = Claim.objects.restrict(person).filter(allocated=False, deleting=False).order_by("created_at")
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
 
 

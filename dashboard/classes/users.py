@@ -152,7 +152,7 @@ def users_of(class_name: str, person: Person) -> Users:
             tuple(one for one in view.of(resource, class_name) if person.sees(one.namespace))
             for resource in (CLAIMS, TEMPLATES)
         )
-    rows = AllocatedDevice.objects.filter(device_class=class_name, admin_access=False).restrict(person)
+    rows = AllocatedDevice.objects.restrict(person).filter(device_class=class_name, admin_access=False)
     holding = frozenset(rows.values_list("claim__namespace", "claim__name"))
     return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
 
@@ -182,7 +182,7 @@ def _by_namespace(
 
 def counts(person: Person, class_names: Iterable[str]) -> Mapping[str, tuple[int, int, int]]:
     """class -> (claims that wait, claims that hold, templates), of what the person sees."""
-    rows = AllocatedDevice.objects.filter(admin_access=False).exclude(device_class="").restrict(person)
+    rows = AllocatedDevice.objects.restrict(person).filter(admin_access=False).exclude(device_class="")
     holding = dict(rows.values_list("device_class").annotate(Count("claim", distinct=True)))
     with _following.view() as view:
         return {

@@ -75,7 +75,7 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     found = {one.name: one for one in _objects(name) if person.sees(one.name)}
     pods = _pods(_within(Pod.objects.restrict(person), name))
     claims = _claims(_within(Claim.objects.restrict(person), name))
-    given = AllocatedDevice.objects.filter(admin_access=False).restrict(person)
+    given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
     devices = _devices(given.filter(claim__namespace=name) if name else given)
     causes = _causes(_within(QueuedPod.objects.waiting().restrict(person), name))
     names = sorted({*found, *pods, *claims, *devices})

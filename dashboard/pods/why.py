@@ -34,7 +34,7 @@ from scheduling.rehearsal.explanations.report import Report
 from scheduling.rehearsal.repairs import read_mendings
 from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
 from scheduling.rehearsal.workload import Changes, Workload, entry_of, of_pod
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: The event of a node that cannot take back what a pod had.
 NOT_GIVEN_BACK = "FailedUnprepareDynamicResources"

@@ -23,7 +23,7 @@ from scheduling.rehearsal.departures import Departure
 from scheduling.rehearsal.rehearsal import is_imagined, spoken
 from scheduling.rehearsal.simulation import GangPreview, Missing, Placed, SimulationAnswer
 from scheduling.rehearsal.workload import IMAGINED
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: Nodes and replicas that are listed; devices of a node that are drawn.
 NODES, REPLICAS, DRAWN = 60, 200, 16

@@ -7,7 +7,7 @@ may list the resource that they are an index of. A table declares which of the t
     readable = OfNamespace("claim__namespace")
     readable = OfNamespace(resource="resourcequotas")
     readable = OfCluster("nodes")
-    objects = RestrictedQuerySet.as_manager()
+    objects = RestrictedManager()
 """
 
 from __future__ import annotations
@@ -66,3 +66,14 @@ class RestrictedQuerySet(models.QuerySet[Row_co]):
     def restrict(self, reader: Reader) -> Self:
         """Those that `reader` may read."""
         return self.model.readable.restrict(self, reader)  # type: ignore[attr-defined, no-any-return]
+
+
+class RestrictedManager(models.Manager[Row_co]):
+    """The manager of a table that declares `readable`."""
+
+    def get_queryset(self) -> RestrictedQuerySet[Row_co]:
+        return RestrictedQuerySet(self.model, using=self._db)
+
+    def restrict(self, reader: Reader) -> RestrictedQuerySet[Row_co]:
+        """The rows that `reader` may read."""
+        return self.get_queryset().restrict(reader)

@@ -51,12 +51,12 @@ from manciple.access.kinds.certificate_requests import (
 from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.access.models import BootstrapToken, CertificateRevocation, IssuedCertificate
 from manciple.api.certificates import SigningAuthority, sign_client
-from manciple.controllers.declaration import ADDED, MODIFIED, Controller
+from manciple.controllers.declaration import Controller
 from manciple.store import objects
 from manciple.store.objects import Writer, listed
 from manciple.wire.base import timestamp
 from manciple.wire.identity import NODE_PREFIX, NODES, Identity, controller, node_of
-from manciple.wire.resources import kind
+from manciple.wire.resources import ADDED, MODIFIED, kind
 
 log = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from inventory.kinds import gates
 from manciple.per_process import PerProcess
 from manciple.store import sql
 
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
-#: What a modification amounts to, where that can be told: the object is being deleted, the pod has ended or has a node.
+#: Beside the types of events (`manciple.wire.resources`), what a modification amounts to: the object is being deleted,
+#: the pod has ended or has a node.
 DELETING, FINISHED, BOUND = "DELETING", "FINISHED", "BOUND"
 #: In place of a resource: whichever. Only deletions are told of every resource.
 ANY = "*"

@@ -13,7 +13,7 @@ from manciple.admission.kinds.policies import POLICY, ValidatingAdmissionPolicy,
 from manciple.admission.type_checking import check_policy
 from manciple.api import namespaces
 from manciple.audit import recording, retention
-from manciple.controllers.declaration import ADDED, ANY, DELETED, DELETING, MODIFIED, Controller
+from manciple.controllers.declaration import ANY, DELETING, Controller
 from manciple.extensions import cleanup
 from manciple.extensions.definitions import RESOURCE
 from manciple.notifications import delivering
@@ -21,7 +21,7 @@ from manciple.store import garbage, objects, sql
 from manciple.wire import codec
 from manciple.wire.identity import controller
 from manciple.wire.registry import registry
-from manciple.wire.resources import NAMESPACES
+from manciple.wire.resources import ADDED, DELETED, MODIFIED, NAMESPACES
 
 #: Upstream: the service account of that name in kube-controller-manager.
 POLICY_IDENTITY = controller("validatingadmissionpolicy-status-controller")

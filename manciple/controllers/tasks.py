@@ -39,13 +39,10 @@ from prometheus_client.core import Metric
 from manciple.controllers import coordination
 from manciple.controllers.coordination import Tasks, looked_after, utc_now
 from manciple.controllers.declaration import (
-    ADDED,
     ANY,
     BOUND,
-    DELETED,
     DELETING,
     FINISHED,
-    MODIFIED,
     Change,
     Controller,
     Queue,
@@ -56,7 +53,7 @@ from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
 from manciple.store.event_log import Sketch, Stretch, since
 from manciple.telemetry import metrics
-from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
+from manciple.wire.resources import ADDED, DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED, PODS
 
 log = logging.getLogger(__name__)
 

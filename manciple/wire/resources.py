@@ -1,4 +1,6 @@
-"""The names of the resources that controllers and scheduler read and write, their kinds, and the phases of pods."""
+"""The names of the resources that controllers and scheduler read and write, their kinds, the types of the log's events,
+and the phases of pods.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,9 @@ NODE_SLICES = "noderesourceslices.resource.k8s.io"
 POD_GROUPS = "podgroups.scheduling.k8s.io"
 CONTEXTS = "podschedulingcontexts.resource.k8s.io"
 POOL_STATUS_REQUESTS = "resourcepoolstatusrequests.resource.k8s.io"
+
+#: The types of the log's events: what happened to an object.
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 #: Phases of pods whose containers have all ended, and of pods of which none has started. Nothing else lists them.
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})

@@ -45,7 +45,6 @@ from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSel
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import stages
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
-from scheduling.allocator.pools import Generation, PoolOnNode, bits, union
 from scheduling.allocator.problem import (
     AllocationProblem,
     ConstraintOnNode,
@@ -59,7 +58,7 @@ from scheduling.allocator.problem import (
 from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen, name_of, plan_claim
 from scheduling.allocator.search import DEFAULT_LIMIT, CounterLedger, NoSolution, Solution, Taken, solve
-from scheduling.allocator.snapshot import Snapshot
+from scheduling.allocator.snapshot import Generation, PoolOnNode, Snapshot, bits, union
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 
 _Left = dict[PoolOnNode, int]

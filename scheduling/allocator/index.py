@@ -39,7 +39,6 @@ from scheduling.allocator.allocation import (
     read_claims,
 )
 from scheduling.allocator.outcome import Outcome
-from scheduling.allocator.pools import PoolOnNode, bits, union
 from scheduling.allocator.problem import (
     MAX_RESULTS,
     TakenDevices,
@@ -49,7 +48,7 @@ from scheduling.allocator.problem import (
 )
 from scheduling.allocator.published import NodeView, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, asked_key, plan_class
-from scheduling.allocator.snapshot import LessenedUsage, PoolUsage, Snapshot, UsageTable
+from scheduling.allocator.snapshot import LessenedUsage, PoolOnNode, PoolUsage, Snapshot, UsageTable, bits, union
 
 #: With more classes than this, rarity is left out: which device belongs to which class would take too long to keep.
 MOST_CLASSES = 64

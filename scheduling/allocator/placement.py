@@ -44,7 +44,6 @@ from scheduling.allocator.allocation import (
 )
 from scheduling.allocator.index import ClaimShape, NodeIndex, Variant, Want, shape_of
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
-from scheduling.allocator.pools import bits, union
 from scheduling.allocator.problem import (
     AllocationProblem,
     TakenDevices,
@@ -57,7 +56,7 @@ from scheduling.allocator.problem import (
 from scheduling.allocator.published import NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, NoSolution, Solution, solve
-from scheduling.allocator.snapshot import Snapshot, UsageTable
+from scheduling.allocator.snapshot import Snapshot, UsageTable, bits, union
 
 _NO_SOLUTION = NoSolution(trials=0)
 #: A deadline for what takes no search.

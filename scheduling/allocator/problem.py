@@ -22,10 +22,18 @@ from typing import Any, NamedTuple
 from claims.causes.causes import Fault, Misconfigured
 from inventory.kinds.devices import HARD_EFFECTS, DeviceAttribute
 from scheduling.allocator.outcome import AllocationFailed
-from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on, refuses_driver
-from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
+from scheduling.allocator.snapshot import (
+    NO_SHARES,
+    NO_USAGE,
+    Generation,
+    NodeDevices,
+    PoolOnNode,
+    Snapshot,
+    UsageTable,
+    bits,
+)
 
 #: ("int", 3), ("string", "x"), ...; (ODD, object()) for a value that equals no other
 AttributeValue = tuple[str, Any]

@@ -35,8 +35,8 @@ from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceT
 from inventory.kinds.taint_rules import tolerates
 from manciple.cel.errors import NoSuchKey
 from manciple.wire.limits import TimeLimitExceeded
-from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
+from scheduling.allocator.snapshot import Generation, bits
 from scheduling.cel import CompileError, DeviceReference, DeviceView, EvaluationError, Selector, compile_selector
 from scheduling.cel.clauses import operands
 

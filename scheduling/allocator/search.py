@@ -39,11 +39,10 @@ from claims.causes.causes import Fault, Misconfigured
 from inventory.kinds.pools import PoolKey
 from manciple.wire.limits import Deadline, check_time
 from scheduling.allocator.outcome import AllocationFailed, Undecided
-from scheduling.allocator.pools import CounterKey, NodeDevices, PoolOnNode, bits, union
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, ConstraintOnNode, RequestOnNode
 from scheduling.allocator.published import Consumption
 from scheduling.allocator.requests import error_on
-from scheduling.allocator.snapshot import UsageTable
+from scheduling.allocator.snapshot import CounterKey, NodeDevices, PoolOnNode, UsageTable, bits, union
 
 
 class CounterLedger:

@@ -20,9 +20,9 @@ from claims.causes.causes import OfDevices, RefusingOperand, TroubledPool
 from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.pools import PoolKey
 from manciple.wire.limits import TimeLimitExceeded
-from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PublishedDevice
 from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, projection_of
+from scheduling.allocator.snapshot import Generation, bits
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
 

@@ -1,16 +1,22 @@
-"""Whether a pod's claims let it be scheduled (PreEnqueue and PreFilter), whether their devices let it be bound, and
-which classes serve the extended resources that it may ask for instead.
+"""What a pod requests of a node (`PodRequest`), and whether its claims are ready: PreEnqueue, PreFilter, and before the
+binding of a pod whose devices must be attached first.
+
+    request = request_of(state, pod)    # a Hold if PreFilter refuses the pod
+    request.wanting                     # its claims that need devices
+    request.placement_on(node, ...)     # the Placement once a node and devices are chosen
 
 PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
-Upstream: plugins/dynamicresources/dynamicresources.go. PURE.
+Upstream: plugins/dynamicresources/dynamicresources.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, Protocol
+
+from msgspec import structs
 
 from claims.causes import causes
 from claims.causes.causes import AwaitingBinding, BindingFailed
@@ -18,9 +24,9 @@ from claims.causes.messages import SCHEDULER_NAME
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
+    AllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
-    names_controller,
 )
 from claims.pod_claims import (
     ClaimReference,
@@ -33,13 +39,115 @@ from claims.pod_claims import (
     requested_classes,
 )
 from inventory.kinds import gates
-from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition
-from manciple.wire.resources import CLASSES
-from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
+from scheduling.allocator import Allocated
+from scheduling.claims.extended_resources import Extended
 from scheduling.queue.hints import claim_key, class_key
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.part import Part
+from scheduling.queue.verdicts import Placement, SpecialClaim
+from scheduling.state.node_charges import NodeCharges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """A pod and what it requests.
+
+    wanting, held: its claims without and with devices.
+    extended: its requests for extended resources that devices serve.
+    """
+
+    pod: Pod
+    #: those of its spec, in that order
+    claims: tuple[ResourceClaim, ...] = ()
+    wanting: tuple[ResourceClaim, ...] = ()
+    held: tuple[ResourceClaim, ...] = ()
+    extended: Extended | None = None
+
+    @classmethod
+    def of(cls, pod: Pod, claims: Iterable[ResourceClaim], extended: Extended | None = None) -> PodRequest:
+        """The pod is taken without its devices' charges of an earlier attempt, which are computed for each node."""
+        status, every = pod.status, tuple(claims)
+        if status.node_allocatable_resource_claim_statuses:
+            status = structs.replace(status, node_allocatable_resource_claim_statuses=())
+            pod = structs.replace(pod, status=status)
+        held = tuple(claim for claim in every if claim.status.allocation is not None)
+        return cls(
+            pod=pod,
+            claims=every,
+            wanting=tuple(claim for claim in every if claim.status.allocation is None),
+            held=held if extended is None else (*held, *extended.held),
+            extended=extended,
+        )
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @property
+    def every_claim(self) -> tuple[ResourceClaim, ...]:
+        """Those of its spec, and the allocated one for its extended resources."""
+        return self.claims if self.extended is None else (*self.claims, *self.extended.held)
+
+    @property
+    def has_claims(self) -> bool:
+        return bool(self.wanting or self.held or self.extended)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it needs no further devices, on any node."""
+        return not self.wanting and (self.extended is None or bool(self.extended.held))
+
+    def special_on(self, allocatable: Mapping[str, str]) -> SpecialClaim | None:
+        """The claim for its extended resources on a node with this allocatable."""
+        return None if self.extended is None else self.extended.claim_on(allocatable)
+
+    def wanting_on(self, allocatable: Mapping[str, str]) -> tuple[ResourceClaim, ...]:
+        """The claims that need devices on a node with this allocatable."""
+        if self.extended is None or self.is_served:
+            return self.wanting
+        return self.extended.wanting_on(allocatable, self.wanting)
+
+    def charged(self, charges: NodeCharges | None, allocations: Mapping[str, AllocationResult]) -> Pod:
+        """The pod with what its devices take of a node. allocations: by the claim's uid."""
+        return self.pod if charges is None else charges.charged(self.pod, (*self.wanting, *self.held), allocations)
+
+    def placement_on(
+        self, node: str, allocatable: Mapping[str, str], outcome: Allocated | None = None, *, why: str = ""
+    ) -> Placement:
+        """outcome: what the allocator gives the claims that need devices there; None if none does."""
+        special = self.special_on(allocatable)
+        existing = None if self.extended is None else self.extended.known
+        return Placement(
+            pod=self.pod,
+            node=node,
+            claims=self.claims if special is None else (*self.claims, special.claim),
+            allocations={} if outcome is None else given_to(self.wanting_on(allocatable), outcome),
+            special=special,
+            outdated=None if special is not None and special.claim is existing else existing,
+            why=why,
+        )
+
+
+class ClusterView(Protocol):
+    """The part of a worker's cluster state (`scheduling.state.cluster`) that a pod's request depends on."""
+
+    def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold: ...
+    def extended(self, pod: Pod) -> Extended | None: ...
+
+
+def request_of(state: ClusterView, pod: Pod) -> PodRequest | Hold:
+    """What the pod requests; a Hold if its claims or classes are not usable yet (PreFilter)."""
+    claims = state.pre_filter(pod)
+    return claims if isinstance(claims, Hold) else PodRequest.of(pod, claims, state.extended(pod))
+
+
+def given_to(claims: Iterable[ResourceClaim], outcome: Allocated) -> dict[str, AllocationResult]:
+    """claim uid -> its allocation."""
+    return {claim.metadata.uid: result for claim, result in zip(claims, outcome.results, strict=True)}
+
+
+# Whether its claims let it be scheduled -------------------------------------------------------------------------------
+
 
 #: Feature gates of those who allocate claims of ResourceClasses.
 OF_RESOURCE_CLASSES = (gates.CONTROL_PLANE_CONTROLLER, gates.STRUCTURED_PARAMETERS_DRAFT)
@@ -155,59 +263,6 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
     return None
 
 
-# Extended resources (KEP-5004) ----------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False, kw_only=True, repr=False)
-class ServingClasses(Part):
-    """Which DeviceClass serves which resource. Of several with one name the newest does, then the first by name."""
-
-    follows: ClassVar[tuple[str, ...]] = (CLASSES,)
-
-    #: the gate DRAExtendedResource
-    enabled: bool = True
-    #: resource -> the class that serves it; read directly, so that a pod without extended resources costs one look-up
-    by_resource: dict[str, str] = field(default_factory=dict)
-    #: every class -> its own extendedResourceName; "" for none
-    own: dict[str, str] = field(default_factory=dict)
-    #: such a name -> the classes that have it, each with its creationTimestamp
-    _sharing: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def serve(self, pod: Pod) -> bool:
-        """Whether `pod` names a resource that a class serves."""
-        served, spec = self.by_resource, pod.spec
-        return any(
-            name in served for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests
-        )
-
-    def put(self, device_class: DeviceClass) -> None:
-        name, own = device_class.metadata.name, device_class.spec.extended_resource_name or ""
-        self.remove(device_class)
-        self.own[name] = own
-        if self.enabled:
-            self.by_resource[f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}"] = name
-        if own:
-            self._sharing.setdefault(own, {})[name] = device_class.metadata.creation_timestamp or ""
-            self._choose(own)
-
-    def remove(self, device_class: DeviceClass) -> None:
-        name = device_class.metadata.name
-        own = self.own.pop(name, "")
-        self.by_resource.pop(f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", None)
-        if own:
-            del self._sharing[own][name]
-            self._choose(own)
-
-    def _choose(self, resource: str) -> None:
-        sharing = self._sharing[resource]
-        if not sharing:
-            del self._sharing[resource]
-            self.by_resource.pop(resource, None)
-        elif self.enabled:
-            newest = max(sharing.values())
-            self.by_resource[resource] = min(name for name, created in sharing.items() if created == newest)
-
-
 # Binding conditions (KEP-5007) ----------------------------------------------------------------------------------------
 
 # Devices that are given to a pod before it may be bound, because they must be attached. A device may name conditions;
@@ -221,11 +276,12 @@ class ServingClasses(Part):
 
 def is_ready_to_bind(claim: ResourceClaim) -> bool:
     """Whether every binding condition of its devices holds; also where there are none."""
-    return all(
-        condition in _true(_status_of(claim, result))
-        for result in _conditional(claim)
-        for condition in result.binding_conditions
-    )
+    for result in _conditional(claim):
+        status = _status_of(claim, result)
+        conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
+        if not {one.type for one in conditions if one.status == "True"}.issuperset(result.binding_conditions):
+            return False
+    return True
 
 
 def binding_failure(claim: ResourceClaim, *, now: datetime, timeout: timedelta) -> BindingFailed | None:
@@ -296,13 +352,3 @@ def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> A
         (one for one in claim.status.devices if (one.driver, one.pool, one.device, one.share_id) == key),
         None,
     )
-
-
-def _true(status: AllocatedDeviceStatus | None) -> frozenset[str]:
-    conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
-    return frozenset(condition.type for condition in conditions if condition.status == "True")
-
-
-def may_be_negotiated(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
-    """Whether somebody else may decide about what the pod asks for (`scheduling.claims.negotiation`)."""
-    return isinstance(pod.spec.resources, tuple) or any(map(names_controller, claims))

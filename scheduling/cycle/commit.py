@@ -43,18 +43,19 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
-from scheduling.claims import readiness, special_claims
-from scheduling.claims.extended_resources import IN_MEMORY, generate_name, owner_uid
+from scheduling.claims import extended_resources, readiness
+from scheduling.claims.extended_resources import generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
+from scheduling.claims.readiness import request_of
 from scheduling.cycle.gangs import write_together
 from scheduling.cycle.preemption import PreemptionEvictions, still_helps, withdraw_nomination
-from scheduling.cycle.requests import request_of
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
 from scheduling.queue.hints import FREED
 from scheduling.queue.queue import ReadyPod
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
+    IN_MEMORY,
     SCHEDULING_GATED,
     AnyVerdict,
     Gone,
@@ -70,7 +71,7 @@ from scheduling.queue.verdicts import (
     singles,
 )
 from scheduling.state.cluster import ClusterState
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +90,8 @@ def commit(
     now: datetime,
 ) -> list[Verdict | Gone]:
     """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
-    if any(map(_makes_claim, singles(verdicts))):
-        verdicts = special_claims.asked(verdicts, state)
+    if any(isinstance(one, Placement) and one.special is not None for one in singles(verdicts)):
+        verdicts = extended_resources.asked(verdicts, state)
     try:
         return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
     except (IntegrityError, Conflict):
@@ -107,15 +108,11 @@ def commit(
     return settled
 
 
-def _makes_claim(verdict: Verdict) -> bool:
-    """Whether it makes a claim for extended resources."""
-    return isinstance(verdict, Placement) and verdict.special is not None
-
-
 def _commit_together(
     state: ClusterState, verdicts: Sequence[AnyVerdict], *, gone: Sequence[Gone], revision: int, now: datetime
 ) -> list[Verdict | Gone]:
-    reads = _reads([*singles(verdicts)], [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
+    every = singles(verdicts)
+    reads = _reads(every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after.value.noted(writer, frozenset({"schedule"})),
@@ -123,7 +120,7 @@ def _commit_together(
         if writer.revision != state.revision:
             state.advance()
         batch = _Batch(state, writer, now)
-        if special := [verdict.pod for verdict in singles(verdicts) if _makes_claim(verdict)]:
+        if special := [one.pod for one in every if isinstance(one, Placement) and one.special is not None]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
         written = list[Verdict | Gone]()
         for verdict in verdicts:
@@ -167,20 +164,15 @@ def _reads(verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
     waits = [verdict for verdict in verdicts if isinstance(verdict, Wait)]
     pods = [verdict.pod.key for verdict in verdicts] + [pod.key for wait in waits for pod in wait.withdrawn]
     victims = (one for wait in waits if wait.eviction is not None for one in wait.eviction.victims)
+    claims = [claim.key for one in placements for claim in one.claims if claim.metadata.name != IN_MEMORY]
+    claims += [one.outdated.key for one in placements if one.outdated is not None]
     return to_read(
         (kind(PODS), [*pods, *((victim.namespace, victim.name) for victim in victims)]),
-        (kind(CLAIMS), [claim.key for placement in placements for claim in _stored_claims(placement)]),
+        (kind(CLAIMS), claims),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, verdicts) if note is not None]),
         (kind(POD_GROUPS), groups),
         (kind(NAMESPACES), [("", verdict.pod.metadata.namespace) for verdict in verdicts]),
     )
-
-
-def _stored_claims(placement: Placement) -> Iterator[ResourceClaim]:
-    special, outdated = placement.special, placement.outdated
-    yield from (claim for claim in placement.claims if special is None or claim.metadata.name != IN_MEMORY)
-    if outdated is not None:
-        yield outdated
 
 
 def allocation_time(now: datetime) -> str | None:
@@ -226,8 +218,8 @@ class _Batch:
             try:
                 with self._writer.savepoint():
                     return self._carry_out(pod, verdict)
-            except (special_claims.NotMade, QuotaExceeded) as error:
-                return self._refuse(pod, special_claims.refusal_by(pod, error))
+            except (extended_resources.NotMade, QuotaExceeded) as error:
+                return self._refuse(pod, extended_resources.refusal_by(pod, error))
             except ApiError as error:
                 return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
             except Error:
@@ -269,9 +261,9 @@ class _Batch:
             _write_negotiations(self._writer, (one for one in placement.writes if one.after is not None))
             claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
-                special_claims.give_back(self._writer, placement.outdated)
+                extended_resources.give_back(self._writer, placement.outdated)
             if placement.special is not None or placement.outdated is not None:
-                pod = special_claims.with_claim(pod, placement, claims)
+                pod = extended_resources.with_claim(pod, placement, claims)
         if awaited := [claim for claim in claims if not readiness.is_ready_to_bind(claim)]:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
@@ -308,7 +300,7 @@ class _Batch:
         if drift.rules or placement.node in drift.nodes or pod.metadata.uid in drift.special:
             extended = state.extended(placement.pod)
             if placement.special is not None or extended is not None:
-                special_claims.check(state, placement, extended)
+                extended_resources.check(state, placement, extended)
 
     def _bind_claim(self, decided: ResourceClaim, placement: Placement) -> ResourceClaim:
         """Write the allocation and the reservation of a claim of the placement; returns it as written."""
@@ -318,7 +310,7 @@ class _Batch:
             if allocation is None:
                 raise Conflict.of(CLAIMS, decided.metadata.generate_name, "nothing was allocated for it")
             given = reserved(allocated(decided, allocation, at), placement.pod, placement.group)
-            return special_claims.make(self._writer, decided, given)
+            return extended_resources.make(self._writer, decided, given)
         claim = self._read(CLAIMS, ResourceClaim, decided)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
@@ -343,7 +335,7 @@ class _Batch:
             withdraw_nomination(self._writer, other)
         written = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         if any(map(owner_uid, (*refusal.deallocate, *refusal.given_up))):
-            written = special_claims.without_claim(written)
+            written = extended_resources.without_claim(written)
         self._writer.update(kind(PODS), nominated(written, refusal.nominate), subresource="status")
         self._record_event(pod, refusal)
         freed = [self._deallocate(claim, pod) for claim in refusal.deallocate]
@@ -376,7 +368,7 @@ class _Batch:
         if not self._state.is_idle_but_for(pod, claim):
             return False
         if owner_uid(claim):
-            special_claims.give_back(self._writer, claim)
+            extended_resources.give_back(self._writer, claim)
         else:
             self._writer.update(kind(CLAIMS), deallocated(claim))
         return True
@@ -391,7 +383,7 @@ class _Batch:
         if not readiness.binding_failures(pod, [claim], now=self._now, timeout=binding_timeout()):
             return False
         if owner_uid(claim):
-            special_claims.give_back(self._writer, claim)
+            extended_resources.give_back(self._writer, claim)
         elif self._state.is_in_use(claim):
             self._writer.update(kind(CLAIMS), not_reserved(claim, pod.metadata.uid))
         else:
@@ -470,14 +462,14 @@ class Attempts:
 
     def decided(self, verdicts: Sequence[AnyVerdict], seconds: float) -> set[str]:
         """The verdicts of one search, and its duration. Returns the uids of their pods."""
-        every = list(singles(verdicts))
-        searched = {one.uid for one in every if not isinstance(one, Retry) or one.untried}
+        every = singles(verdicts)
+        searched = {one.pod.metadata.uid for one in every if not isinstance(one, Retry) or one.untried}
         for uid in searched:
             self._searched[uid] = seconds / len(searched)
             if traces.recorder.value:
                 self._search_ended[uid] = time.time()
             metrics.ALGORITHM.observe(seconds / len(searched))
-        return {one.uid for one in every}
+        return {one.pod.metadata.uid for one in every}
 
     def ended(self, settled: Iterable[Verdict | Gone], *, committing: float, now: datetime) -> None:
         """committing: seconds of the commit of all of them; each counts its part."""
@@ -487,8 +479,9 @@ class Attempts:
             if result is None:
                 continue
             metrics.ATTEMPTS[(result, metrics.PROFILE)].inc()
-            metrics.ATTEMPT_DURATIONS[(result, metrics.PROFILE)].observe(self._searched.get(verdict.uid, 0.0) + share)
-            pod = self._pods.get(verdict.uid)
+            uid = verdict.uid
+            metrics.ATTEMPT_DURATIONS[(result, metrics.PROFILE)].observe(self._searched.get(uid, 0.0) + share)
+            pod = self._pods.get(uid)
             if result == "scheduled" and pod is not None:
                 attempts = pod.attempts + 1
                 metrics.POD_ATTEMPTS.observe(attempts)

@@ -50,10 +50,10 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.special_claims import NotMade, refusal_by
+from scheduling.claims.extended_resources import NotMade, refusal_by
+from scheduling.claims.readiness import request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
-from scheduling.cycle.requests import request_of
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     UNSCHEDULABLE,
@@ -69,7 +69,6 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.cluster import ClusterState
 from scheduling.state.groups import wanted_of
-from scheduling.state.residents import least_devices
 
 log = logging.getLogger(__name__)
 
@@ -425,7 +424,7 @@ class GangSearch:
             uid, request = pod.metadata.uid, request_of(self.state, pod)
             wanting = () if isinstance(request, Hold) else request.wanting
             shared = any(first_users.setdefault(claim.metadata.uid, uid) != uid for claim in wanting)
-            self._needs[uid] = 0 if shared else least_devices(self.state.snapshot(), wanting)
+            self._needs[uid] = 0 if shared else preemption.least_devices(self.state.snapshot(), wanting)
         return self._needs
 
     def _try_in(self, where: Confinement) -> GangPlaces:

@@ -50,8 +50,8 @@ from inventory.kinds import gates
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Deadline, Unallocatable, Undecided, overall
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
+from scheduling.claims.readiness import PodRequest
 from scheduling.cycle.preemption import Refusals, VictimSearch, age_of, ineligible, nobody_to_evict, turn_of
-from scheduling.cycle.requests import PodRequest
 from scheduling.metrics import PREEMPTION_ATTEMPTS, PluginRun
 from scheduling.queue.hints import Wakes, claim_key, resource_key
 from scheduling.queue.reasons import Hold, Reason
@@ -59,8 +59,7 @@ from scheduling.queue.verdicts import SCHEDULING_GATED, Placement, Retry, Wait
 from scheduling.state import node_fit
 from scheduling.state.cluster import ClusterState
 from scheduling.state.node_fit import REASON_OF_PLUGIN, extended_names
-from scheduling.state.nodes import FilterResult, verdict_key
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import FilterResult, PlannedEviction, verdict_key
 
 #: Seconds of processor time for finding out which part of a selector refuses the devices. After that the message names
 #: the selector alone.

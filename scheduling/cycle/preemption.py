@@ -52,21 +52,22 @@ from scheduling.allocator import (
     Allocated,
     Deadline,
     NodeView,
+    RequestPlan,
     Snapshot,
     allocate,
+    free_on,
     is_allocatable,
     read_claims,
 )
-from scheduling.claims import special_claims
+from scheduling.claims import extended_resources
 from scheduling.claims.extended_resources import owner_uid
-from scheduling.cycle.requests import PodRequest, given_to, request_of
+from scheduling.claims.readiness import PodRequest, given_to, request_of
 from scheduling.metrics import PREEMPTION_VICTIMS
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import nominated
 from scheduling.state.cluster import ClusterState
 from scheduling.state.node_charges import NodeCharges
-from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import FREE, PlannedEviction, Price, Resident, Supply, cost_of, least_cost
+from scheduling.state.nodes import FREE, PlannedEviction, Price, Resident, cost_of, fewest_of, least_cost
 
 log = logging.getLogger(__name__)
 
@@ -213,6 +214,53 @@ def freed(state: ClusterState, gone: Mapping[str, Resident]) -> Iterator[Allocat
         users = claim.status.reserved_for
         if users and all(user.uid in gone for user in users):
             yield allocation
+
+
+# Devices --------------------------------------------------------------------------------------------------------------
+
+
+class Supply:
+    """Devices that a pod requests, that a node has free and that others hold: a count that can spare a search.
+
+    It only counts devices that serve one claim each: a number does not say how many shares or partitions another one
+    makes room for.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        wanting: Sequence[ResourceClaim],
+        claim: Callable[[str, str], ResourceClaim | None],
+    ) -> None:
+        """claim: by namespace and name."""
+        self._snapshot = snapshot
+        self._claim = claim
+        wanted = least_devices(snapshot, wanting)
+        #: a single device need not be counted: some pod has to go for it
+        self._wanted = wanted if wanted > 1 else 0
+
+    def short_on(self, view: NodeView) -> int:
+        """At least this many more have to come free on the node."""
+        if not self._wanted:
+            return 0
+        free = free_on(self._snapshot, view)
+        return 0 if free is None else max(0, self._wanted - free)
+
+    def held_by(self, one: Resident) -> int:
+        """At most this many come free when the pod goes."""
+        claims = [self._claim(*key) for key in one.claims] if self._wanted else ()
+        given = [claim.status.allocation for claim in claims if claim is not None]
+        return sum(len(allocation.devices.results) for allocation in given if allocation is not None)
+
+
+def least_devices(snapshot: Snapshot, wanting: Sequence[ResourceClaim]) -> int:
+    """At least this many devices these claims take from others; a request with alternatives counts by its smallest."""
+
+    def least(plan: RequestPlan) -> int:
+        return 0 if plan.admin else 1 if plan.everything else plan.count
+
+    plans = read_claims(snapshot, wanting)
+    return sum(min(map(least, options), default=0) for plan in plans for options in plan.requests)
 
 
 # All nodes ------------------------------------------------------------------------------------------------------------
@@ -493,14 +541,14 @@ class PreemptionEvictions:
 
     def _send_back(self, pod: Pod, claims: Iterable[Key]) -> None:
         uid = pod.metadata.uid
-        waiting = nominated(special_claims.without_claim(pod), "")
+        waiting = nominated(extended_resources.without_claim(pod), "")
         self._writer.update(kind(PODS), waiting, subresource="status")
         for key in claims:
             claim = self._writer.get(kind(CLAIMS), *key)
             if not isinstance(claim, ResourceClaim):
                 continue
             if owner_uid(claim) == uid:
-                special_claims.give_back(self._writer, claim)
+                extended_resources.give_back(self._writer, claim)
             else:
                 kept = not_reserved(claim, uid)
                 self._writer.update(kind(CLAIMS), kept if kept.status.reserved_for else deallocated(claim))

@@ -17,7 +17,7 @@
     5. the overlay is undone: the log brings back what was written               Unreserve
 
 Step 3 is limited in time, for each pod and for the batch, so that no namespace keeps the pods of others waiting
-(`scheduling.queue.namespace_time`). The rest of the batch stays ready.
+(`scheduling.queue.queue`). The rest of the batch stays ready.
 
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
 away, leaves every pod where it was. An error in one pod costs only that pod: it backs off before it is tried again.
@@ -46,18 +46,19 @@ from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
 from inventory.kinds import gates
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
-from manciple.controllers.declaration import ADDED, DELETED, DELETING, FINISHED, MODIFIED, Controller, Queue
+from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue
 from manciple.per_process import PerProcess
 from manciple.store import sql
 from manciple.store.event_log import Follower
 from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
-from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
+from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES
 from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
-from scheduling.claims import extended_placing, readiness
+from scheduling.claims import readiness
+from scheduling.claims.extended_resources import ServedTwiceEvents
 from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed
-from scheduling.claims.special_claims import ServedTwiceEvents
+from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
 from scheduling.cycle.gangs import decide_with_group
@@ -70,11 +71,10 @@ from scheduling.cycle.post_filter import (
     refused_outright,
     refused_while_negotiating,
 )
-from scheduling.cycle.requests import PodRequest, request_of
 from scheduling.metrics import PluginRun
 from scheduling.placement.policies import policy_of, quietest, score_of, why
 from scheduling.queue import hints, queue
-from scheduling.queue.namespace_time import TURN_SECONDS, BatchTime, NamespaceTimes
+from scheduling.queue.queue import TURN_SECONDS, BatchTime, NamespaceTimes
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     SCHEDULER_ERROR,
@@ -406,7 +406,7 @@ def _filter(state: ClusterState, request: PodRequest, negotiations: Sequence[Neg
         filtered = state.nodes.filter(request.pod, request.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if request.extended is not None:
-        filtered = extended_placing.filtered(state, request.extended, filtered)
+        filtered = request.extended.filtered(state, filtered)
     for negotiation in negotiations:
         restricted = negotiation.restricted(filtered, state.nodes)
         if isinstance(restricted, StillNegotiating):
@@ -483,7 +483,7 @@ def _search(state: ClusterState, request: PodRequest, nodes: tuple[NodeView, ...
         if request.extended is None:
             placed = place(state.snapshot(), request.wanting, nodes, score=score, deadline=deadline)
         else:
-            placed = extended_placing.place(state, request, nodes, score=score, deadline=deadline)
+            placed = request.extended.place(state, request.wanting, nodes, score=score, deadline=deadline)
         run.status = "Success" if isinstance(placed.outcome, Allocated) else "Unschedulable"
     return placed
 

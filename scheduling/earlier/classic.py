@@ -62,7 +62,19 @@ from manciple.controllers.declaration import Controller
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded, listed
 from manciple.wire.base import ObjectMeta
-from manciple.wire.resources import CLAIMS, CLASSES, CONTEXTS, NEW_PHASES, PODS, RESOURCE_CLASSES, Key, kind
+from manciple.wire.resources import (
+    ADDED,
+    CLAIMS,
+    CLASSES,
+    CONTEXTS,
+    DELETED,
+    MODIFIED,
+    NEW_PHASES,
+    PODS,
+    RESOURCE_CLASSES,
+    Key,
+    kind,
+)
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
 from scheduling.claims import kept
@@ -73,16 +85,7 @@ from scheduling.claims.negotiation import (
     PossibleNodes,
     StillNegotiating,
 )
-from scheduling.queue.hints import (
-    ADDED,
-    DELETED,
-    MODIFIED,
-    About,
-    Wake,
-    claim_key,
-    class_key,
-    resource_class_key,
-)
+from scheduling.queue.hints import About, Wake, claim_key, class_key, resource_class_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.extensions import Extension
 from scheduling.state.nodes import FilterResult, NodeTable

@@ -49,10 +49,21 @@ from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.errors import ApiError
-from manciple.wire.resources import DRAFT_CLAIMS, DRAFT_CLASSES, NEW_PHASES, NODES, PODS, Key, kind
+from manciple.wire.resources import (
+    ADDED,
+    DELETED,
+    DRAFT_CLAIMS,
+    DRAFT_CLASSES,
+    MODIFIED,
+    NEW_PHASES,
+    NODES,
+    PODS,
+    Key,
+    kind,
+)
 from scheduling.claims import kept
 from scheduling.claims.negotiation import Negotiation, NegotiationWrite, NegotiationWrites, StillNegotiating
-from scheduling.queue.hints import ADDED, DELETED, MODIFIED, About, Wake
+from scheduling.queue.hints import About, Wake
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.state.extensions import Extension
 from scheduling.state.nodes import NOT_HERE, FilterResult, NodeTable

@@ -38,11 +38,14 @@ from manciple.store.objects import Writer, to_read
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import (
+    ADDED,
     CLAIM_PARAMETERS,
     CLAIMS,
     CLASS_PARAMETERS,
     CLASSES,
+    DELETED,
     EVENTS,
+    MODIFIED,
     NODE_SLICES,
     RESOURCE_CLASSES,
     SLICES,
@@ -50,10 +53,10 @@ from manciple.wire.resources import (
     kind,
 )
 from scheduling.allocator import Allocated, Deadline, Unallocatable, overall, place
+from scheduling.claims.readiness import given_to
 from scheduling.cycle import scheduler
 from scheduling.cycle.commit import allocated, allocation_time
-from scheduling.cycle.requests import given_to
-from scheduling.queue.hints import ADDED, DELETED, MODIFIED, About, Wake, always, resource_class_key
+from scheduling.queue.hints import About, Wake, always, resource_class_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState

@@ -20,11 +20,10 @@ import msgspec
 from claims.causes.causes import QuotaUsedUp
 from claims.kinds.pod_groups import GANG_SIZE, annotated_name
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES
+from manciple.wire.resources import ADDED, DELETED, FINISHED_PHASES, MODIFIED, NEW_PHASES
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.queue.reasons import Hold, Reason
 
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 #: Written by the API server or the scheduler for the pod itself; anything else needs a change of its spec.
 OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
 #: What is there for others when room that was kept for a pod is not any more.

@@ -21,8 +21,9 @@ from msgspec import structs
 
 from claims.causes.causes import AnyCause, GroupDoesNotFit
 from claims.causes.messages import message
+from claims.causes.shortage_clauses import EXTENDED_RESOURCES
 from claims.kinds.pod_groups import PodGroup, is_annotated, shown_name
-from claims.kinds.pods import Pod, PodCondition
+from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodCondition, PodExtendedResourceClaimStatus
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceRequestAllocationResult,
@@ -33,17 +34,32 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import condition_of
 from scheduling.allocator import Inventory
-from scheduling.claims.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.claims.negotiation import NegotiationWrite
 from scheduling.queue.hints import FREED, group_key
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
+#: The name of a special claim that exists in memory alone.
+IN_MEMORY = EXTENDED_RESOURCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecialClaim:
+    """The claim for a pod's extended resources on some nodes (`scheduling.claims.extended_resources`): one that exists,
+    or one in memory, which the commit writes. mappings: the container that each of its requests is for.
+    """
+
+    claim: ResourceClaim
+    mappings: tuple[ContainerExtendedResourceRequest, ...]
+
+    def status_of(self, made: ResourceClaim) -> PodExtendedResourceClaimStatus:
+        """For the pod's status. made: the claim as it was written."""
+        return PodExtendedResourceClaimStatus(resource_claim_name=made.metadata.name, request_mappings=self.mappings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,13 +260,12 @@ def promised(verdicts: Iterable[Verdict]) -> set[str]:
     }
 
 
-def singles(verdicts: Iterable[AnyVerdict]) -> Iterator[Verdict]:
+def singles(verdicts: Iterable[AnyVerdict]) -> list[Verdict]:
     """Each verdict on one pod."""
+    every = list[Verdict]()
     for verdict in verdicts:
-        if isinstance(verdict, GroupVerdict):
-            yield from verdict.verdicts
-        else:
-            yield verdict
+        every += verdict.verdicts if isinstance(verdict, GroupVerdict) else (verdict,)
+    return every
 
 
 # Whether a placement still holds -------------------------------------------------------------------------------------

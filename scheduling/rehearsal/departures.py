@@ -11,7 +11,7 @@ They are tried by the code that schedules, in the order of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod
@@ -241,15 +241,16 @@ def what_if_gone(*pods: Pod) -> PodDeletion:
         claim.key: claim for claim in (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys))
     }
     leaving = {pod.metadata.uid for pod in pods}
-    fates = tuple(_fate(claims[key], pods, leaving) for key in keys if key in claims)
+    fates = tuple(
+        ClaimFate(
+            claim=claim,
+            goes=any(is_for_pod(claim, pod) for pod in pods),
+            others=tuple(user.title for user in claim.status.reserved_for if user.uid not in leaving),
+        )
+        for claim in (claims[key] for key in keys if key in claims)
+    )
     started, tried_all = _started(pods, [fate for fate in fates if not fate.others])
     return PodDeletion(claims=fates, started=tuple(started), tried_all=tried_all)
-
-
-def _fate(claim: ResourceClaim, pods: Sequence[Pod], leaving: Collection[str]) -> ClaimFate:
-    users = claim.status.reserved_for
-    others = tuple(one.title for one in users if one.uid not in leaving)
-    return ClaimFate(claim=claim, goes=any(is_for_pod(claim, pod) for pod in pods), others=others)
 
 
 def _started(pods: Sequence[Pod], fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bool]:

@@ -22,8 +22,8 @@ from claims.pod_claims import has_group
 from manciple.controllers.coordination import utc_now
 from manciple.per_process import PerProcess
 from scheduling.allocator import Deadline
+from scheduling.claims.readiness import request_of
 from scheduling.cycle.post_filter import gist_of
-from scheduling.cycle.requests import request_of
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order

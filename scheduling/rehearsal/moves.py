@@ -29,17 +29,16 @@ from msgspec import structs
 from claims.causes.causes import CannotAllocate, OfNode
 from claims.kinds.pods import Pod, PodResourceClaim, PodStatus
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimStatus
-from claims.pod_claims import has_group, is_done, references
+from claims.pod_claims import has_group, is_done, may_be_negotiated, references
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, PODS, Key, kind
 from scheduling.allocator import Deadline
-from scheduling.claims.readiness import may_be_negotiated
+from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.gangs import TopologyDomain, need_of, to_try
 from scheduling.cycle.post_filter import gist_of
-from scheduling.cycle.preemption import OnNode, can_pass
-from scheduling.cycle.requests import PodRequest, request_of
+from scheduling.cycle.preemption import OnNode, Supply, can_pass
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Verdict, nominated
@@ -48,8 +47,7 @@ from scheduling.rehearsal.departures import StartedPod, queue_order
 from scheduling.rehearsal.explanations.current import Apart
 from scheduling.rehearsal.workload import IMAGINED
 from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
-from scheduling.state.nodes import fewest_of
-from scheduling.state.residents import Resident, Supply, cost_of
+from scheduling.state.nodes import Resident, cost_of, fewest_of
 
 #: Moves in one plan, nodes that are emptied in thought for one pod, pods of a node that are tried alone.
 MOST, NODES, ALONE = 4, 24, 16

@@ -23,7 +23,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node, NodeCondition
 from manciple.wire.resources import CLAIMS, NODES, SLICES
-from scheduling.cycle.requests import PodRequest, request_of
+from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal.decisions import rehearse

@@ -40,9 +40,9 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, SLICES, TAINT_RULES, kind
 from scheduling.allocator import Deadline
+from scheduling.claims.readiness import request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import gist_of
-from scheduling.cycle.requests import request_of
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait
@@ -323,7 +323,8 @@ class _Rehearsing:
         known = self._known
         if known.before is None:
             known.before = self._attempt()
-            known.troubles = troubles() if self._helpable(known.before) else ()
+            still_waiting = any(uid not in known.before.started for uid in known.before.causes)
+            known.troubles = troubles() if still_waiting else ()
         for trouble in [one for one in known.troubles if one.key not in known.alone]:
             with self._overlay.undone():
                 trouble.mend(self._overlay)
@@ -331,10 +332,6 @@ class _Rehearsing:
             if self._deadline.has_passed:
                 return  # the next call goes on from here
         known.found, known.found_all = self._one_after_the_other(known.before), True
-
-    def _helpable(self, before: _Attempt) -> bool:
-        """Whether there is anybody whom a mending could help."""
-        return any(uid not in before.started for uid in before.causes)
 
     def _one_after_the_other(self, before: _Attempt) -> Mended:
         known, found, last = self._known, list[Mending](), before

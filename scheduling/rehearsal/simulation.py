@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from claims.causes.causes import AnyCause, OfPreemption
 from claims.kinds.pod_groups import shown_name, topology_of
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import references
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
@@ -47,7 +46,7 @@ from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from scheduling.rehearsal.rehearsal import NewNode, Rehearsal, is_imagined, like
 from scheduling.rehearsal.workload import Changes, Workload, known_claim
 from scheduling.state.cluster import ClusterState
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 #: Replicas that may be asked for.
 MOST_REPLICAS = 10_000
@@ -365,7 +364,10 @@ class _Filling:
             return MoveRehearsal(apart_from_it, now=utc_now(), deadline=deadline).plan(pod)
 
     def _missing(self, found: Report) -> Missing | None:
-        shape = self._question.shape or self._likely_shape(found)
+        # A node on which a replica landed; else one that has the devices, taken or not.
+        landed = (one.node for one in self._placed if not one.on_new_node)
+        able = (node.name for node in found.nodes if _has_what_it_takes(node))
+        shape = self._question.shape or next(landed, "") or next(able, "")
         left = self._wanted - self._fits
         if not shape or not left:
             return None
@@ -393,11 +395,6 @@ class _Filling:
             count += 1
         return count
 
-    def _likely_shape(self, found: Report) -> str:
-        """A node on which a replica landed; else one that has the devices, taken or not."""
-        landed = next((one.node for one in self._placed if not one.on_new_node), "")
-        return landed or next((node.name for node in found.nodes if _has_what_it_takes(node)), "")
-
 
 def _ready(state: ClusterState, need: GangNeed) -> list[Pod]:
     """The pods of a gang that wait and have their claims, however many it still lacks."""
@@ -413,7 +410,12 @@ def _has_what_it_takes(node: NodeReport) -> bool:
 
 def placed(number: int, placement: Placement, workload: Workload) -> Placed:
     """A placement of replica `number`, as the answer tells it."""
-    entries = {claim.metadata.uid: entry for entry, claim in _entries(placement, workload)}
+    uids = {claim.metadata.name: claim.metadata.uid for claim in placement.claims}
+    entries = {
+        uids[one.claim]: one.entry
+        for one in references(placement.pod)
+        if one.claim and one.claim in uids and one.entry in workload.claims
+    }
     devices = tuple(
         RehearsedDevice(
             entry=entries.get(uid, ""), request=one.request, driver=one.driver, pool=one.pool, device=one.device
@@ -422,12 +424,6 @@ def placed(number: int, placement: Placement, workload: Workload) -> Placed:
         for one in allocation.devices.results
     )
     return Placed(number=number, node=placement.node, devices=devices)
-
-
-def _entries(placement: Placement, workload: Workload) -> list[tuple[str, ResourceClaim]]:
-    by_name = {claim.metadata.name: claim for claim in placement.claims}
-    pairs = [(one.entry, one.claim) for one in references(placement.pod) if one.claim]
-    return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in workload.claims]
 
 
 def shape_of(node: str, called: str = "") -> Callable[[int], NewNode]:

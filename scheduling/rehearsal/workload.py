@@ -10,7 +10,7 @@ are resolved among the other documents first, then in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -21,7 +21,6 @@ from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
 from claims.kinds.priority_classes import PRIORITY_CLASS, PriorityClass
 from claims.kinds.resource_claims import (
     DeviceRequest,
-    ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
@@ -175,17 +174,14 @@ def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceReques
         exactly=structs.replace(
             exactly,
             device_class_name=changes.classes.get(key, exactly.device_class_name),
-            selectors=tuple(_selectors(exactly, key, changes)),
+            selectors=tuple(
+                DeviceSelector(cel=CELDeviceSelector(expression=LEFT_OUT)) if (key, at) in changes.without else selector
+                for at, selector in enumerate(exactly.selectors)
+            ),
             tolerations=(*exactly.tolerations, *tolerations),
             **({} if count is None else {"allocation_mode": "ExactCount", "count": count}),
         ),
     )
-
-
-def _selectors(exactly: ExactDeviceRequest, key: str, changes: Changes) -> Iterable[DeviceSelector]:
-    for index, selector in enumerate(exactly.selectors):
-        left_out = (key, index) in changes.without
-        yield DeviceSelector(cel=CELDeviceSelector(expression=LEFT_OUT)) if left_out else selector
 
 
 # From what is stored or written by hand ------------------------------------------------------------------------------
@@ -260,17 +256,13 @@ def of_documents(documents: Iterable[ApiObject]) -> Workload:
 
 def _prioritized(pod: Pod, beside: Iterable[ApiObject]) -> Pod:
     """With the priority that its class gives it. Raises: NotRehearsable for a class that there is not."""
-    classes = {one.metadata.name: one for one in _priority_classes()}
+    stored = (decoded(one, PriorityClass) for one in objects.list(PRIORITY_CLASS).items)
+    classes = {one.metadata.name: one for one in stored}
     classes |= {one.metadata.name: one for one in beside if isinstance(one, PriorityClass)}
     try:
         return with_priority(pod, KnownPriorities.read(list(classes.values())))
     except ValueError as error:
         raise NotRehearsable(f"The pod would be refused: {error}.") from error
-
-
-def _priority_classes() -> Iterator[PriorityClass]:
-    for stored in objects.list(PRIORITY_CLASS).items:
-        yield decoded(stored, PriorityClass)
 
 
 def known_claim(claim: ResourceClaim) -> ResourceClaim | None:

@@ -27,9 +27,9 @@ from claims.kinds.pods import Pod
 from manciple.copying import RESET
 from manciple.wire.resources import BUDGETS, Key
 from manciple.wire.selectors import ParsedLabelSelector
-from scheduling.state.neighbours import AlikePods
+from scheduling.state.node_fit import AlikePods
+from scheduling.state.nodes import Resident
 from scheduling.state.part import Part
-from scheduling.state.residents import Resident
 
 #: Groups of pods whose budgets are cached.
 REMEMBERED = 10_000

@@ -28,7 +28,7 @@ from claims.kinds.resource_claims import (
     AllocationResult,
     ResourceClaim,
 )
-from claims.pod_claims import has_group, is_done, stays_allocated
+from claims.pod_claims import has_group, is_done, may_be_negotiated, stays_allocated
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.pools import PoolKey
@@ -53,25 +53,29 @@ from manciple.wire.resources import (
 )
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import kept, readiness
-from scheduling.claims.extended_resources import IN_MEMORY, Extended, KnownClaims
-from scheduling.claims.negotiation import Negotiation, NegotiationWrites, StillNegotiating
-from scheduling.claims.readiness import ServingClasses, may_be_negotiated, wants_a_node
+from scheduling.claims.extended_resources import Extended, KnownClaims
+from scheduling.claims.negotiation import (
+    Negotiation,
+    NegotiationWrites,
+    StillNegotiating,
+)
+from scheduling.claims.readiness import wants_a_node
 from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.queue.verdicts import Drift, Placement, stale
+from scheduling.queue.verdicts import IN_MEMORY, Drift, Placement, stale
 from scheduling.state import extensions
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.extensions import Extension
 from scheduling.state.fair_share import FairShare
 from scheduling.state.groups import WaitingGroups
 from scheduling.state.node_charges import NodeCharges
-from scheduling.state.nodes import FilterResult, NodeTable
+from scheduling.state.node_fit import ServingClasses
+from scheduling.state.nodes import FilterResult, NodeTable, Resident, Residents, Rooms
 from scheduling.state.part import Part
 from scheduling.state.quota_room import QuotaRoom
-from scheduling.state.residents import Resident, Residents, Rooms
 
 #: Events kept for the queue; readers that are further behind read the log.
 REMEMBERED = 4000

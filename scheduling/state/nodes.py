@@ -1,24 +1,38 @@
-"""The nodes and what runs on them, as a scheduling worker caches them; which nodes a pod fits on. PURE.
+"""The nodes as a worker caches them, the pods with a place on them, and the room kept for nominated pods. PURE.
 
-Pods from one template ask the same of a node. So verdicts are cached by what is asked (`_Shape`), and only the nodes
-that changed since are filtered again: each change is appended to a journal, and each shape remembers how far it has
-read. Rules about neighbours (`scheduling.state.neighbours`) depend on all nodes at once and are counted for each pod
-that has any. One thread at a time.
+Nodes (`NodeTable`). Pods from one template ask the same of a node, so verdicts are cached by what is asked (`_Shape`),
+and only the nodes that changed since are filtered again: each change is appended to a journal, and each shape remembers
+how far it has read. Rules about neighbours (`scheduling.state.node_fit`) depend on all nodes at once and are counted
+for each pod that has any.
+
+Residents, the pods with a place. A resident keeps what preemption decides by: its priority, its start, its claims,
+whether it is leaving. The cost of evicting several is a value (`cost_of`).
+
+Rooms. A room is what a nominated pod will take of its node: its requests, its neighbours and the very devices. It
+counts against every pod but the pod itself and more important ones: `yield_to` takes it off while one of those is
+tried. Devices that others still hold count twice then, so the pod gets them when they come free.
+
+One thread at a time. Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime),
+framework/preemption/preemption.go (pickOneNodeForPreemption).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from heapq import nlargest
 from typing import ClassVar
 
 from msgspec import Struct, structs
 
 from claims.causes.causes import NodeRefusal
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.kinds.resource_usage import node_requests_of
+from claims.pod_claims import claim_names
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus, has_reported
 from manciple.copying import RESET
 from manciple.wire.base import EMPTY, Alike, ObjectMeta
@@ -26,12 +40,10 @@ from manciple.wire.quantity import Quantity
 from manciple.wire.resources import NODES
 from manciple.wire.selectors import node_selector_matches
 from manciple.wire.validation import is_device_resource_name
-from scheduling.allocator import NodeView
-from scheduling.claims.readiness import ServingClasses
+from scheduling.allocator import Inventory, NodeView
 from scheduling.placement.demands import NodeNeeds
 from scheduling.state import node_fit
-from scheduling.state.neighbours import NeighbourRules, Neighbours
-from scheduling.state.node_fit import PodNeeds
+from scheduling.state.node_fit import Neighbours, PodNeeds, ServingClasses
 from scheduling.state.part import Part
 
 #: Shapes in the cache; the least recently used goes first.
@@ -327,7 +339,7 @@ class NodeTable(Part):
         return _Shape(shape.needs, fitting=fitting, refused=refused)
 
     def preference(self, pod: Pod) -> Callable[[str], int] | None:
-        """What the pod would rather, as one number for a node's name, higher is better; None where all are the same.
+        """How much the pod prefers a node, by its name: higher is better; None if it prefers none.
 
         A soft taint outweighs all affinities.
         """
@@ -337,14 +349,15 @@ class NodeTable(Part):
             rules = None
         if rules is None and not needs.preferences and not self._softly_tainted:
             return None
-        return lambda name: self._preference(needs, rules, name)
 
-    def _preference(self, needs: PodNeeds, rules: NeighbourRules | None, name: str) -> int:
-        node = self._nodes[name]
-        taints, weight = node_fit.preference(needs, node)
-        if rules is not None:
-            weight += rules.wish(node)
-        return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
+        def preference(name: str) -> int:
+            node = self._nodes[name]
+            taints, weight = node_fit.preference(needs, node)
+            if rules is not None:
+                weight += rules.wish(node)
+            return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
+
+        return preference
 
     @property
     def pods(self) -> int:
@@ -433,3 +446,239 @@ def verdict_key(needs: PodNeeds) -> Hashable:
         tuple(sorted(needs.requests.items())),
         needs.by_devices,
     )
+
+
+# Residents ------------------------------------------------------------------------------------------------------------
+
+
+#: A deleted pod that is still there so long after its grace period has no agent to end it: it isn't leaving.
+OVERDUE_AFTER = timedelta(seconds=30)
+
+
+class Resident(Struct, frozen=True, kw_only=True, gc=False):
+    """One pod with a place. bound: else it waits there for its devices to be attached, and nothing of it runs.
+
+    There are as many as pods, and the garbage collector need not look at any.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    priority: int
+    #: seconds since the epoch
+    started: float
+    #: (namespace, name)
+    claims: tuple[tuple[str, str], ...]
+    bound: bool
+    #: when its grace period ends, where it is being deleted
+    going: datetime | None
+
+    @classmethod
+    def of(cls, pod: Pod, node: str) -> Resident:
+        meta = pod.metadata
+        started = pod.status.start_time or meta.creation_timestamp
+        return cls(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            node=node,
+            priority=pod.spec.priority or 0,
+            started=datetime.fromisoformat(started).timestamp() if started else 0.0,
+            claims=tuple((meta.namespace, name) for name in claim_names(pod)),
+            bound=bool(pod.spec.node_name),
+            going=datetime.fromisoformat(meta.deletion_timestamp) if meta.deletion_timestamp else None,
+        )
+
+    def is_leaving(self, now: datetime) -> bool:
+        """Whether it is being deleted, and will be gone soon."""
+        return self.going is not None and now < self.going + OVERDUE_AFTER
+
+    @property
+    def importance(self) -> tuple[int, float]:
+        """Less is more important: a higher priority, then the earlier start."""
+        return -self.priority, self.started
+
+
+#: What is added to each priority, so that more victims never cost less (upstream: MaxInt32 + 1).
+OFFSET = 1 << 31
+
+#: (highest priority, sum of the priorities, number, when the earliest of the most important started, negated)
+Cost = tuple[int, int, int, float]
+FREE: Cost = (-OFFSET - 1, 0, 0, 0.0)
+#: (evictions that no disruption budget allows, *Cost)
+Price = tuple[int, int, int, int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEviction:
+    """If `victims` leave `node`, the pod fits. allocations: claim uid -> what it gets then.
+
+    violations: how many of the victims no disruption budget lets go.
+    """
+
+    node: str
+    #: the most important first; none where those that leave anyhow make the room
+    victims: tuple[Resident, ...]
+    allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    violations: int = 0
+
+    @property
+    def price(self) -> Price:
+        return self.violations, *cost_of(self.victims)
+
+
+def cost_of(victims: Collection[Resident]) -> Cost:
+    """Less is better (upstream: pickOneNodeForPreemption, after the disruption budgets)."""
+    if not victims:
+        return FREE
+    highest = max(one.priority for one in victims)
+    started = min(one.started for one in victims if one.priority == highest)
+    return highest, sum(one.priority + OFFSET for one in victims), len(victims), -started
+
+
+def least_cost(pods: Collection[Resident], number: int) -> Cost:
+    """What at least so many of these pods cost together. number: at least 1, and not more than there are."""
+    lowest = sorted(one.priority for one in pods)[:number]
+    highest = lowest[-1]
+    started = sorted((one.started for one in pods if one.priority == highest), reverse=True)
+    return highest, sum(lowest) + number * OFFSET, number, -started[lowest.count(highest) - 1]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Residents:
+    """The pods with a place, by node."""
+
+    _by_uid: dict[str, Resident] = field(default_factory=dict)
+    _by_node: dict[str, dict[str, Resident]] = field(default_factory=dict)
+    _priorities: Counter[int] = field(default_factory=Counter)
+
+    def put(self, resident: Resident) -> None:
+        """Add a pod, or replace it."""
+        self.remove(resident.uid)
+        self._by_uid[resident.uid] = resident
+        self._by_node.setdefault(resident.node, {})[resident.uid] = resident
+        self._priorities[resident.priority] += 1
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod. One that has no place is no error."""
+        known = self._by_uid.pop(uid, None)
+        if known is None:
+            return
+        on_node = self._by_node[known.node]
+        del on_node[uid]
+        if not on_node:
+            del self._by_node[known.node]
+        self._priorities[known.priority] -= 1
+        if not self._priorities[known.priority]:
+            del self._priorities[known.priority]
+
+    def get(self, uid: str) -> Resident | None:
+        return self._by_uid.get(uid)
+
+    def latest(self, most: int) -> list[Resident]:
+        """Those that started last."""
+        return nlargest(most, self._by_uid.values(), key=lambda one: (one.started, one.uid))
+
+    def on(self, node: str) -> Iterable[Resident]:
+        known: Mapping[str, Resident] = self._by_node.get(node, {})
+        return known.values()
+
+    def any_below(self, priority: int) -> bool:
+        """Whether any pod has a lower priority."""
+        return any(one < priority for one in self._priorities)
+
+
+# Rooms ----------------------------------------------------------------------------------------------------------------
+
+
+#: Less than any priority: every room counts.
+NOBODY = -(1 << 32)
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Room:
+    """The room of a nominated pod. allocations: claim uid -> devices. counts: whether it is taken off the node now."""
+
+    pod: Pod
+    node: str
+    allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    counts: bool = False
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Rooms:
+    """The rooms that are kept, counted on the nodes and in the inventory."""
+
+    _nodes: NodeTable
+    _inventory: Inventory
+    _rooms: dict[str, Room] = field(default_factory=dict)
+    _level: int = NOBODY
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._rooms
+
+    def get(self, uid: str) -> Room | None:
+        return self._rooms.get(uid)
+
+    def all(self) -> tuple[Room, ...]:
+        return tuple(self._rooms.values())
+
+    def on(self, node: str) -> tuple[Room, ...]:
+        return tuple(room for room in self._rooms.values() if room.node == node)
+
+    def keep(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
+        """Keep room for `pod`, in place of the room that it has."""
+        self.drop(pod.metadata.uid)
+        room = self._rooms[pod.metadata.uid] = Room(pod=pod, node=node, allocations=allocations)
+        if room.priority >= self._level:
+            self._count(room)
+
+    def drop(self, uid: str) -> None:
+        """Keep no room for the pod any more. One without a room is no error."""
+        room = self._rooms.pop(uid, None)
+        if room is not None and room.counts:
+            self._discount(room)
+
+    def yield_to(self, priority: int) -> None:
+        """Count the rooms that are kept against pods of this priority, and no others."""
+        if priority == self._level:
+            return
+        self._level = priority
+        for room in self._rooms.values():
+            if room.priority < priority and room.counts:
+                self._discount(room)
+            elif room.priority >= priority and not room.counts:
+                self._count(room)
+
+    def set_aside(self, uid: str) -> bool:
+        """Do not count the pod's own room. Returns whether it has one."""
+        room = self._rooms.get(uid)
+        if room is not None and room.counts:
+            self._discount(room)
+        return room is not None
+
+    def restore(self, uid: str) -> None:
+        """Count the pod's own room again."""
+        room = self._rooms.get(uid)
+        if room is not None and not room.counts and room.priority >= self._level:
+            self._count(room)
+
+    def _count(self, room: Room) -> None:
+        room.counts = True
+        self._nodes.place(room.pod, room.node)
+        self._inventory.assume((_room_key(uid), given) for uid, given in room.allocations.items())
+
+    def _discount(self, room: Room) -> None:
+        room.counts = False
+        self._nodes.remove_pod(room.pod.metadata.uid)
+        self._inventory.forget(_room_key(uid) for uid in room.allocations)
+
+
+def _room_key(claim_uid: str) -> str:
+    """The key of the kept devices in the inventory: the claim itself may hold others meanwhile."""
+    return f"room/{claim_uid}"

@@ -25,14 +25,14 @@ def graph() -> Graph:
 @pytest.mark.parametrize(
     ("changed", "first"),
     [
-        ("scheduling/queue/queue.py", "tests/scheduling/test_queue.py"),
+        ("scheduling/queue/queue.py", "tests/scheduling/queue/test_queue.py"),
         ("dashboard/overview/views.py", "tests/dashboard/test_overview.py"),
         ("templates/pods/list.html", "tests/dashboard/test_pods.py"),
         ("nodeagent/publish.py", "tests/nodeagent/test_slices.py"),
         ("docs/scheduling.md", "tests/architecture/test_documentation.py"),
         ("tests/conformance_data/rbac_defaults.json.gz", "tests/manciple/access/test_default_roles.py"),
         ("tests/nodeagent/test_slices.py", "tests/nodeagent/test_slices.py"),
-        ("tests/scheduling/classic/conftest.py", "tests/scheduling/classic/test_faults.py"),
+        ("tests/scheduling/earlier/classic/conftest.py", "tests/scheduling/earlier/classic/test_faults.py"),
     ],
 )
 def test_the_tests_of_what_changed_come_first(graph: Graph, changed: str, first: str) -> None:

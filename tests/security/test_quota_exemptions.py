@@ -20,9 +20,9 @@ from manciple.wire.identity import AUTHENTICATED, NODES, SCHEDULER
 from tests.builders import CLASS, NAMESPACE, make_class, make_quota
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import CLAIMS, JSON_PATCH, MERGE, PODS, STRATEGIC, Answer, Api
+from tests.scheduling.claims.extended import GPU, class_for, special_claim, with_nodes
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.conftest import cluster
-from tests.scheduling.extended import GPU, class_for, special_claim, with_nodes
 
 __all__ = ["api", "cluster"]
 

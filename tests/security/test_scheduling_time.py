@@ -21,7 +21,7 @@ from scheduling.cycle.post_filter import Remedies
 from scheduling.cycle.scheduler import decide_one
 from scheduling.metrics import NAMESPACE_TIME
 from scheduling.models import QueuedPod
-from scheduling.queue import namespace_time
+from scheduling.queue import queue
 from scheduling.queue.verdicts import Gone, Placement, Verdict
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
@@ -269,8 +269,8 @@ def test_many_pods_that_fit_nowhere_do_not_keep_the_pods_of_others_waiting(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is quick to decide about; a pod of another namespace comes while many of them are due."""
-    monkeypatch.setattr(namespace_time, "MUCH", 0.001)
-    monkeypatch.setattr(namespace_time, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(queue, "MUCH", 0.001)
+    monkeypatch.setattr(queue, "LOOK_EVERY", 0.0)
     cluster.with_gpus("node-1", each=4)
 
     def many(first: int, last: int) -> None:

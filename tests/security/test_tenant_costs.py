@@ -37,8 +37,8 @@ from manciple.wire.identity import Identity, controller, service_account
 from manciple.wire.managed_fields import struct
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import MOST_REQUIREMENTS
-from scheduling.state import neighbours
-from scheduling.state.neighbours import Neighbours
+from scheduling.state import node_fit
+from scheduling.state.node_fit import Neighbours
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import JSON_PATCH, PODS, Api, pod
 
@@ -353,8 +353,8 @@ def test_what_a_pod_says_of_its_place_is_a_limited_text(api: Api) -> None:
 
 def test_terms_about_a_tenants_own_pods_are_not_asked_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    means = neighbours.Term.means
-    monkeypatch.setattr(neighbours.Term, "means", lambda *them: asked.append("") or means(*them))  # type: ignore[func-returns-value]  # append() is None
+    means = node_fit.Term.means
+    monkeypatch.setattr(node_fit.Term, "means", lambda *them: asked.append("") or means(*them))  # type: ignore[func-returns-value]  # append() is None
     around = Neighbours()
 
     def placed(namespace: str, number: int, **term: Any) -> Pod:

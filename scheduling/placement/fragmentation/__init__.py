@@ -3,9 +3,8 @@
     mix        what pods usually ask for, read against the classes and devices that there are
     units      the devices of a node as what can only be judged together (a share, a card, a group), and what is
                expected of them in each state: what stays unused, and what their use takes of the node
-    nodes      the same for whole nodes, cpu and memory included, and what it costs to take what others depend on
-    ranking    the nodes for one kind of pod, the best first; `Fragmentation`, the score for the allocator
-    policy     the policy as the scheduler uses it
+    policy     the same for whole nodes, cpu and memory included; the nodes for one kind of pod, the best first; the
+               score for the allocator (`Fragmentation`) and the policy as the scheduler uses it
 
-All but `policy` are pure. docs/placement.md explains the measure, and has the figures.
+`mix` and `units` are pure. docs/placement.md explains the measure, and has the figures.
 """

@@ -19,11 +19,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from scheduling.allocator.pools import NodeDevices
 from scheduling.allocator.problem import selected
 from scheduling.allocator.published import Asked
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, SelectorRef, plan_claim
-from scheduling.allocator.snapshot import Snapshot
+from scheduling.allocator.snapshot import NodeDevices, Snapshot
 from scheduling.cel import CompileError, compile_selector
 from scheduling.placement.demands import Demand, DemandMix
 

@@ -14,7 +14,7 @@ and one with 500 left is not; a card whose next whole partition is blocked by a 
 will still take. If devices of a card or a group are wanted in several sizes, a small part of the weight goes to what
 each size could not use if it came alone, so that what only the large ones need is kept whole though small ones would
 fill it, too. What the pods take of the node's cpu and memory on the way is summed up as well (mean and variance):
-`nodes` compares it with what the node has.
+`policy` compares it with what the node has.
 
 **Looks** keep this cheap: units of equal shape are one object, and so are units that look the same under a mix
 (`UnitKind`, with all its outlooks) and nodes that do (`NodeLook`). A thousand nodes of a kind cost as much as one.
@@ -34,9 +34,9 @@ from typing import Any, NamedTuple, Protocol
 
 from manciple.wire.base import Alike
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import NodeDevices, bits, union
 from scheduling.allocator.problem import sharing, value_groups
 from scheduling.allocator.published import Asked, Capacities, Features, make_room
+from scheduling.allocator.snapshot import NodeDevices, bits, union
 from scheduling.placement.fragmentation.mix import MixReading, PartDemand
 
 #: Highest resolution of a shared device's capacity, in levels.
@@ -533,22 +533,26 @@ class Outlook:
         self.state = state
         self.whole: int = outlooks.unit.whole(state)
         self.free, self.unused, self.stranded, self.used, self.cpu, self.variance, self.memory = figures
-        #: UnitWant -> the best way to serve it; None if there is none
-        self.moves: dict[UnitWant, UnitMove | None] = {}
+        self.moves = BestMoves(self)
 
-    def move(self, want: UnitWant) -> UnitMove | None:
-        """The best way in which the unit serves the want, if it can."""
-        try:
-            return self.moves[want]
-        except KeyError:
-            pass
-        outlooks, best = self.outlooks, None
-        for state, devices in outlooks.unit.after(self.state, want):
-            move = UnitMove(self, outlooks.of(state), devices, wasted=outlooks.wasted(self.state, state, want))
+
+class BestMoves(dict["UnitWant", "UnitMove | None"]):
+    """How a unit in one state serves a want best; None if it cannot. Computed when it is first looked up."""
+
+    __slots__ = ("_outlook",)
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+
+    def __missing__(self, want: UnitWant) -> UnitMove | None:
+        before, best = self._outlook, None
+        outlooks = before.outlooks
+        for state, devices in outlooks.unit.after(before.state, want):
+            move = UnitMove(before, outlooks.of(state), devices, wasted=outlooks.wasted(before.state, state, want))
             if best is None or move.cost < best.cost:
                 best = move
-        make_room(self.moves)
-        self.moves[want] = best
+        make_room(self)
+        self[want] = best
         return best
 
 
@@ -856,6 +860,12 @@ class NodeLook:
     units: tuple[UnitPlace, ...] = ()
     certain: int = 0
     kinds: tuple[UnitKind, ...] = ()
+
+    def outlooks(
+        self, taken: int, consumed: Mapping[int, Mapping[str, int]], of_kinds: Mapping[UnitKind, UnitOutlooks]
+    ) -> list[Outlook]:
+        """Of each unit, the outlook of its state (`UnitPlace.state`)."""
+        return [of_kinds[place.kind].of(place.state(taken, consumed)) for place in self.units]
 
 
 class Looks:

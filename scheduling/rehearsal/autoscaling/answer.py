@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import structs
 
 from claims.causes.messages import message
 from claims.kinds.pods import Pod
-from inventory.kinds.nodes import Node
 from manciple.wire.errors import BadRequest
 from manciple.wire.resources import Key
 from scheduling.allocator import Deadline
@@ -29,7 +29,7 @@ from scheduling.rehearsal.autoscaling.nodes import Expansion, Template
 from scheduling.rehearsal.autoscaling.placing import SubjectPlacement, SubjectRefusal, gangs_of, place_all, torn_by
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject
 from scheduling.rehearsal.explanations.current import Apart, apart
-from scheduling.rehearsal.rehearsal import NewNode, like
+from scheduling.rehearsal.rehearsal import like
 from scheduling.rehearsal.simulation import shape_of
 from scheduling.rehearsal.workload import NotRehearsable, Workload, of_documents
 from scheduling.state.cluster import ClusterState
@@ -122,13 +122,12 @@ def _status(
 
 def _template(asked: NodeTemplate) -> Template:
     """Raises: NotFound for a node that does not exist."""
-    make = shape_of(asked.like, called=asked.name) if asked.node is None else _described(asked, asked.node)
+    if asked.node is None:
+        make = shape_of(asked.like, called=asked.name)
+    else:
+        make = partial(like, asked.node, asked.resource_slices, called=asked.name)
     most = nodes.MOST_OF_A_TEMPLATE if asked.max_nodes is None else asked.max_nodes
     return Template(name=asked.name, make=make, most=most, cost=1 if asked.cost is None else asked.cost)
-
-
-def _described(asked: NodeTemplate, node: Node) -> Callable[[int], NewNode]:
-    return lambda number: like(node, asked.resource_slices, number, called=asked.name)
 
 
 # What is told ---------------------------------------------------------------------------------------------------------

@@ -161,15 +161,14 @@ def _without(
     for claim in tenants.claims:
         state.put(CLAIMS, structs.replace(claim, status=ResourceClaimStatus()))
     state.remove(NODES, Node(metadata=ObjectMeta(name=node)))
-    subjects = [SimulatedSubject(name=pod.metadata.name, pod=_unbound(pod)) for pod in tenants.pods]
+    subjects = [
+        SimulatedSubject(name=pod.metadata.name, pod=structs.replace(pod, spec=structs.replace(pod.spec, node_name="")))
+        for pod in tenants.pods
+    ]
     for subject in subjects:
         state.put(PODS, subject.pod)
     found = place_all(state, subjects, deadline, give_way)
     return None if found.refused else found.placed
-
-
-def _unbound(pod: Pod) -> Pod:
-    return structs.replace(pod, spec=structs.replace(pod.spec, node_name=""))
 
 
 def _tenants() -> Mapping[str, _Tenants]:
@@ -185,16 +184,12 @@ def _tenants() -> Mapping[str, _Tenants]:
             on_node.pods.append(pod)
             on_node.stays |= _keeps_its_node(pod)
     node_of = {pod.metadata.uid: pod.spec.node_name for pod in pods}
-    for claim in _claims_of(pods):
+    keys = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
+    for claim in (decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys)):
         using = {node_of[one.uid] for one in claim.status.reserved_for if one.uid in node_of}
         if len(using) == 1:  # what pods of several nodes share stays as it is
             found[using.pop()].claims.append(claim)
     return found
-
-
-def _claims_of(pods: Iterable[Pod]) -> Iterator[ResourceClaim]:
-    keys = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
-    return (decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys))
 
 
 def _keeps_its_node(pod: Pod) -> bool:

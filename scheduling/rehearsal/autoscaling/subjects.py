@@ -18,7 +18,7 @@ from manciple.store import objects
 from manciple.wire.errors import Conflict, NotFound
 from manciple.wire.resources import PODS, Key, kind
 from scheduling.rehearsal.workload import Workload, of_pod, replica
-from scheduling.state import neighbours, node_fit
+from scheduling.state import node_fit
 from scheduling.state.cluster import ClusterState
 
 
@@ -89,7 +89,7 @@ def group_of(pod: Pod, claims: Sequence[ResourceClaim]) -> bytes:
             spec.priority,
             spec.affinity,
             spec.topology_spread_constraints,
-            sorted(map(str, neighbours.host_ports(pod))),
+            sorted(map(str, node_fit.host_ports(pod))),
             [needs.node_name, sorted(needs.node_selector.items()), needs.tolerations, sorted(needs.requests.items())],
             [one.spec if _is_own(one, pod) else one.metadata.uid for one in claims],
         ]

@@ -32,9 +32,9 @@ from manciple.wire.machinery import Event
 from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
 from scheduling.allocator import Features
 from scheduling.claims.extended_resources import ServedRequest, served_requests
+from scheduling.claims.readiness import request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.post_filter import preview
-from scheduling.cycle.requests import request_of
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.explanations.documents import GROUP, KIND, VERSION, Explanation, document

@@ -27,7 +27,7 @@ from scheduling.allocator.stages import Drop, Funnel, Stage, drops
 from scheduling.claims.extended_resources import ServedRequest
 from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.explanations.report import NodeReport, Report, RequestReport
-from scheduling.state.residents import PlannedEviction
+from scheduling.state.nodes import PlannedEviction
 
 GROUP, VERSION, KIND = "manciple.dev", "v1alpha1", "Explanation"
 

@@ -154,21 +154,20 @@ def _summed_up(
     refusals = [node.examination.outcome for node in eligible if isinstance(node.examination.outcome, Unallocatable)]
     leading = dominant(refusals)
     decisive = () if not leading else (leading[0].claim, leading[0].request)
+    loosenings = list[Loosening]()
+    if leading:
+        views = [node.examination.node for node in found if not node.refusals]
+        with suppress(TimeLimitExceeded):  # those that are found before the deadline
+            loosenings.extend(
+                _without_selectors(snapshot, claims, views, claim=leading[0].claim, request=leading[0].request)
+            )
     return Report(
         cause=_cause(eligible, refusals, refused, nodes=len(found)),
         requests=_requests(eligible or found, decisive),
         nodes=found,
         notes=tuple(_notes(claims, found)),
-        loosenings=_in_time(_loosenings(snapshot, claims, found, decisive)),
+        loosenings=tuple(loosenings),
     )
-
-
-def _in_time(found: Iterator[Loosening]) -> tuple[Loosening, ...]:
-    """As many as are found before the deadline."""
-    made = list[Loosening]()
-    with suppress(TimeLimitExceeded):
-        made.extend(found)
-    return tuple(made)
 
 
 def _cause(
@@ -230,14 +229,6 @@ def _notes(claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport]) -> Iter
         more = f" and {len(able) - _NAMED} more" if len(able) > _NAMED else ""
         against = "; ".join(of_nodes(*one) for one in Counter(node.refusals[0] for node in able).items())
         yield f"{named}{more} could give the devices now, but the pod may not run there: {against}."
-
-
-def _loosenings(
-    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport], decisive: tuple[str, ...]
-) -> Iterator[Loosening]:
-    if decisive:
-        views = [node.examination.node for node in nodes if not node.refusals]
-        yield from _without_selectors(snapshot, claims, views, claim=decisive[0], request=decisive[1])
 
 
 def _without_selectors(

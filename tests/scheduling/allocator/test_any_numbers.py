@@ -15,8 +15,8 @@ from inventory.kinds.devices import DeviceClass, ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import Allocated, Inventory, NodeView, Score, first_named, place
 from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable
-from scheduling.placement.fragmentation import nodes
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation import policy
+from scheduling.placement.fragmentation.policy import Fragmentation
 from scheduling.placement.fragmentation.units import MOST_DEVICES, UnitOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
@@ -157,7 +157,7 @@ def test_devices_of_a_node_that_sees_too_many_are_not_looked_through(monkeypatch
         looked_through.append(arguments)
         return {}
 
-    monkeypatch.setattr(nodes, "_consumed", consumed)
+    monkeypatch.setattr(policy, "_consumed", consumed)
     for count, looks in ((MOST_DEVICES, True), (MOST_DEVICES + 1, False)):
         shared = Numbers(devices=[share(at, 8) for at in range(count)], asked=[asks(memory="1")])
         assert placed(shared, lambda mix: Fragmentation(mix=mix)) == shared.steps

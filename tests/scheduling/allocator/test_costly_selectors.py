@@ -17,9 +17,9 @@ from scheduling.allocator import Allocated, Inventory, NodePlacement, NodeView, 
 from scheduling.allocator.published import PublishedDevice
 from scheduling.cel import Selector, compile_selector
 from scheduling.placement.demands import MOST_DEMANDS, Demand, DemandMix
-from scheduling.placement.fragmentation import ranking
+from scheduling.placement.fragmentation import policy
 from scheduling.placement.fragmentation.mix import NAMESPACE_COST, REQUEST_COST, MixReading
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation.policy import Fragmentation
 from tests.scheduling.allocator.cases import GPU, device, make_claim, make_inventory, make_slice, request
 
 NODES = tuple(NodeView(f"n-{at}") for at in range(4))
@@ -157,10 +157,10 @@ def test_while_the_mix_takes_too_long_the_most_packed_node_is_taken(monkeypatch:
         assert found.choice is not None
         return found.choice.cost
 
-    monkeypatch.setattr(ranking, "MIX_SECONDS", -1.0)
-    monkeypatch.setattr(ranking, "MIX_EVERY", 0.2)
+    monkeypatch.setattr(policy, "MIX_SECONDS", -1.0)
+    monkeypatch.setattr(policy, "MIX_EVERY", 0.2)
     assert stranded() is None
-    monkeypatch.setattr(ranking, "MIX_SECONDS", 5.0)
+    monkeypatch.setattr(policy, "MIX_SECONDS", 5.0)
     assert stranded() is None
     time.sleep(0.2)
     assert stranded() is not None

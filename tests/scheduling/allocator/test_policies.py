@@ -33,9 +33,8 @@ from scheduling.allocator.__main__ import read_inventory
 from scheduling.allocator.index import NodeIndex
 from scheduling.cycle import scheduler
 from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable, UsualDemands
-from scheduling.placement.fragmentation import nodes
-from scheduling.placement.fragmentation.nodes import NodeOutlooks
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation import policy
+from scheduling.placement.fragmentation.policy import Fragmentation, NodeOutlooks
 from scheduling.placement.fragmentation.units import SharedUnit
 from scheduling.queue.verdicts import Placement
 from scheduling.state.cluster import ClusterState
@@ -242,7 +241,7 @@ def test_no_more_states_of_nodes_are_known_again_than_the_bound(
     monkeypatch: pytest.MonkeyPatch, *, asked_for: bool
 ) -> None:
     """Of sixteen devices that are alike their number counts, if that, and there is no end of sets that may be held."""
-    monkeypatch.setattr(nodes, "MOST_ALIKE", 32)
+    monkeypatch.setattr(policy, "MOST_ALIKE", 32)
     attribute = f"{DRIVER}/board"
     devices = make_devices(16, attributes={"board": "one"})
     state, pod = ClusterState(), make_pod("web", claims={"gpu": "web"}, meta={"uid": "web"})

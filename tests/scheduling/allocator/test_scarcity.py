@@ -14,8 +14,7 @@ from manciple.copying import copy_of
 from scheduling.allocator import Allocated, Inventory, NodeView, place
 from scheduling.allocator.index import NodeIndex
 from scheduling.placement.demands import Demand, DemandMix, NodeNeeds, RoomTable
-from scheduling.placement.fragmentation.nodes import NodeOutlooks
-from scheduling.placement.fragmentation.ranking import Fragmentation
+from scheduling.placement.fragmentation.policy import Fragmentation, NodeOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, device, make_claim, make_inventory, make_slice, request
 

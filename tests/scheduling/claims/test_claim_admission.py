@@ -1,0 +1,160 @@
+"""Claims made from templates are shown to admission policies before they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims.causes import causes
+from claims.controllers import generated_claims
+from claims.controllers import generated_claims as controller
+from claims.controllers.generated_claims import Verdicts
+from claims.kinds.pods import Pod, PodSchedulingGroup
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from inventory.kinds import gates
+from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
+from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
+from manciple.wire import codec
+from scheduling.claims import extended_resources
+from scheduling.cycle import scheduler
+from scheduling.queue import queue
+from scheduling.queue.verdicts import Placement, Retry
+from scheduling.state.cluster import ClusterState
+from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_slice, make_template
+from tests.builders.groups import make_group
+from tests.manciple.admission.documents import binding, policy, rule
+from tests.scheduling.cluster import Cluster
+
+OF_CLAIMS = [rule("resourceclaims", "CREATE", group="resource.k8s.io")]
+
+
+def forbid(cluster: Cluster, expression: str, **spec: Any) -> None:
+    document = policy(
+        "p", rules=OF_CLAIMS, validations=[{"expression": expression, "message": "not like this"}], **spec
+    )
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicy, document))
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
+
+
+def with_template(cluster: Cluster, pod: str = "web", **labels: str) -> None:
+    cluster.create(make_template(f"for-{pod}", claim_meta={"labels": labels}))
+    cluster.create(make_pod(pod, templates={"gpu": f"for-{pod}"}))
+
+
+def test_a_claim_that_a_policy_refuses_is_not_made_from_a_template_either(cluster: Cluster) -> None:
+    forbid(cluster, "object.metadata.?labels.team.orValue('') == 'a'")
+    with_template(cluster, "good", team="a")
+    with_template(cluster, "bad", team="b")
+    cluster.settle()
+    assert [claim.metadata.owner_references[0].name for claim in cluster.all(ResourceClaim)] == ["good"]
+    (event,) = cluster.events("FailedResourceClaimCreation")
+    assert event.message.endswith("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not like this")
+
+
+def test_the_policy_is_asked_in_the_controllers_name_about_the_whole_claim(cluster: Cluster) -> None:
+    forbid(
+        cluster,
+        "request.userInfo.username != 'system:serviceaccount:kube-system:resource-claim-controller' || "
+        "object.metadata.ownerReferences[0].name != 'web' || namespaceObject.metadata.name != 'default' || "
+        "object.spec.devices.requests.size() != 1",
+    )
+    with_template(cluster)
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_claim_that_was_lost_is_asked_about_again(cluster: Cluster) -> None:
+    with_template(cluster)
+    cluster.settle()
+    forbid(cluster, "false")
+    cluster.delete(cluster.generated_claim("web"))
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+
+
+def test_a_template_that_changed_since_is_asked_about_next_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(cluster, "object.metadata.?labels.team.orValue('') != 'b'")
+    with_template(cluster, team="a")
+    ask = controller.ask_about
+
+    def too_early(*arguments: Any) -> Verdicts:
+        verdicts = ask(*arguments)
+        cluster.label(cluster.get(ResourceClaimTemplate, "for-web"), "touched", "yes")
+        return verdicts
+
+    monkeypatch.setattr(controller, "ask_about", too_early)
+    generated_claims.sync([("default", "web")])
+    assert cluster.all(ResourceClaim) == []
+    assert cluster.events("FailedResourceClaimCreation") == []
+    monkeypatch.undo()
+    generated_claims.sync([("default", "web")])
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid(cluster, "true")
+    monkeypatch.setattr(controller, "PATIENCE", -1.0)
+    with_template(cluster)
+    generated_claims.sync([("default", "web")])
+    assert cluster.all(ResourceClaim) == []
+    monkeypatch.undo()
+    generated_claims.sync([("default", "web")])
+    assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_a_policy_is_asked_about_the_claim_for_extended_resources_in_the_schedulers_name(cluster: Cluster) -> None:
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice())
+    forbid(
+        cluster,
+        "request.userInfo.username != 'system:kube-scheduler' || object.metadata.ownerReferences[0].name == 'good'",
+    )
+    for name in ("good", "bad"):
+        cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
+    cluster.settle()
+    assert [claim.metadata.owner_references[0].name for claim in cluster.all(ResourceClaim)] == ["good"]
+    assert cluster.condition("bad").reason == "SchedulerError"
+    assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")
+
+
+def asking(name: str, **spec: Any) -> Pod:
+    return make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})], **spec)
+
+
+def test_a_gang_of_which_a_policy_refuses_a_claim_for_extended_resources_gets_no_place_and_is_told_why(
+    cluster: Cluster,
+) -> None:
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        cluster.create(make_class(extended_resource_name="example.com/gpu"))
+        cluster.create(make_node())
+        cluster.create(make_slice())
+        forbid(cluster, "object.metadata.ownerReferences[0].name == 'good'")
+        cluster.create(make_group("train", 2))
+        for name in ("good", "bad"):
+            cluster.create(asking(name, scheduling_group=PodSchedulingGroup(pod_group_name="train")))
+        cluster.settle()
+        assert cluster.all(ResourceClaim) == []
+        assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")
+        assert isinstance(cluster.cause("good"), causes.GroupDoesNotFit)
+
+
+def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_no_other_pods(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extended_resources, "PATIENCE", 0.0)
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=make_devices(2)))
+    forbid(cluster, "true")
+    pods = [cluster.create(asking(name)) for name in ("first", "second")]
+    pods.append(cluster.create(make_pod("asks-for-nothing")))
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    decided = extended_resources.asked([scheduler.decide(state, pod) for pod in pods], state)
+    assert [type(one) for one in decided] == [Placement, Retry, Placement]
+    cluster.settle()
+    assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}
