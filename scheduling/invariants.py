@@ -23,7 +23,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from claims.controllers.reservations import FINALIZER, decide, is_idle
-from claims.drafts.cdi.rules import claim_of, listed_resources
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -34,7 +33,7 @@ from claims.kinds.pod_groups import (
     is_scheduled,
     min_count,
 )
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.quota_usage import (
     IGNORED,
     NONE,

@@ -52,7 +52,6 @@ from claims.access.node_authorizer import (
 )
 from claims.access.status_rights import NODE_NAME
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
-from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
@@ -287,7 +286,7 @@ def _slice(node: str, write: Write, _find: Find) -> str:
     if write.operation == "UPDATE":
         return ""
     slice_, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
-    kind = "NodeResourceSlice" if isinstance(slice_, NodeResourceSlice) else "ResourceSlice"
+    kind = "ResourceSlice" if isinstance(slice_, ResourceSlice) else "NodeResourceSlice"
     if slice_.spec.node_name != node:
         return f"can only {verb} {kind} with the same NodeName as the requesting node"
     if verb == "create" and isinstance(slice_, ResourceSlice):
@@ -498,7 +497,7 @@ def _slice_refusal(write: Write) -> str:
 
 def _driver_and_node(published: Any) -> tuple[str, str]:
     spec = published.spec
-    driver = spec.driver_name if isinstance(published, NodeResourceSlice) else spec.driver
+    driver = spec.driver if isinstance(published, ResourceSlice) else spec.driver_name
     return driver, spec.node_name or ""
 
 

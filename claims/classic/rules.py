@@ -11,11 +11,16 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from claims.classic import conversion, kinds
-from claims.classic.ownership import IMMEDIATE
 from claims.kinds.claim_rules import validate_deallocation, validate_template_meta
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from claims.kinds.resource_claims import (
+    CLASSIC_RESERVATIONS_MAX,
+    IMMEDIATE,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimTemplate,
+)
 from inventory.classic.rules import longer_than, validate_claim_reference, validate_driver_name, validate_name
-from inventory.classic.values import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
+from inventory.kinds.named_resources import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire import codec
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -29,7 +34,6 @@ from manciple.wire.validation import (
     validate_object_meta_update,
 )
 
-RESERVATIONS_MAX = 32
 HANDLES_MAX = 32
 #: In bytes.
 HANDLE_DATA_MAX = 16 * 1024
@@ -129,7 +133,12 @@ def _validate_consumers(consumers: Sequence[ResourceClaimConsumerReference], pat
         return [duplicate(at.child("uid"), consumer.uid)]
 
     return _validate_set(
-        consumers, path, _validate_consumer, maximum=RESERVATIONS_MAX, key=lambda one: one.uid, twice=shown_by_uid
+        consumers,
+        path,
+        _validate_consumer,
+        maximum=CLASSIC_RESERVATIONS_MAX,
+        key=lambda one: one.uid,
+        twice=shown_by_uid,
     )
 
 

@@ -14,9 +14,7 @@ from typing import TypeVar
 from msgspec import structs
 from msgspec.structs import replace
 
-from claims.classic import registration as classic
-from claims.drafts.cdi.rules import text_for_typed_clients
-from claims.kinds import claim_rules, pod_group_rules, pod_rules, pod_strategy
+from claims.kinds import claim_rules, early, pod_group_rules, pod_rules, pod_strategy
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
@@ -162,6 +160,12 @@ def _devices(claim: ResourceClaim) -> str:
     return listed(f"{one.driver}/{one.pool}/{one.device}" for one in results)
 
 
+USERS_COLUMN = Column(
+    name="Reserved-For",
+    description="Who may use the claim",
+    priority=1,
+    cell=lambda claim, _now: listed(one.title for one in claim.status.reserved_for),
+)
 #: The columns with priority 1 are ours.
 CLAIM_COLUMNS = (
     NAME_COLUMN,
@@ -178,7 +182,7 @@ CLAIM_COLUMNS = (
         cell=lambda claim, _now: _requests(claim.spec),
     ),
     Column(name="Devices", description="What it was allocated", priority=1, cell=lambda claim, _now: _devices(claim)),
-    classic.USERS_COLUMN,
+    USERS_COLUMN,
 )
 TEMPLATE_COLUMNS = (
     *DEFAULT_COLUMNS,
@@ -339,7 +343,7 @@ RESOURCE_CLAIM = Kind(
         )
     },
     columns=CLAIM_COLUMNS,
-    served_versions={**CLAIM_VERSIONS, **classic.CLAIM_VERSIONS},
+    served_versions={**CLAIM_VERSIONS, **early.CLAIM_VERSIONS},
     description="A request for devices, and once it is allocated, the devices.",
 )
 
@@ -353,7 +357,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     validate_create=claim_rules.validate_template,
     validate_update=claim_rules.validate_template_update,
     columns=TEMPLATE_COLUMNS,
-    served_versions={**TEMPLATE_VERSIONS, **classic.TEMPLATE_VERSIONS},
+    served_versions={**TEMPLATE_VERSIONS, **early.TEMPLATE_VERSIONS},
     description="The template from which each pod that names it gets a claim of its own.",
 )
 
@@ -386,7 +390,7 @@ POD = Kind(
     short_names=("po",),
     categories=("all",),
     type=Pod,
-    text_for_typed_clients=text_for_typed_clients,
+    text_for_typed_clients=pod_strategy.text_for_typed_clients,
     prepare_create=pod_strategy.create_pod,
     prepare_update=pod_strategy.update_pod,
     without_admission=pod_strategy.without_admission,
@@ -421,5 +425,5 @@ KINDS: tuple[Kind, ...] = (
     RESOURCE_QUOTA,
     POD_DISRUPTION_BUDGET,
     *pod_group_rules.KINDS,
-    classic.POD_SCHEDULING_CONTEXT,
+    *early.KINDS,
 )

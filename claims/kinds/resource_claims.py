@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
-from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.devices import (
     CounterSet,
     DeviceConfiguration,
@@ -22,6 +21,7 @@ from inventory.kinds.devices import (
     DeviceSelector,
     DeviceToleration,
 )
+from inventory.kinds.named_resources import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import (
@@ -43,6 +43,10 @@ from manciple.wire.quantity import Quantity
 
 
 PACKAGE = "io.k8s.api.resource.v1"
+#: The allocation mode, in v1alpha2, of a claim that is allocated without a pod and kept while no pod uses it.
+IMMEDIATE = "Immediate"
+#: The maximum of reservations of a claim that names a ResourceClass, as Kubernetes 1.30 had it.
+CLASSIC_RESERVATIONS_MAX = 32
 #: resourceapi.Finalizer: the claim may not go while its devices are given out.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 #: Says for which entry of its pod's spec.resourceClaims a claim was made.

@@ -19,14 +19,10 @@ from typing import Any, ClassVar
 
 from claims import event_recorder
 from claims.drafts.cdi.negotiation import next_step, used_by
-from claims.drafts.cdi.rules import GATE, claim_of, listed_resources, with_defaults
+from claims.drafts.cdi.rules import GATE, with_defaults
 from claims.drafts.cdi.values import (
     IMMEDIATE,
-    NODE_LABEL,
-    NODE_LABEL_VALUE,
     PENDING,
-    PodResource,
-    PodResourceTemplate,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceClass,
@@ -34,7 +30,8 @@ from claims.drafts.cdi.values import (
     with_status,
 )
 from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod
+from claims.kinds.listed_claims import NODE_LABEL, NODE_LABEL_VALUE, PodResource, PodResourceTemplate
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.pod_claims import controlled_by, is_done
 from inventory.kinds import gates
 from inventory.kinds.nodes import Node

@@ -13,17 +13,10 @@ from typing import ClassVar
 from claims.causes.causes import AwaitingDrivers, NobodyAllocates
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.registration import CLAIMS, CLASSES
-from claims.drafts.cdi.rules import GATE, claim_of, is_owned_by, listed_resources
-from claims.drafts.cdi.values import (
-    ALLOCATED,
-    NODE_LABEL,
-    NODE_LABEL_VALUE,
-    PodResource,
-    ResourceClaim,
-    ResourceClass,
-    spec_of,
-)
-from claims.kinds.pods import Pod
+from claims.drafts.cdi.rules import GATE, is_owned_by
+from claims.drafts.cdi.values import ALLOCATED, ResourceClaim, ResourceClass, spec_of
+from claims.kinds.listed_claims import NODE_LABEL, NODE_LABEL_VALUE, PodResource
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
 from scheduling.claims.negotiation import NegotiationWrite, NegotiationWrites, Negotiator, StillNegotiating

@@ -20,10 +20,10 @@ from msgspec import structs
 
 from claims import models
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
-from claims.classic.ownership import IMMEDIATE, controller_of
+from claims.classic.ownership import controller_of
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, names_controller
+from claims.kinds.resource_claims import IMMEDIATE, ResourceClaim, names_controller
 from claims.pod_claims import controller_of as owning_pod
 from claims.pod_claims import is_done, is_for_pod, is_reserved_for, references
 from inventory.classic.values import ResourceClass

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from claims.causes.causes import ParametersMissing
-from claims.classic.ownership import IMMEDIATE
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import asked_for, with_handles
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import IMMEDIATE, ResourceClaim
 from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
 from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.drafts.structured.values import NodeResourceSlice
