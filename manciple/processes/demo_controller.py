@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from inventory.kinds import gates
 from manciple.api.kubeconfig import Server
 from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.examples import network_accelerators
@@ -27,10 +26,6 @@ NAMESPACE: Final = "accelerators"
 PLUGIN: Final = DriverEntry(driver=f"{network_accelerators.__name__}:Fabric")
 #: Seconds that stopping waits for it.
 STOP_SECONDS: Final = 10.0
-
-
-def is_wanted(*, demo: bool) -> bool:
-    return demo and gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
 
 
 class DemoController:
