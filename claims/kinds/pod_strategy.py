@@ -116,9 +116,9 @@ def text_for_typed_clients(text: str) -> str:
     """A pod without its list. Kubernetes' types have an object in its place: `kubectl logs` could not decode the pod,
     and a controller could not decode any list of pods that contains it.
     """
-    found = text.find('"resources":[')
+    position = text.find('"resources":[')
     # In the status, the health of devices has a list of that name; documents have the spec first.
-    if found == -1 or -1 < text.rfind('"status":{') < found:
+    if position == -1 or -1 < text.rfind('"status":{') < position:
         return text
     document = orjson.loads(text)
     if not isinstance(document["spec"].get("resources"), list):
@@ -131,11 +131,12 @@ def with_hidden_fields(spec: PodSpec, old: PodSpec) -> PodSpec:
     """An update by a typed client, with the draft's fields that the client could not see."""
     if spec.resources is not None or not isinstance(old.resources, tuple):
         return spec
-    uses = {one.name: one.pod_resources for one in (*old.init_containers, *old.containers)}
+    uses = {container.name: container.pod_resources for container in (*old.init_containers, *old.containers)}
 
     def completed(containers: tuple[Container, ...]) -> tuple[Container, ...]:
         return tuple(
-            one if one.pod_resources else replace(one, pod_resources=uses.get(one.name, ())) for one in containers
+            container if container.pod_resources else replace(container, pod_resources=uses.get(container.name, ()))
+            for container in containers
         )
 
     return replace(

@@ -21,11 +21,11 @@ from manciple.wire.deferred import deferred_function
 
 #: Steps and nodes that are shown at once; of more steps the latest, of more nodes the others folded.
 STEPS, NODES = 40, 8
-#: Who writes before the pod has its node, and who after.
+#: The author of our writes before the pod has its node, and after.
 SCHEDULER, CLAIM_CONTROLLER = "Scheduler", "Claim controller"
 
 What = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]
-#: What answers it.
+#: step -> the steps that answer it
 _ANSWERS: Mapping[What, tuple[What, ...]] = {
     "offers": ("answers",), "selects": ("allocates",), "asks back": ("gives back",)
 }  # fmt: skip
@@ -33,10 +33,10 @@ _ANSWERS: Mapping[What, tuple[What, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegotiationTurn:
-    """One thing that somebody said or did.
+    """One step.
 
-    took: since what it answers was said, or of what answers nothing since the step before; "" where nothing was, and
-    where both are of one write.
+    took: the time since the step that it answers, or else since the step before; "" if there is no such step, or if one
+    write was both.
     """
 
     at: datetime
@@ -50,7 +50,7 @@ class NegotiationTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitedTurn:
-    """Who is to say or do what. since: None where the log does not reach back."""
+    """A step that the negotiation waits for. since: None where the log does not reach back."""
 
     who: str
     text: str
@@ -101,9 +101,10 @@ _read_draft: Callable[[Pod], Conversation | None] = deferred_function(
 
 def read_conversation(pod: Pod, lines: Iterable[ClaimLine]) -> Conversation | None:
     """None where no driver's controller has a part in it; no query unless a claim names a controller or a class."""
-    classic = {one.entry: one.claim for one in lines if one.claim is not None and names_controller(one.claim)}
-    found = _read_classic(pod, classic) if classic else None
-    return found or (_read_draft(pod) if listed_resources(pod) else None)
+    classic = {line.entry: line.claim for line in lines if line.claim is not None and names_controller(line.claim)}
+    if classic and (conversation := _read_classic(pod, classic)):
+        return conversation
+    return _read_draft(pod) if listed_resources(pod) else None
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------
