@@ -64,6 +64,8 @@ MIXED_DRIVERS = (
     DriverEntry(driver="sim-partitionable", settings={"gpus": 1}),
     DriverEntry(driver="sim-nic", settings={"nics": 2}),
 )
+#: The driver of the demo of a driver's controller, on each node while the gate of such controllers is on.
+CONTROLLED_DRIVER = DriverEntry(driver="manciple.controller_kit.examples.network_accelerators:Fabric")
 #: Seconds that stopping waits for the agents; and for everything together, before the process ends whatever still runs.
 STOP_SECONDS, END_SECONDS = 10.0, 25.0
 
@@ -264,10 +266,13 @@ class System:
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
         files = self._prepare_home(api)
-        drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=self._demo_plugins())
+        has_controller = options.demo and controllers_allocate()
+        more = (CONTROLLED_DRIVER,) if has_controller else ()
+        drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=more)
         server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
         self._prepare_accounts(server, list(drivers))
-        self._prepare_controller(server)
+        if has_controller:
+            self._prepare_controller(server)
         web_url = f"http://{web.url_host}:{web.port}"
         settings.PAGES_URL, settings.API_URL = web_url, server.url
         told = StartedSystem(
@@ -302,19 +307,7 @@ class System:
         if self._options.demo and build_demo():
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
 
-    def _has_controller(self) -> bool:
-        return self._options.demo and controllers_allocate()
-
-    def _demo_plugins(self) -> tuple[DriverEntry, ...]:
-        if not self._has_controller():
-            return ()
-        from manciple.processes import demo_controller  # noqa: PLC0415 - only while its gate is on
-
-        return (demo_controller.PLUGIN,)
-
     def _prepare_controller(self, server: Server) -> None:
-        if not self._has_controller():
-            return
         from manciple.processes import demo_controller  # noqa: PLC0415 - only while its gate is on
 
         if build_demo(demo_controller.OBJECTS, demo_controller.NAMESPACE):

@@ -1,7 +1,7 @@
-"""cdi.k8s.io/v1alpha1 as the first draft of KEP-3063 describes it: plugins, classes and claims; and how pods use them.
+"""cdi.k8s.io/v1alpha1 as the first draft of KEP-3063 describes it: plugins, classes and claims.
 
-The draft gives no protobuf numbers: fields are numbered in the order in which it lists them. Its text and its example
-write a template differently: with a `spec`, and with the fields of one directly. Both are read, and kept as written.
+How pods list such claims is in `claims.kinds.listed_claims`. The draft gives no protobuf numbers: fields are numbered
+in the order in which it lists them.
 """
 
 from __future__ import annotations
