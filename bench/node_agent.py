@@ -46,8 +46,8 @@ from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod
 
 
-def _no_handles(_namespace: str, name: str) -> NoReturn:
-    raise LookupError(f"claim {name} names its devices")
+def _no_draft(_namespace: str, name: str) -> NoReturn:
+    raise LookupError(f"claim {name} is no claim of the draft")
 
 
 WORKERS = 4
@@ -66,8 +66,8 @@ def prepare(folder: Path) -> list[Figure]:
         checkpoint=Checkpoint(folder / "claims", Disk()),
         folder=CdiFolder(folder / "cdi", Disk()),
         fetch=lambda _namespace, name: claims[name],
-        fetch_classic=_no_handles,
-        fetch_draft=_no_handles,
+        fetch_draft=_no_draft,
+        read_handles=lambda claim: claim,
         running=lambda _uid: (),
         metrics=AgentMetrics(),
     )

@@ -2,7 +2,6 @@
 
 from django.apps import AppConfig
 
-from claims.drafts.cdi.registration import KINDS as DRAFT_KINDS
 from claims.kinds.registration import KINDS
 from manciple.store.event_log import LOG
 from manciple.wire.base import shared_texts
@@ -28,7 +27,7 @@ class ClaimsConfig(AppConfig):
         from manciple.api import subresources  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
-        for kind in (*KINDS, *DRAFT_KINDS):
+        for kind in KINDS:
             registry.register(kind)
         projectors.register()
         LOG.share("resourceclaims.resource.k8s.io", shared_texts)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from claims.classic.ownership import IMMEDIATE
-from claims.classic.rules import RESERVATIONS_MAX
 from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -27,6 +25,8 @@ from claims.kinds.pod_groups import (
 )
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import (
+    CLASSIC_RESERVATIONS_MAX,
+    IMMEDIATE,
     POD_CLAIM_ANNOTATION,
     ResourceClaim,
     ResourceClaimConsumerReference,
@@ -149,7 +149,7 @@ def most_users(claim: ResourceClaim) -> int:
     if not claim.spec.resource_class_name:
         return MOST_RESERVATIONS
     allocation = claim.status.allocation
-    return RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
+    return CLASSIC_RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:

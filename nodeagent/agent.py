@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -32,12 +33,11 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
 from nodeagent.config import AgentConfig
 from nodeagent.credentials import Renewal
-from nodeagent.draft_claims import DRAFT_CLAIMS
 from nodeagent.drivers.preparing import with_metadata
 from nodeagent.drivers.protocol import Driver
+from nodeagent.early import fetch_draft_claim, read_handles
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
-from nodeagent.handles import CLASSIC_CLAIMS
 from nodeagent.health_rules import HealthRules
 from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState
@@ -181,8 +181,8 @@ class Agent:
             checkpoint=Checkpoint(self.config.state_dir / "claims", self._disk),
             folder=CdiFolder(self.config.cdi_dir, self._disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
-            fetch_classic=lambda namespace, name: self._client.get(CLASSIC_CLAIMS, name, namespace=namespace),
-            fetch_draft=lambda namespace, name: self._client.get(DRAFT_CLAIMS, name, namespace=namespace),
+            fetch_draft=partial(fetch_draft_claim, self._client),
+            read_handles=partial(read_handles, self._client),
             running=self._users_of,
             metrics=self.metrics,
             boot=self.config.boot,

@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.access.kinds.secrets import ConfigMap, Secret
@@ -77,7 +76,6 @@ SECRETS = ApiResource(Secret, "v1", "secrets")
 CONFIG_MAPS = ApiResource(ConfigMap, "v1", "configmaps")
 TOKEN_REVIEWS = ApiResource(TokenReview, "authentication.k8s.io/v1", "tokenreviews", namespaced=False)
 SLICES = ApiResource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
-NODE_SLICES = ApiResource(NodeResourceSlice, "resource.k8s.io/v1alpha2", "noderesourceslices", namespaced=False)
 
 
 #: Seconds to wait for a connection, and for an answer that is not a watch.

@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from claims.drafts.cdi import values
-from claims.drafts.cdi.rules import claim_of, listed_resources
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import (
     AllocationResult,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.base import OwnerReference
-from nodeagent.client import ApiResource
+from nodeagent.client import ApiResource, Client
 
 DRAFT_CLAIMS = ApiResource(values.ResourceClaim, "cdi.k8s.io/v1alpha1", "resourceclaims")
 SUFFIX = ".cdi.k8s.io"
@@ -33,6 +32,11 @@ def names_used(pod: Pod) -> Iterator[tuple[str, str, bool]]:
     """(entry, name of the claim on this node, whether the pod must own it)."""
     for entry in listed_resources(pod):
         yield entry.name, f"{claim_of(pod, entry)}{SUFFIX}", entry.template is not None
+
+
+def fetch_draft_claim(client: Client, namespace: str, name: str) -> ResourceClaim:
+    """name: of the claim on this node. Raises: ApiFailure."""
+    return as_allocated(client.get(DRAFT_CLAIMS, name.removesuffix(SUFFIX), namespace=namespace))
 
 
 def as_allocated(draft: values.ResourceClaim) -> ResourceClaim:

@@ -8,14 +8,12 @@ Source: kubernetes v1.30 pkg/kubelet/cm/dra/{manager, claiminfo}.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from claims.classic import kinds as v1alpha2
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.classic.values import ResourceHandle
-from nodeagent.client import ApiResource
+from inventory.kinds.named_resources import ResourceHandle
+from nodeagent.client import ApiResource, Client
 from nodeagent.drivers.preparing import names_devices
 from nodeagent.failures import ApiFailure, PrepareFailed, PrepareRefused
 
@@ -23,9 +21,6 @@ from nodeagent.failures import ApiFailure, PrepareFailed, PrepareRefused
 CLASSIC_CLAIMS = ApiResource(v1alpha2.ResourceClaim, "resource.k8s.io/v1alpha2", "resourceclaims")
 #: The finalizer that a driver's controller puts on the claims that it allocates: DRIVER/deletion-protection.
 DRIVER_FINALIZER = "/deletion-protection"
-
-#: (namespace, name) -> the claim as v1alpha2 shows it; raises ApiFailure
-FetchClassic = Callable[[str, str], v1alpha2.ResourceClaim]
 
 
 def with_handles(claim: ResourceClaim, handles: tuple[ResourceHandle, ...]) -> ResourceClaim:
@@ -36,11 +31,11 @@ def with_handles(claim: ResourceClaim, handles: tuple[ResourceHandle, ...]) -> R
     return replace(claim, status=replace(claim.status, allocation=allocation))
 
 
-def read_handles(claim: ResourceClaim, fetch: FetchClassic) -> ResourceClaim:
+def read_handles(client: Client, claim: ResourceClaim) -> ResourceClaim:
     """The claim with its handles. Raises: ApiFailure, PrepareRefused, PrepareFailed."""
     meta = claim.metadata
     try:
-        classic = fetch(meta.namespace, meta.name)
+        classic = client.get(CLASSIC_CLAIMS, meta.name, namespace=meta.namespace)
     except ApiFailure as failure:
         if not failure.not_found:
             raise

@@ -32,7 +32,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.kinds.containers import Container
 from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_of
 from claims.kinds.pod_rules import HEALTH_MESSAGE_MAX
@@ -44,9 +43,9 @@ from manciple.wire.base import ApiObject
 from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.cdi import CdiFolder
-from nodeagent.draft_claims import SUFFIX, as_allocated, names_used
 from nodeagent.drivers.preparing import handles_for, handles_of, names_devices, request_matches
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, DeviceHealth, Failed, HandlingDriver, Prepared
+from nodeagent.early import names_used
 from nodeagent.failures import (
     AgentError,
     ApiFailure,
@@ -56,7 +55,6 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.handles import FetchClassic, read_handles
 from nodeagent.metrics import AgentMetrics, Operation
 from nodeagent.storage import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice, Quarantined, is_file_name
 from nodeagent.work import NamedLocks
@@ -80,8 +78,8 @@ class Preparer:
         checkpoint: Checkpoint,
         folder: CdiFolder,
         fetch: FetchClaim,
-        fetch_classic: FetchClassic,
-        fetch_draft: Callable[[str, str], DraftClaim],
+        fetch_draft: FetchClaim,
+        read_handles: Callable[[ResourceClaim], ResourceClaim],
         running: RunningPods,
         metrics: AgentMetrics,
         boot: str = "",
@@ -93,8 +91,8 @@ class Preparer:
         self._checkpoint = checkpoint
         self._folder = folder
         self._fetch = fetch
-        self._fetch_classic = fetch_classic
         self._fetch_draft = fetch_draft
+        self._read_handles = read_handles
         self._running = running
         self._boot = boot
         self._claim_locks = NamedLocks()
@@ -212,17 +210,14 @@ class Preparer:
         """The claim, and the record of the intent to prepare it. Raises: PrepareRefused, PrepareFailed, ApiFailure."""
         namespace = pod.metadata.namespace
         try:
-            if use.draft:
-                claim = as_allocated(self._fetch_draft(namespace, use.claim.removesuffix(SUFFIX)))
-            else:
-                claim = self._fetch(namespace, use.claim)
+            claim = (self._fetch_draft if use.draft else self._fetch)(namespace, use.claim)
         except ApiFailure as failure:
             if failure.not_found:
                 raise PrepareRefused(f"ResourceClaim {use.claim} does not exist") from failure
             raise
         check_claim(pod, use, claim, node=self._node())
         if not use.draft and self._calls.need_handles(claim):
-            claim = read_handles(claim, self._fetch_classic)
+            claim = self._read_handles(claim)
         if invalid := [name for name in names_on_disk(claim) if not is_file_name(name)]:
             raise PrepareRefused(f"ResourceClaim {use.claim}: {invalid[0]!r} cannot be a file's name")
         intent = intended_record(claim)

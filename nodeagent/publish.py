@@ -41,8 +41,9 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
 )
 from manciple.wire.base import ObjectMeta, OwnerReference
-from nodeagent.client import NODE_SLICES, SLICES, Client
+from nodeagent.client import SLICES, Client
 from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool, UnhealthyEffect
+from nodeagent.early import NODE_SLICES
 from nodeagent.failures import ApiFailure
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from claims.drafts.cdi.values import NODE_LABEL, NODE_LABEL_VALUE
+from claims.kinds.listed_claims import NODE_LABEL, NODE_LABEL_VALUE
 from inventory.kinds.nodes import (
     DaemonEndpoint,
     Node,

@@ -36,7 +36,7 @@ from typing import Literal
 
 import msgspec
 
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.base import Value
 from nodeagent.failures import StorageFailed
 

@@ -45,15 +45,7 @@ from claims.kinds.resource_claims import (
     pools_in_use,
     recorded_draw,
 )
-from claims.kinds.resource_usage import (
-    IGNORED,
-    NONE,
-    QuotaLimits,
-    Usage,
-    parsed,
-    plus,
-    usage_of,
-)
+from claims.kinds.resource_usage import IGNORED, NONE, QuotaLimits, Usage, parsed, plus, usage_of
 from claims.pod_claims import claim_names, is_done, is_reserved_for
 from claims.quotas import owning_pod
 from inventory.kinds import gates

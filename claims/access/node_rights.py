@@ -60,7 +60,6 @@ from claims.access.status_rights import NODE_NAME
 from claims.kinds.containers import Container
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
 from claims.pod_claims import claim_names
-from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
@@ -697,7 +696,7 @@ def _restrict_slice(node: str, write: Write, _find: Find) -> str:
     if write.operation == "UPDATE":
         return ""
     slice_, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
-    kind = "NodeResourceSlice" if isinstance(slice_, NodeResourceSlice) else "ResourceSlice"
+    kind = "ResourceSlice" if isinstance(slice_, ResourceSlice) else "NodeResourceSlice"
     if slice_.spec.node_name != node:
         return f"can only {verb} {kind} with the same NodeName as the requesting node"
     if verb == "create" and isinstance(slice_, ResourceSlice):
@@ -907,7 +906,7 @@ def _slice_refusal(write: Write) -> str:
 
 def _driver_and_node(published: Any) -> tuple[str, str]:
     spec = published.spec
-    driver = spec.driver_name if isinstance(published, NodeResourceSlice) else spec.driver
+    driver = spec.driver if isinstance(published, ResourceSlice) else spec.driver_name
     return driver, spec.node_name or ""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from claims.kinds.resource_claims import ResourceClaimConsumerReference
-from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
+from inventory.kinds.named_resources import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ApiObject, ObjectMeta, Value, always, pb
 

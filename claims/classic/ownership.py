@@ -5,9 +5,6 @@ from __future__ import annotations
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.values import ResourceClass
 
-#: Allocated without a pod, and kept when no pod uses it any more.
-IMMEDIATE = "Immediate"
-
 
 def controller_of(claim: ResourceClaim, resource_class: ResourceClass | None) -> str:
     """The driver whose controller allocates the claim; "" where the scheduler does.

@@ -7,16 +7,18 @@ of `kubectl get` with Kubernetes 1.30 (pkg/printers/internalversion/printers.go)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace as with_fields
 from typing import Any
 
 from msgspec.structs import replace
 
 from claims.classic import conversion, kinds, later, rules
+from claims.kinds import early
+from claims.kinds.registration import USERS_COLUMN
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.classic.registration import is_named_on, is_on
-from inventory.kinds.conversion import reshaped, with_version
+from inventory.kinds.conversion import reshaped
+from inventory.kinds.early import classes_are_served, controllers_allocate
 from manciple.wire.base import ApiObject, status_metadata
 from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE, listed
@@ -54,13 +56,6 @@ def _asking_columns(spec_of: Callable[[Any], Any]) -> tuple[Column, ...]:
     )
 
 
-#: Shown with `-o wide`, here and of the current claims; the reference has no such columns.
-USERS_COLUMN = Column(
-    name="Reserved-For",
-    description="Who may use the claim",
-    priority=1,
-    cell=lambda claim, _now: listed(one.title for one in claim.status.reserved_for),
-)
 CLAIM_COLUMNS = (
     NAME_COLUMN,
     *_asking_columns(lambda claim: claim.spec),
@@ -90,46 +85,42 @@ def _version(
     keeps: tuple[Place, ...],
     rules: VersionRules | None = None,
     columns: tuple[Column, ...] = (),
-    is_served: Callable[[], bool] = is_on,
+    is_served: Callable[[], bool] = controllers_allocate,
 ) -> Conversion:
     made = reshaped(version, to_storage=to_storage, from_storage=from_storage, message=type_)
     return with_fields(made, is_served=is_served, keeps=keeps, rules=rules, columns=columns)
 
 
-CLAIM_VERSIONS: Mapping[str, Conversion] = {
-    "v1alpha3": _version(
-        "v1alpha3", later.ResourceClaim, later.claim_to_storage, later.claim_from_storage, keeps=later.KEPT
-    ),
-    "v1alpha2": _version(
-        "v1alpha2",
-        kinds.ResourceClaim,
-        conversion.claim_to_storage,
-        conversion.claim_from_storage,
-        keeps=conversion.KEPT,
-        rules=rules.CLAIM_RULES,
-        columns=CLAIM_COLUMNS,
-        is_served=is_named_on,
-    ),
-}
-TEMPLATE_VERSIONS: Mapping[str, Conversion] = {
-    "v1alpha3": _version(
-        "v1alpha3",
-        later.ResourceClaimTemplate,
-        later.template_to_storage,
-        later.template_from_storage,
-        keeps=later.KEPT_OF_TEMPLATE,
-    ),
-    "v1alpha2": _version(
-        "v1alpha2",
-        kinds.ResourceClaimTemplate,
-        conversion.template_to_storage,
-        conversion.template_from_storage,
-        keeps=conversion.KEPT_OF_TEMPLATE,
-        rules=rules.TEMPLATE_RULES,
-        columns=TEMPLATE_COLUMNS,
-        is_served=is_named_on,
-    ),
-}
+CLAIM_V1ALPHA3 = _version(
+    "v1alpha3", later.ResourceClaim, later.claim_to_storage, later.claim_from_storage, keeps=later.KEPT
+)
+CLAIM_V1ALPHA2 = _version(
+    "v1alpha2",
+    kinds.ResourceClaim,
+    conversion.claim_to_storage,
+    conversion.claim_from_storage,
+    keeps=conversion.KEPT,
+    rules=rules.CLAIM_RULES,
+    columns=CLAIM_COLUMNS,
+    is_served=classes_are_served,
+)
+TEMPLATE_V1ALPHA3 = _version(
+    "v1alpha3",
+    later.ResourceClaimTemplate,
+    later.template_to_storage,
+    later.template_from_storage,
+    keeps=later.KEPT_OF_TEMPLATE,
+)
+TEMPLATE_V1ALPHA2 = _version(
+    "v1alpha2",
+    kinds.ResourceClaimTemplate,
+    conversion.template_to_storage,
+    conversion.template_from_storage,
+    keeps=conversion.KEPT_OF_TEMPLATE,
+    rules=rules.TEMPLATE_RULES,
+    columns=TEMPLATE_COLUMNS,
+    is_served=classes_are_served,
+)
 
 
 # Contexts -------------------------------------------------------------------------------------------------------------
@@ -155,7 +146,7 @@ POD_SCHEDULING_CONTEXT = Kind(
     version="v1alpha3",
     plural="podschedulingcontexts",
     type=kinds.PodSchedulingContext,
-    is_served=is_on,
+    is_served=controllers_allocate,
     prepare_create=create_context,
     prepare_update=update_context,
     validate_create=rules.validate_context,
@@ -187,11 +178,6 @@ POD_SCHEDULING_CONTEXT = Kind(
             cell=lambda one, _now: listed(claim.name for claim in one.status.resource_claims),
         ),
     ),
-    served_versions={
-        "v1alpha2": Conversion(
-            to_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha3"),
-            from_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha2"),
-        )
-    },
+    served_versions=early.CONTEXT_VERSIONS,
     description="The exchange between the scheduler and the drivers of a pod's claims.",
 )

@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from claims.classic import conversion, kinds
-from claims.classic.ownership import IMMEDIATE
 from claims.kinds.resource_claims import (
+    CLASSIC_RESERVATIONS_MAX,
+    IMMEDIATE,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
@@ -20,7 +21,7 @@ from claims.kinds.resource_claims import (
     validate_template_meta,
 )
 from inventory.classic.rules import longer_than, validate_claim_reference, validate_driver_name, validate_name
-from inventory.classic.values import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
+from inventory.kinds.named_resources import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire import codec
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -34,7 +35,6 @@ from manciple.wire.validation import (
     validate_object_meta_update,
 )
 
-RESERVATIONS_MAX = 32
 HANDLES_MAX = 32
 #: In bytes.
 HANDLE_DATA_MAX = 16 * 1024
@@ -134,7 +134,12 @@ def _validate_consumers(consumers: Sequence[ResourceClaimConsumerReference], pat
         return [duplicate(at.child("uid"), consumer.uid)]
 
     return _validate_set(
-        consumers, path, _validate_consumer, maximum=RESERVATIONS_MAX, key=lambda one: one.uid, twice=shown_by_uid
+        consumers,
+        path,
+        _validate_consumer,
+        maximum=CLASSIC_RESERVATIONS_MAX,
+        key=lambda one: one.uid,
+        twice=shown_by_uid,
     )
 
 

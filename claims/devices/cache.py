@@ -7,7 +7,7 @@ revision and never changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from claims.devices.holdings import Holdings, holding_of, is_preparing
@@ -15,9 +15,8 @@ from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, Published, gather, read_slice
 from claims.kinds.resource_claims import pools_in_use
-from inventory.drafts.structured.publishing import NodeResources, with_instances
-from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.early import Translate, slice_translations
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
 from manciple.store.event_log import Follower, View
@@ -26,7 +25,6 @@ from manciple.wire.base import ApiObject
 
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
-NODE_SLICES = "noderesourceslices.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
 PODS = "pods"
 NODES = "nodes"
@@ -56,12 +54,10 @@ class DeviceCache(View):
             PODS: self._apply_pod,
             NODES: self._apply_node,
         }
-        #: what drivers publish in the form of the KEP-4381 draft
-        self._node_resources = NodeResources()
-        if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
-            self.resources = (NODE_SLICES, *DeviceCache.resources)  # type: ignore[misc]  # of a view of this process
-            self._applying[NODE_SLICES] = self._apply_node_slice
-            self._applying[SLICES] = lambda one, gone: self._apply_slice(with_instances(one), gone)
+        if translations := slice_translations():
+            self.resources = tuple(dict.fromkeys((*translations, *DeviceCache.resources)))  # type: ignore[misc]  # of a view of this process
+            for resource, translate in translations.items():
+                self._applying[resource] = partial(self._apply_translated, translate)
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         for obj in objects:
@@ -113,9 +109,8 @@ class DeviceCache(View):
             self._pools.pop(pool, None)
         return touched
 
-    def _apply_node_slice(self, published: Any, gone: bool) -> set[PoolKey]:
-        changed = self._node_resources.remove(published) if gone else self._node_resources.put(published)
-        return set().union(*(self._apply_slice(one, not one.spec.devices) for one in changed))
+    def _apply_translated(self, translate: Translate, published: Any, gone: bool) -> set[PoolKey]:
+        return set().union(*(self._apply_slice(one, is_gone) for one, is_gone in translate(published, gone)))
 
     def _apply_claim(self, claim: Any, gone: bool) -> set[PoolKey]:
         return self._holdings.remove(claim.metadata.uid) if gone else self._holdings.put(holding_of(claim))

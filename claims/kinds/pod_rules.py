@@ -14,9 +14,9 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 from msgspec.structs import replace
 
-from claims.drafts.cdi.rules import validate_pod_resources as validate_draft_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container, EphemeralContainer, ResourceRequirements
+from claims.kinds.early import validate_listed_resources
 from claims.kinds.placement_rules import validate_affinity, validate_narrowed, validate_spreading, with_node_affinity_of
 from claims.kinds.pod_groups import GANG_ANNOTATIONS, validate_gang, validate_gang_update
 from claims.kinds.pod_security import (
@@ -123,7 +123,7 @@ def validate_pod(pod: Pod) -> Errors:
             found += validate_profiles_match(pod.metadata.annotations, pod.spec)
     if not GANG_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         found += validate_gang(pod.metadata)
-    return found + validate_draft_resources(pod) if uses_draft(pod.spec) else found
+    return found + validate_listed_resources(pod) if uses_draft(pod.spec) else found
 
 
 def _validate_annotations(pod: Pod) -> Errors:

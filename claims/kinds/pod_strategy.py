@@ -14,9 +14,9 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any, TypeVar
 
+import orjson
 from msgspec.structs import replace
 
-from claims.drafts.cdi.rules import prepare_new_pod, with_hidden_fields
 from claims.kinds.containers import (
     Container,
     ContainerPort,
@@ -72,10 +72,80 @@ from inventory.kinds import gates
 from inventory.kinds.gates import GatedFields, without_disabled
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.base import status_metadata, timestamp
+from manciple.wire.errors import BadRequest
 from manciple.wire.limits import check_time, short_text_cache
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.validation import METADATA, SPEC, Path, check_dns_label, check_label_value
+
+# Pods of KEP-3063's first draft ---------------------------------------------------------------------------------------
+
+
+def uses_draft(spec: PodSpec) -> bool:
+    """Whether the pod has any field of KEP-3063's first draft (`claims.drafts.cdi`)."""
+    if isinstance(spec.resources, tuple):
+        return True
+    return any(one.pod_resources for one in spec.containers) or any(one.pod_resources for one in spec.init_containers)
+
+
+def without_disabled_draft(spec: PodSpec) -> PodSpec:
+    """The spec of a new pod, without the draft's fields of containers while the draft is off.
+
+    Raises: BadRequest for a list in spec.resources while the draft is off, with the error of an unknown field.
+    """
+    if gates.enabled(gates.CLAIMS_DRAFT):
+        return spec
+    if isinstance(spec.resources, tuple):
+        raise BadRequest(
+            'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal array into field '
+            "spec.resources of type ResourceRequirements"
+        )
+    containers, inits = _without_names(spec.containers), _without_names(spec.init_containers)
+    if containers is spec.containers and inits is spec.init_containers:
+        return spec
+    return replace(spec, containers=containers, init_containers=inits)
+
+
+def _without_names(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    if not any(one.pod_resources for one in containers):
+        return containers
+    return tuple(replace(one, pod_resources=()) for one in containers)
+
+
+def text_for_typed_clients(text: str) -> str:
+    """A pod without its list. Kubernetes' types have an object in its place: `kubectl logs` could not decode the pod,
+    and a controller could not decode any list of pods that contains it.
+    """
+    position = text.find('"resources":[')
+    # In the status, the health of devices has a list of that name; documents have the spec first.
+    if position == -1 or -1 < text.rfind('"status":{') < position:
+        return text
+    document = orjson.loads(text)
+    if not isinstance(document["spec"].get("resources"), list):
+        return text
+    del document["spec"]["resources"]
+    return orjson.dumps(document).decode()
+
+
+def with_hidden_fields(spec: PodSpec, old: PodSpec) -> PodSpec:
+    """An update by a typed client, with the draft's fields that the client could not see."""
+    if spec.resources is not None or not isinstance(old.resources, tuple):
+        return spec
+    uses = {container.name: container.pod_resources for container in (*old.init_containers, *old.containers)}
+
+    def completed(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(
+            container if container.pod_resources else replace(container, pod_resources=uses.get(container.name, ()))
+            for container in containers
+        )
+
+    return replace(
+        spec,
+        resources=old.resources,
+        containers=completed(spec.containers),
+        init_containers=completed(spec.init_containers),
+    )
+
 
 # Admission ------------------------------------------------------------------------------------------------------------
 
@@ -84,13 +154,6 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 #: How long a pod stays on a node that is not ready or unreachable.
 EVICTION_TOLERATION_SECONDS = 300
 NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-
-
-def uses_draft(spec: PodSpec) -> bool:
-    """Whether the pod has any field of KEP-3063's first draft (`claims.drafts.cdi`)."""
-    if isinstance(spec.resources, tuple):
-        return True
-    return any(one.pod_resources for one in spec.containers) or any(one.pod_resources for one in spec.init_containers)
 
 
 def with_admission_defaults(spec: PodSpec, *, mirror: bool) -> PodSpec:
@@ -158,7 +221,7 @@ OF_POD_STATUSES: GatedFields = {"DRAExtendedResource": {PodStatus: ("extended_re
 
 def create_pod(new: Pod) -> Pod:
     """The new pod with all defaults and its first status: Pending, with a QoS class and the condition of its gates."""
-    spec = prepare_new_pod(new.spec) if uses_draft(new.spec) else new.spec
+    spec = without_disabled_draft(new.spec) if uses_draft(new.spec) else new.spec
     spec = without_disabled(spec, None, OF_PODS)
     if spec.affinity is not None or spec.topology_spread_constraints:
         spec = with_label_keys(spec, new.metadata.labels)

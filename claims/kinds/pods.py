@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import structs
 
-from claims.drafts.cdi.values import PodResource
 from claims.kinds.containers import Container, EphemeralContainer, PodSecurityContext, ResourceRequirements
+from claims.kinds.listed_claims import PodResource
 from claims.kinds.volumes import Volume
-from inventory.kinds import gates
+from inventory.kinds.early import controllers_allocate
 from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm, Taint
 from manciple.wire.base import (
     ApiObject,
@@ -393,10 +393,6 @@ class ClaimSource(Value):
     resource_claim_template_name: Annotated[str | None, pb(2)] = None
 
 
-def controllers_allocate() -> bool:
-    return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
-
-
 def claims_are_stored_as_written() -> bool:
     """Whether entries of spec.resourceClaims have no fields besides those that clients wrote. Where each also has the
     fields of the other API version (`claims.kinds.pod_strategy`), retainKeys would drop those in every patch.
@@ -564,3 +560,21 @@ def _compares(value: str, operator: str, bound: str) -> bool:
     except ValueError:
         return False
     return left < right if operator == "Lt" else left > right
+
+
+# Claims of cdi.k8s.io (KEP-3063, first draft) -------------------------------------------------------------------------
+
+
+def listed_resources(pod: Pod) -> tuple[PodResource, ...]:
+    """The entries of spec.resources where that is a list."""
+    return pod.spec.resources if isinstance(pod.spec.resources, tuple) else ()
+
+
+def claim_name(pod: str, entry: str) -> str:
+    """The name of the claim that is created for an entry with a template."""
+    return f"{pod}-{entry}"
+
+
+def claim_of(pod: Pod, entry: PodResource) -> str:
+    """The name of the claim of an entry."""
+    return entry.resource_claim_name or claim_name(pod.metadata.name, entry.name)

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from msgspec.structs import replace
 
 from claims.kinds.allocated_usage import is_allocated_key, read_key
-from inventory.kinds import gates
+from inventory.kinds.early import classes_are_served
 from manciple.wire.base import ApiObject, QuantityText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
 from manciple.wire.quantity import read_amounts
@@ -150,7 +150,7 @@ _NOT_PLAIN = (
 
 def is_standard_key(key: str) -> bool:
     if key == RESOURCE_CLAIMS:
-        return gates.enabled(gates.CONTROL_PLANE_CONTROLLER) or gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
+        return classes_are_served()
     return key in STANDARD_KEYS or key.startswith(HUGE_PAGES)
 
 

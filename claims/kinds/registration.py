@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claims.classic import registration as classic
-from claims.drafts.cdi.rules import text_for_typed_clients
-from claims.kinds import pod_groups, pod_rules, pod_strategy, resource_claims
+from claims.kinds import early, pod_groups, pod_rules, pod_strategy, resource_claims
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
@@ -64,6 +62,12 @@ def _devices(claim: ResourceClaim) -> str:
     return listed(f"{one.driver}/{one.pool}/{one.device}" for one in results)
 
 
+USERS_COLUMN = Column(
+    name="Reserved-For",
+    description="Who may use the claim",
+    priority=1,
+    cell=lambda claim, _now: listed(one.title for one in claim.status.reserved_for),
+)
 #: The columns with priority 1 are ours.
 CLAIM_COLUMNS = (
     NAME_COLUMN,
@@ -80,7 +84,7 @@ CLAIM_COLUMNS = (
         cell=lambda claim, _now: _requests(claim.spec),
     ),
     Column(name="Devices", description="What it was allocated", priority=1, cell=lambda claim, _now: _devices(claim)),
-    classic.USERS_COLUMN,
+    USERS_COLUMN,
 )
 TEMPLATE_COLUMNS = (
     *DEFAULT_COLUMNS,
@@ -242,7 +246,7 @@ RESOURCE_CLAIM = Kind(
         )
     },
     columns=CLAIM_COLUMNS,
-    served_versions={**CLAIM_VERSIONS, **classic.CLAIM_VERSIONS},
+    served_versions={**CLAIM_VERSIONS, **early.CLAIM_VERSIONS},
     description="A request for devices, and once it is allocated, the devices.",
 )
 
@@ -256,7 +260,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     validate_create=resource_claims.validate_template,
     validate_update=resource_claims.validate_template_update,
     columns=TEMPLATE_COLUMNS,
-    served_versions={**TEMPLATE_VERSIONS, **classic.TEMPLATE_VERSIONS},
+    served_versions={**TEMPLATE_VERSIONS, **early.TEMPLATE_VERSIONS},
     description="The template from which each pod that names it gets a claim of its own.",
 )
 
@@ -268,7 +272,7 @@ POD = Kind(
     short_names=("po",),
     categories=("all",),
     type=Pod,
-    text_for_typed_clients=text_for_typed_clients,
+    text_for_typed_clients=pod_strategy.text_for_typed_clients,
     prepare_create=pod_strategy.create_pod,
     prepare_update=pod_strategy.update_pod,
     without_admission=pod_strategy.without_admission,
@@ -303,5 +307,5 @@ KINDS: tuple[Kind, ...] = (
     RESOURCE_QUOTA,
     POD_DISRUPTION_BUDGET,
     *pod_groups.KINDS,
-    classic.POD_SCHEDULING_CONTEXT,
+    *early.KINDS,
 )

@@ -17,7 +17,6 @@ from typing import Annotated, ClassVar, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
@@ -46,6 +45,7 @@ from inventory.kinds.devices import (
     DeviceToleration,
 )
 from inventory.kinds.gates import GatedFields, without_disabled
+from inventory.kinds.named_resources import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.node_rules import validate_node_selector
 from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.pools import PoolKey
@@ -86,6 +86,11 @@ from manciple.wire.validation import (
 
 PACKAGE = "io.k8s.api.resource.v1"
 #: resourceapi.Finalizer: the claim must not disappear while it is allocated.
+#: The allocation mode, in v1alpha2, of a claim that is allocated without a pod and kept while no pod uses it.
+IMMEDIATE = "Immediate"
+#: The maximum of reservations of a claim that names a ResourceClass, as Kubernetes 1.30 had it.
+CLASSIC_RESERVATIONS_MAX = 32
+#: resourceapi.Finalizer: the claim may not go while its devices are given out.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 #: The entry of its pod's spec.resourceClaims for which a claim was generated.
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from claims.drafts.cdi.rules import claim_of, listed_resources
 from claims.drafts.cdi.values import ALLOCATED, REALLOCATE, ResourceClaim, ResourceClaimStatus
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.pod_claims import is_done
 from dashboard.pods.conversation import (
     SCHEDULER,

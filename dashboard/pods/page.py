@@ -19,7 +19,6 @@ from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
 from dashboard.history.views import TAB, ShownHistory, history_of
 from dashboard.pods.conversation import Conversation, read_conversation
-from dashboard.pods.draft_conversation import read_draft_conversation
 from dashboard.pods.logs import Log, may_read_log, read_log
 from dashboard.pods.reading import (
     ClaimLine,
@@ -144,7 +143,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         may_edit=person.may_edit(namespace),
         what_if_url=what_if_url(pod, changes),
         topics=_topics(namespace, name, waiting=waiting),
-        conversation=(read_conversation(pod, claims) or read_draft_conversation(pod)) if speaks else None,
+        conversation=read_conversation(pod, claims) if speaks else None,
         why=read_why(explained, person, changes) if tab == "why" else None,
         log=read_log(pod, request.GET) if tab == "logs" else None,
         text=as_yaml(pod) if tab == "yaml" else "",

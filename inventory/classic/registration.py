@@ -6,34 +6,23 @@ Served while gate DRAControlPlaneController is on; what is stored stays when it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from inventory.classic import later, rules, slices
 from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters, ResourceFilter
-from inventory.drafts.structured import registration as drafts
 from inventory.kinds import gates
 from inventory.kinds.conversion import reshaped
+from inventory.kinds.early import classes_are_served, controllers_allocate
 from inventory.kinds.gates import GatedFields, without_disabled
 from manciple.wire.base import ApiObject
-from manciple.wire.registry import Column, Conversion, Kind, ValidateCreate
+from manciple.wire.registry import Column, Kind, ValidateCreate
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE, listed
 from manciple.wire.validation import judged_as_new
 
 GROUP, VERSION = "resource.k8s.io", "v1alpha2"
 ParametersT = TypeVar("ParametersT", ResourceClaimParameters, ResourceClassParameters)
-
-
-def is_on() -> bool:
-    """Whether claims may be allocated by drivers' controllers."""
-    return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
-
-
-def is_named_on() -> bool:
-    """Whether claims may name a ResourceClass, whoever allocates them: the KEP-4381 draft stands on v1alpha2, too."""
-    return is_on() or gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
 
 
 #: What the draft adds to parameters.
@@ -53,7 +42,7 @@ def _update(new: ParametersT, old: ParametersT) -> ParametersT:
     return without_disabled(new, old, OF_PARAMETERS)
 
 
-_kind = partial(Kind, group=GROUP, version=VERSION, is_served=is_named_on)
+_kind = partial(Kind, group=GROUP, version=VERSION, is_served=classes_are_served)
 
 
 def _parameters_of(one: ResourceClass, _now: float) -> str:
@@ -130,18 +119,11 @@ RESOURCE_CLASS_PARAMETERS = _parameters(
     "What a class with structured parameters adds to each of its claims.",
 )
 
-KINDS: tuple[Kind, ...] = (
-    RESOURCE_CLASS,
-    RESOURCE_CLAIM_PARAMETERS,
-    RESOURCE_CLASS_PARAMETERS,
-    drafts.NODE_RESOURCE_SLICE,
+DEVICE_CLASS_V1ALPHA3 = replace(
+    reshaped(
+        "v1alpha3", to_storage=later.class_to_storage, from_storage=later.class_from_storage, message=later.DeviceClass
+    ),
+    is_served=controllers_allocate,
+    keeps=(),
 )
-
-
-_LATER_CLASS = reshaped(
-    "v1alpha3", to_storage=later.class_to_storage, from_storage=later.class_from_storage, message=later.DeviceClass
-)
-DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {"v1alpha3": replace(_LATER_CLASS, is_served=is_on, keeps=())}
-SLICE_VERSIONS: Mapping[str, Conversion] = {
-    version: replace(conversion, is_served=is_on) for version, conversion in slices.VERSIONS.items()
-}
+SLICE_V1ALPHA2 = replace(slices.CONVERSION, is_served=controllers_allocate)

@@ -12,12 +12,9 @@ from typing import TypeVar
 from inventory.classic.selectors import problem_of
 from inventory.classic.values import (
     DriverRequests,
-    NamedResourcesAttribute,
     NamedResourcesFilter,
-    NamedResourcesInstance,
     NamedResourcesRequest,
     ResourceClaimParameters,
-    ResourceClaimParametersReference,
     ResourceClass,
     ResourceClassParameters,
     ResourceClassParametersReference,
@@ -27,6 +24,11 @@ from inventory.classic.values import (
     VendorParameters,
 )
 from inventory.drafts.structured import rules as drafts
+from inventory.kinds.named_resources import (
+    NamedResourcesAttribute,
+    NamedResourcesInstance,
+    ResourceClaimParametersReference,
+)
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, required
 from manciple.wire.validation import (

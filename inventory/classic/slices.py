@@ -9,7 +9,6 @@ v1alpha2, and stay where they are when a slice is written through it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -78,24 +77,20 @@ def _in_1_30(stored: ResourceSlice) -> values.ResourceSlice:
     return codec.decode_value(values.ResourceSlice, document)
 
 
-VERSIONS: Mapping[str, Conversion] = {
-    "v1alpha2": Conversion(
-        to_storage=to_storage,
-        from_storage=from_storage,
-        type=values.ResourceSlice,
-        keeps=KEPT,
-        rules=VersionRules(
-            validate_create=lambda new: rules.validate_slice(_in_1_30(new)),
-            validate_update=lambda new, old: rules.validate_slice_update(_in_1_30(new), _in_1_30(old)),
-        ),
-        columns=(
-            NAME_COLUMN,
-            Column(
-                name="NodeName", description="The one node that has them", cell=lambda one, _now: one.spec.node_name
-            ),
-            Column(name="DriverName", description="Who published them", cell=lambda one, _now: one.spec.driver),
-            AGE_COLUMN,
-        ),
-        selectable={"nodeName": "spec.nodeName", "driverName": "spec.driver"},
-    )
-}
+CONVERSION = Conversion(
+    to_storage=to_storage,
+    from_storage=from_storage,
+    type=values.ResourceSlice,
+    keeps=KEPT,
+    rules=VersionRules(
+        validate_create=lambda new: rules.validate_slice(_in_1_30(new)),
+        validate_update=lambda new, old: rules.validate_slice_update(_in_1_30(new), _in_1_30(old)),
+    ),
+    columns=(
+        NAME_COLUMN,
+        Column(name="NodeName", description="The one node that has them", cell=lambda one, _now: one.spec.node_name),
+        Column(name="DriverName", description="Who published them", cell=lambda one, _now: one.spec.driver),
+        AGE_COLUMN,
+    ),
+    selectable={"nodeName": "spec.nodeName", "driverName": "spec.driver"},
+)

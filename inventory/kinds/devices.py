@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from inventory.classic.values import NamedResourcesResources
+from inventory.kinds.named_resources import NamedResourcesResources
 from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ApiObject, Condition, Int64, QuantityText, Raw, TimeText, Value, always, aside, pb
 

@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+#: The generation of pools that are published as NodeResourceSlices (KEP-4381, first draft): below every one that a
+#: driver writes.
+DRAFT_GENERATION = -1
+
 
 class PoolKey(NamedTuple):
     """node: what its slices name in `spec.nodeName`; "" for a pool of several nodes."""

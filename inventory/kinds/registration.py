@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from inventory.classic import registration as classic
-from inventory.kinds import device_rules, gates, node_rules, slice_rules
+from inventory.kinds import device_rules, early, gates, node_rules, slice_rules
 from inventory.kinds.conversion import CLASS_VERSIONS, RULE_VERSIONS, SLICE_VERSIONS
 from inventory.kinds.devices import (
     Device,
@@ -219,7 +218,7 @@ DEVICE_CLASS = Kind(
     columns=CLASS_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
     policy_of=lambda device_class: device_class.spec.extended_resource_name,
-    served_versions={**CLASS_VERSIONS, **classic.DEVICE_CLASS_VERSIONS},
+    served_versions={**CLASS_VERSIONS, **early.CLASS_VERSIONS},
     description="Devices that claims can request by name: selectors and configuration, set by an administrator.",
 )
 
@@ -258,7 +257,7 @@ def declare_slice(now: Callable[[], str]) -> Kind:
             _counted("Slices", "That make the pool complete", lambda one: one.spec.pool.resource_slice_count),
         ),
         generation_of=lambda one: one.spec,
-        served_versions={**SLICE_VERSIONS, **classic.SLICE_VERSIONS},
+        served_versions={**SLICE_VERSIONS, **early.SLICE_VERSIONS},
         description="A part of a driver's pool of devices, as the driver published it.",
     )
 
@@ -346,5 +345,5 @@ KINDS: tuple[Kind, ...] = (
     DEVICE_TAINT_RULE,
     RESOURCE_POOL_STATUS_REQUEST,
     NODE,
-    *classic.KINDS,
+    *early.KINDS,
 )

@@ -25,7 +25,8 @@ from claims.classic import later as v1alpha3
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceAllocationResult
 from inventory.classic.later import DeviceClass
-from inventory.classic.values import ResourceClass, ResourceHandle
+from inventory.classic.values import ResourceClass
+from inventory.kinds.named_resources import ResourceHandle
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 #: A claim in the form in which it was made.

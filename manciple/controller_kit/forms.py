@@ -16,14 +16,10 @@ from msgspec.structs import replace
 
 from claims.classic import kinds as v1alpha2
 from claims.classic import later as v1alpha3
-from claims.classic.ownership import IMMEDIATE
-from claims.kinds.resource_claims import ResourceClaimConsumerReference
+from claims.kinds.resource_claims import IMMEDIATE, ResourceClaimConsumerReference
 from inventory.classic.later import DeviceClass
-from inventory.classic.values import (
-    ResourceClaimParametersReference,
-    ResourceClass,
-    ResourceClassParametersReference,
-)
+from inventory.classic.values import ResourceClass, ResourceClassParametersReference
+from inventory.kinds.named_resources import ResourceClaimParametersReference
 from manciple.controller_kit.driver import (
     Allocation,
     ControlledClaim,

@@ -10,27 +10,19 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from inventory.kinds import gates
 from manciple.api.kubeconfig import Server
 from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.examples import network_accelerators
 from manciple.processes import accounts
 from manciple.processes.home import Home
-from nodeagent.catalog import DriverEntry
 from nodeagent.client import Client
 from nodeagent.config import read_kubeconfig
 
 #: Its objects, and the namespace by which they are known to be made.
 OBJECTS: Final = Path(__file__).with_name("demo_accelerators.yaml")
 NAMESPACE: Final = "accelerators"
-#: What each simulated node has besides its own drivers.
-PLUGIN: Final = DriverEntry(driver=f"{network_accelerators.__name__}:Fabric")
 #: Seconds that stopping waits for it.
 STOP_SECONDS: Final = 10.0
-
-
-def is_wanted(*, demo: bool) -> bool:
-    return demo and gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
 
 
 class DemoController:

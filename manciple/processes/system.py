@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from celery.worker import WorkController
@@ -26,6 +27,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections, connections
 
+from inventory.kinds.early import controllers_allocate
 from inventory.models import Node, Pool
 from manciple import layout
 from manciple.api import certificates, health, verbs
@@ -37,7 +39,7 @@ from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.celery import app
 from manciple.controllers.declaration import task_name
-from manciple.processes import accounts, demo_controller, keys, node_bootstrap
+from manciple.processes import accounts, keys, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
@@ -51,6 +53,9 @@ from nodeagent.agent import Agent
 from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
 
+if TYPE_CHECKING:
+    from manciple.processes.demo_controller import DemoController
+
 #: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
 CPU, MEMORY = "32", "256Gi"
 #: The drivers of a node with plain GPUs; of one with a GPU in partitions and with interfaces that claims share.
@@ -59,6 +64,8 @@ MIXED_DRIVERS = (
     DriverEntry(driver="sim-partitionable", settings={"gpus": 1}),
     DriverEntry(driver="sim-nic", settings={"nics": 2}),
 )
+#: The driver of the demo of a driver's controller, on each node while the gate of such controllers is on.
+CONTROLLED_DRIVER = DriverEntry(driver="manciple.controller_kit.examples.network_accelerators:Fabric")
 #: Seconds that stopping waits for the agents; and for everything together, before the process ends whatever still runs.
 STOP_SECONDS, END_SECONDS = 10.0, 25.0
 
@@ -246,7 +253,7 @@ class System:
         self._home = Home(options.home)
         self._stopping = threading.Event()
         self._nodes: SimulatedNodes | None = None
-        self._controller: demo_controller.DemoController | None = None
+        self._controller: DemoController | None = None
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
 
     def run(self, ready: Callable[[StartedSystem], None]) -> None:
@@ -259,8 +266,8 @@ class System:
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
         files = self._prepare_home(api)
-        has_controller = demo_controller.is_wanted(demo=options.demo)
-        more = (demo_controller.PLUGIN,) if has_controller else ()
+        has_controller = options.demo and controllers_allocate()
+        more = (CONTROLLED_DRIVER,) if has_controller else ()
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=more)
         server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
         self._prepare_accounts(server, list(drivers))
@@ -301,6 +308,8 @@ class System:
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
 
     def _prepare_controller(self, server: Server) -> None:
+        from manciple.processes import demo_controller  # noqa: PLC0415 - only while its gate is on
+
         if build_demo(demo_controller.OBJECTS, demo_controller.NAMESPACE):
             self._say("Created the demo of a driver's controller: class accelerator (docs/classic.md)")
         self._controller = demo_controller.DemoController(self._home, server, stopping=self._stopping)

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
 from nodeagent.cdi import kind_of
 from nodeagent.drivers.preparing import DeviceGone, handles_for, parameters_for, prepare_claim

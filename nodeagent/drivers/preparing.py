@@ -36,8 +36,8 @@ from claims.kinds.resource_claims import (
     NetworkDeviceData,
     ResourceClaim,
 )
-from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import DeviceAttribute
+from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.base import Value
 from manciple.wire.validation import check_dns_label
 from nodeagent import cdi

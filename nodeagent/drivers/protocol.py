@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
-from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
 from nodeagent.storage import PreparedDevice
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import DEVICE_NAME, KIND
 from nodeagent.drivers.preparing import handles_for
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared

@@ -18,9 +18,9 @@ import msgspec
 
 from manciple.wire.base import OwnerReference
 from nodeagent.client import Client
+from nodeagent.early import publish_named
 from nodeagent.failures import StorageFailed
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
-from nodeagent.plugins.named_resources import publish_named
 from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
 from nodeagent.prepare import DriverRegistry
 from nodeagent.storage import Disk

@@ -1,8 +1,9 @@
-"""What drivers of Kubernetes 1.30 publish through the agent: the instances that they tell of, as ResourceSlices.
+"""Slices of earlier forms: NodeResourceSlices, and the ResourceSlices that the agent writes for drivers of Kubernetes
+1.30.
 
-A driver sends all that it has, at once and whenever anything is different (`nodeagent.plugins.streams.ResourceWatch`);
-later drivers write their slices themselves. Source: kubernetes v1.30 pkg/kubelet/cm/dra/plugin/
-noderesources.go.
+Such a driver sends its whole inventory at once, and again whenever anything changes
+(`nodeagent.plugins.streams.ResourceWatch`); later drivers write their slices themselves. Source: kubernetes v1.30
+pkg/kubelet/cm/dra/plugin/noderesources.go.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from inventory.classic.values import NamedResourcesResources, ResourceSlice
+from inventory.classic.values import ResourceSlice
+from inventory.drafts.structured.values import NodeResourceSlice
+from inventory.kinds.named_resources import NamedResourcesResources
 from manciple.wire.base import ObjectMeta, OwnerReference
 from nodeagent.client import ApiResource, Client
 from nodeagent.failures import ApiFailure
 from nodeagent.plugins.streams import Models
 
+NODE_SLICES: Final = ApiResource(NodeResourceSlice, "resource.k8s.io/v1alpha2", "noderesourceslices", namespaced=False)
 CLASSIC_SLICES: Final = ApiResource(ResourceSlice, "resource.k8s.io/v1alpha2", "resourceslices", namespaced=False)
 
 

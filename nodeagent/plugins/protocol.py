@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 import grpc
 
-from inventory.classic.values import NamedResourcesResources, StructuredResourceHandle
+from inventory.kinds.named_resources import NamedResourcesResources, StructuredResourceHandle
 from manciple.wire import protobuf
 from manciple.wire.base import Int32, Int64, Value, pb
 from manciple.wire.errors import BadRequest

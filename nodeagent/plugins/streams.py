@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from inventory.classic.values import NamedResourcesResources
+from inventory.kinds.named_resources import NamedResourcesResources
 from nodeagent.drivers.protocol import DeviceHealth, Health
 from nodeagent.plugins.protocol import (
     LIST_RESOURCES,

@@ -18,12 +18,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import CdiFolder
 from nodeagent.drivers.preparing import base_request, handles_for, names_devices
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.early import with_handles
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.handles import FetchClassic, read_handles, with_handles
 from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
@@ -69,7 +69,7 @@ _UNANSWERED = Failed("the driver did not answer for this claim")
 class NodeService:
     """The calls of one driver. folder: where its CDI files go.
 
-    fetch, fetch_classic: a claim by namespace and name, now and as Kubernetes 1.30 shows it; raise ApiFailure.
+    fetch: a claim by namespace and name; raises ApiFailure. read_handles: a claim with its resource handles.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class NodeService:
         *,
         folder: CdiFolder,
         fetch: Callable[[str, str], ResourceClaim],
-        fetch_classic: FetchClassic,
+        read_handles: Callable[[ResourceClaim], ResourceClaim],
         serializer: Serializer,
     ) -> None:
         self._driver = driver
         self._folder = folder
         self._fetch = fetch
-        self._fetch_classic = fetch_classic
+        self._read_handles = read_handles
         self._serializer = serializer
 
     def sweep(self) -> None:
@@ -165,7 +165,7 @@ class NodeService:
 
         Raises: AgentError.
         """
-        read = read_handles(claim, self._fetch_classic)
+        read = self._read_handles(claim)
         mine = handles_for(read, self._driver.name)
         return with_handles(claim, mine or self._handles(asked))
 

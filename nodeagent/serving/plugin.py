@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -18,8 +19,8 @@ from nodeagent.cdi import CdiFolder
 from nodeagent.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
 from nodeagent.drivers.preparing import MetadataDriver, MetadataFiles
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, UnhealthyEffect
+from nodeagent.early import read_handles
 from nodeagent.failures import AgentError
-from nodeagent.handles import CLASSIC_CLAIMS
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
     GET_INFO,
@@ -256,7 +257,7 @@ class ServedPlugin:
             self._uses or MetadataDriver(driver, files),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: client.get(CLAIMS, name, namespace=namespace),
-            fetch_classic=lambda namespace, name: client.get(CLASSIC_CLAIMS, name, namespace=namespace),
+            read_handles=partial(read_handles, client),
             serializer=Serializer(
                 enabled=config.serialize,
                 lock_file=self._plugin_dir / "serialize.lock" if config.rolling_update else None,

@@ -20,25 +20,27 @@ from typing import Any
 
 from claims import event_recorder
 from claims.causes.causes import NobodyAllocates
-from claims.classic.kinds import PodSchedulingContext
-from claims.drafts.cdi.rules import claim_of, listed_resources
-from claims.drafts.cdi.values import ALLOCATED, with_status
-from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
 from claims.pod_claims import is_done
 from inventory.kinds import gates
 from manciple.controllers.declaration import Controller
 from manciple.store import objects, sql
-from manciple.store.objects import Writer, decoded, to_read
+from manciple.store.objects import Writer, decode, to_read
+from manciple.store.records import Stored
 from manciple.wire.base import OwnerReference
+from manciple.wire.deferred import deferred_function
 from manciple.wire.identity import controller
 from manciple.wire.resources import CONTEXTS, DRAFT_CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.cluster_facts import ClusterFacts
 from scheduling.queue.reasons import Hold, Reason
 
 log = logging.getLogger(__name__)
+
+#: A claim of cdi.k8s.io; its type belongs to the extension, and is imported where such a claim is decoded.
+DraftClaim = Any
+_with_status: Callable[..., DraftClaim] = deferred_function("claims.drafts.cdi.values:with_status")
 
 IDENTITY = controller("resource-claim-controller")
 COMPONENT = "resource_claim"
@@ -48,6 +50,10 @@ KEPT = (
     "The feature gate DRAClaimsDraft is off. The pod keeps the claims that it uses; "
     "no new ones are allocated, and its own are released when it ends"
 )
+
+
+def _decoded(stored: Stored) -> Any:
+    return decode(kind(stored.resource), stored.text)
 
 
 # Waiting pods ---------------------------------------------------------------------------------------------------------
@@ -104,7 +110,7 @@ def reconcile(now: datetime) -> int:
     """Returns how many objects were changed; none while the gate is on."""
     if gates.enabled(gates.CLAIMS_DRAFT):
         return 0
-    claims = (decoded(stored, DraftClaim) for stored in objects.list(kind(DRAFT_CLAIMS)).items)
+    claims = (_decoded(stored) for stored in objects.list(kind(DRAFT_CLAIMS)).items)
     used = [claim for claim in claims if claim.status.used_by]
     users = {(claim.metadata.namespace, user.name) for claim in used for user in claim.status.used_by if is_pod(user)}
     released = with_each(DRAFT_CLAIMS, [claim.key for claim in used], release)
@@ -135,7 +141,7 @@ def _contexts_have_pods(facts: ClusterFacts) -> Iterator[str]:
     """Every PodSchedulingContext belongs to a pod that exists."""
     pods = {pod.key: pod for pod in facts.pods}
     for stored in facts.stored(CONTEXTS):
-        context = decoded(stored, PodSchedulingContext)
+        context = _decoded(stored)
         pod = pods.get(context.key)
         if pod is None or pod.metadata.uid not in {owner.uid for owner in context.metadata.owner_references}:
             yield f"PodSchedulingContext {'/'.join(context.key)} has no pod"
@@ -144,9 +150,9 @@ def _contexts_have_pods(facts: ClusterFacts) -> Iterator[str]:
 def _draft_claims_are_used_as_allocated(facts: ClusterFacts) -> Iterator[str]:
     """Claims in use are allocated, by no more users than may share them, and have one owner."""
     for stored in facts.stored(DRAFT_CLAIMS):
-        claim = decoded(stored, DraftClaim)
+        claim = _decoded(stored)
         status, name = claim.status, f"{claim.metadata.namespace}/{claim.metadata.name}"
-        if status.used_by and status.phase != ALLOCATED:
+        if status.used_by and status.phase != "Allocated":
             yield f"claim {name} of cdi.k8s.io is used and not allocated"
         if 0 <= status.user_limit < len(status.used_by):
             yield f"claim {name} of cdi.k8s.io has {len(status.used_by)} users of {status.user_limit}"
@@ -171,7 +177,7 @@ def release(writer: Writer, claim: DraftClaim) -> int:
     users = tuple(user for user in claim.status.used_by if _uses(writer, claim, user))
     if users == claim.status.used_by:
         return 0
-    writer.update(kind(DRAFT_CLAIMS), with_status(claim, used_by=users), subresource="status")
+    writer.update(kind(DRAFT_CLAIMS), _with_status(claim, used_by=users), subresource="status")
     return 1
 
 

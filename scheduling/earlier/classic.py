@@ -39,11 +39,11 @@ from msgspec import structs
 from claims import models
 from claims.causes.causes import AwaitingDrivers, NobodyAllocates, NodeRefusal
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
-from claims.classic.ownership import IMMEDIATE, controller_of
+from claims.classic.ownership import controller_of
 from claims.classic.rules import NODES_MAX
 from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
+from claims.kinds.resource_claims import IMMEDIATE, ResourceClaim, is_allocated_by_controller, names_controller
 from claims.pod_claims import (
     controlled_by,
     is_controlled_by,

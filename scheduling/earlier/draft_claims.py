@@ -23,15 +23,11 @@ from typing import Any, ClassVar
 from claims import event_recorder
 from claims.causes.causes import AwaitingDrivers, NobodyAllocates
 from claims.drafts.cdi.negotiation import next_step, used_by
-from claims.drafts.cdi.rules import claim_of, is_owned_by, listed_resources, with_defaults
+from claims.drafts.cdi.rules import is_owned_by, with_defaults
 from claims.drafts.cdi.values import (
     ALLOCATED,
     IMMEDIATE,
-    NODE_LABEL,
-    NODE_LABEL_VALUE,
     PENDING,
-    PodResource,
-    PodResourceTemplate,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceClass,
@@ -39,7 +35,8 @@ from claims.drafts.cdi.values import (
     with_status,
 )
 from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod
+from claims.kinds.listed_claims import NODE_LABEL, NODE_LABEL_VALUE, PodResource, PodResourceTemplate
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from claims.pod_claims import controlled_by, is_done
 from inventory.kinds import gates

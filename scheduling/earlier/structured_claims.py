@@ -20,12 +20,11 @@ from typing import Any, ClassVar, cast
 from claims import event_recorder
 from claims.causes import messages
 from claims.causes.causes import AnyCause, NoNodeFits, ParametersMissing
-from claims.classic.ownership import IMMEDIATE
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import EVERY_DEVICE, asked_for, with_handles
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import IMMEDIATE, ResourceClaim
 from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
 from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.drafts.structured.values import NodeResourceSlice

@@ -126,8 +126,7 @@ def main(folder: Path) -> None:
 
 
 def follow_pods(tracer: Tracer, started: Any) -> dict[str, Any]:
-    """{"modules": those that every pod came through, "changes": of module, the fewest, "packages": all imported,
-    "earlier": the imported modules of scheduling.earlier}"""
+    """{"modules": those that every pod came through, "changes": of module, the fewest, "imported": all by now}"""
     import httpx
 
     from manciple.api import kubeconfig
@@ -142,10 +141,7 @@ def follow_pods(tracer: Tracer, started: Any) -> dict[str, Any]:
         tracer.on = False
         ways.append(tracer.take())
     modules = set.intersection(*(modules for modules, _ in ways))
-    packages = sorted({name.partition(".")[0] for name in sys.modules})
-    earlier = [name for name in sys.modules if name.startswith("scheduling.earlier")]
-    changes = min(changes for _, changes in ways)
-    return {"modules": sorted(modules), "changes": changes, "packages": packages, "earlier": earlier}
+    return {"modules": sorted(modules), "changes": min(changes for _, changes in ways), "imported": sorted(sys.modules)}
 
 
 def go(client: Any, name: str) -> None:

@@ -39,6 +39,12 @@ def test_the_tests_of_what_changed_come_first(graph: Graph, changed: str, first:
     assert first in affected([changed], graph, OTHER_TESTS)[:8]
 
 
+def test_an_import_on_demand_is_followed(graph: Graph) -> None:
+    found = graph.distances("claims/classic/registration.py")
+    assert found["claims/kinds/early.py"] == 1
+    assert found["claims/kinds/registration.py"] == 2
+
+
 def test_an_import_is_followed_through_other_modules_and_the_nearest_comes_first() -> None:
     importers = {
         "a/deep.py": ["a/middle.py"],

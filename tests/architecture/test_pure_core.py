@@ -1,8 +1,12 @@
-"""The pure core is imported in a fresh interpreter, and none of the frameworks comes with it."""
+"""The pure core is imported in a fresh interpreter: no framework comes with it, and nothing of classic DRA or the
+drafts, whose gates are off by default.
+"""
 
 import json
 import subprocess
 import sys
+
+import pytest
 
 PURE = [
     "manciple.wire",
@@ -15,6 +19,9 @@ PURE = [
     "nodeagent",
 ]
 FRAMEWORKS = {"django", "rest_framework", "celery", "channels"}
+#: The entry point of node agents, and the kinds of everything that is served.
+ENTRIES = ["nodeagent.__main__", "inventory.kinds.registration", "claims.kinds.registration"]
+EARLY = ("claims.classic", "claims.drafts", "inventory.classic", "inventory.drafts")
 
 PROBE = """
 import importlib, json, pkgutil, sys
@@ -37,3 +44,13 @@ def test_a_pure_package_imports_no_framework() -> None:
     assert {package: FRAMEWORKS.intersection(names) for package, names in imported.items()} == {
         package: set() for package in PURE
     }
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_imports_nothing_of_the_early_documents(entry: str) -> None:
+    """The other processes are looked at in `test_a_pods_way`."""
+    probe = f"import json, sys, {entry}; print(json.dumps(sorted(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    imported = json.loads(answer.stdout)
+    assert "inventory.kinds.early" in imported
+    assert [name for name in imported if name.startswith(EARLY)] == []

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from claims.controllers.reservations import FINALIZER
 from claims.drafts.cdi.values import ResourceClaim as DraftClaim
-from claims.drafts.cdi.values import ResourceClaimSpec as DraftClaimSpec
+from claims.kinds.listed_claims import ResourceClaimSpec as DraftClaimSpec
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus
 from claims.kinds.resource_claims import ResourceClaim

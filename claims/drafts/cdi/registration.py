@@ -90,5 +90,3 @@ CLAIM = _kind(
     ),
     description="A resource that a plugin allocates (KEP-3063, first draft).",
 )
-
-KINDS: tuple[Kind, ...] = (PLUGIN, CLASS, CLAIM)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-import orjson
 from msgspec.structs import replace
 
 from claims.drafts.cdi.values import (
@@ -23,10 +22,7 @@ from claims.drafts.cdi.values import (
     PENDING,
     REALLOCATE,
     UNLIMITED,
-    PodResource,
-    PodResourceTemplate,
     ResourceClaim,
-    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClass,
     ResourcePlugin,
@@ -34,14 +30,14 @@ from claims.drafts.cdi.values import (
     written_directly,
 )
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod, PodSpec
+from claims.kinds.listed_claims import PodResource, PodResourceTemplate, ResourceClaimSpec
+from claims.kinds.pods import Pod, claim_name, listed_resources
 from claims.kinds.resource_claims import validate_template_meta
 from inventory.kinds import gates
 from inventory.kinds.device_rules import validate_driver_name
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.base import OwnerReference, Raw, status_metadata
 from manciple.wire.errors import (
-    BadRequest,
     FieldError,
     duplicate,
     forbidden,
@@ -261,79 +257,9 @@ def can_be_used(claim: ResourceClaim) -> bool:
 RESOURCES = SPEC.child("resources")
 
 
-def claim_name(pod: str, entry: str) -> str:
-    """The name of the claim that is made for an entry of a pod with a template."""
-    return f"{pod}-{entry}"
-
-
-def listed_resources(pod: Pod) -> tuple[PodResource, ...]:
-    """The entries of spec.resources where that is a list (KEP-3063, first draft)."""
-    return pod.spec.resources if isinstance(pod.spec.resources, tuple) else ()
-
-
-def claim_of(pod: Pod, entry: PodResource) -> str:
-    """The name of the claim of an entry."""
-    return entry.resource_claim_name or claim_name(pod.metadata.name, entry.name)
-
-
 def is_owned_by(claim: ResourceClaim, pod: Pod) -> bool:
     """An existing claim of the right name serves for a template only if the pod owns it."""
     return any(one.uid == pod.metadata.uid for one in claim.metadata.owner_references)
-
-
-def prepare_new_pod(spec: PodSpec) -> PodSpec:
-    """The pod as it may be created. Raises: BadRequest for a list while the draft is off, as if it were not known."""
-    if gates.enabled(GATE):
-        return spec
-    if isinstance(spec.resources, tuple):
-        raise BadRequest(
-            'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal array into field '
-            "spec.resources of type ResourceRequirements"
-        )
-    containers, inits = _without_names(spec.containers), _without_names(spec.init_containers)
-    if containers is spec.containers and inits is spec.init_containers:
-        return spec
-    return replace(spec, containers=containers, init_containers=inits)
-
-
-def _without_names(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    if not any(one.pod_resources for one in containers):
-        return containers
-    return tuple(replace(one, pod_resources=()) for one in containers)
-
-
-def text_for_typed_clients(text: str) -> str:
-    """A pod without its list. Kubernetes' types have an object in its place: `kubectl logs` could not decode the pod,
-    and a controller no list of pods with this one in it.
-    """
-    found = text.find('"resources":[')
-    # In the status, the health of devices has a list of that name; documents have the spec first.
-    if found == -1 or -1 < text.rfind('"status":{') < found:
-        return text
-    document = orjson.loads(text)
-    if not isinstance(document["spec"].get("resources"), list):
-        return text
-    del document["spec"]["resources"]
-    return orjson.dumps(document).decode()
-
-
-def with_hidden_fields(spec: PodSpec, old: PodSpec) -> PodSpec:
-    """What such a client writes back, with what it could not see."""
-    if spec.resources is not None or not isinstance(old.resources, tuple):
-        return spec
-    uses = {one.name: one.pod_resources for one in (*old.init_containers, *old.containers)}
-
-    def completed(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-        return tuple(
-            one if one.pod_resources else replace(one, pod_resources=uses.get(one.name, ())) for one in containers
-        )
-
-    return replace(
-        spec,
-        resources=old.resources,
-        containers=completed(spec.containers),
-        init_containers=completed(spec.init_containers),
-    )
 
 
 def validate_pod_resources(pod: Pod) -> Errors:

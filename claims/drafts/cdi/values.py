@@ -1,7 +1,7 @@
-"""cdi.k8s.io/v1alpha1 as the first draft of KEP-3063 describes it: plugins, classes and claims; and how pods use them.
+"""cdi.k8s.io/v1alpha1 as the first draft of KEP-3063 describes it: plugins, classes and claims.
 
-The draft gives no protobuf numbers: fields are numbered in the order in which it lists them. Its text and its example
-write a template differently: with a `spec`, and with the fields of one directly. Both are read, and kept as written.
+How pods list such claims is in `claims.kinds.listed_claims`. The draft gives no protobuf numbers: fields are numbered
+in the order in which it lists them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from typing import Annotated
 
 import msgspec
 
+from claims.kinds.listed_claims import PodResourceTemplate, ResourceClaimSpec
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, Int32, ObjectMeta, OwnerReference, Raw, Value, always, pb
+from manciple.wire.base import ApiObject, Int32, OwnerReference, Raw, Value, always, pb
 
 PACKAGE = "io.k8s.api.cdi.v1alpha1"
 
 IMMEDIATE, DELAYED = "Immediate", "Delayed"
 PENDING, ALLOCATED, REALLOCATE = "Pending", "Allocated", "Reallocate"
-#: The label of nodes whose container runtime takes CDI devices; the agent sets it. The draft gives it no name, and
-#: agents may set none in the draft's own domain.
-NODE_LABEL, NODE_LABEL_VALUE = "manciple.dev/cdi", "true"
 #: userLimit: any number of pods may use the claim at once.
 UNLIMITED = -1
 
@@ -45,18 +43,6 @@ class ResourceClass(ApiObject):
 
     plugin_name: Annotated[str, pb(2)] = ""
     parameters: Annotated[Raw, pb(3, encoding="raw")] = None
-
-
-class ResourceClaimSpec(Value):
-    """What is wanted. Immutable.
-
-    resource_class_name: names the class, and so the plugin. parameters: for that plugin alone. allocation_mode:
-    Immediate, or Delayed (the default) until a pod wants to use the claim.
-    """
-
-    resource_class_name: Annotated[str, pb(1)] = ""
-    parameters: Annotated[Raw, pb(2, encoding="raw")] = None
-    allocation_mode: Annotated[str, pb(3)] = ""
 
 
 class ResourceClaimStatus(Value):
@@ -86,29 +72,6 @@ class ResourceClaim(ApiObject):
 
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
     status: Annotated[ResourceClaimStatus, pb(3)] = ResourceClaimStatus()
-
-
-class PodResourceTemplate(ResourceClaimSpec):
-    """The claim to be made for a pod, within the pod.
-
-    metadata: labels and annotations of the claim, nothing else. spec: what the claim asks for; its fields may also
-    stand here themselves.
-    """
-
-    metadata: Annotated[ObjectMeta, pb(4)] = ObjectMeta()
-    spec: Annotated[ResourceClaimSpec | None, pb(5)] = None
-
-
-class PodResource(Value):
-    """One entry of spec.resources of a pod where that is a list: a claim that the pod uses.
-
-    name: how containers refer to it. Exactly one of the other two is set. resource_claim_name: a claim in the pod's
-    namespace. template: of the claim POD-NAME that is made for the pod and owned by it.
-    """
-
-    name: Annotated[str, pb(1)] = ""
-    resource_claim_name: Annotated[str | None, pb(2)] = None
-    template: Annotated[PodResourceTemplate | None, pb(3)] = None
 
 
 def spec_of(template: PodResourceTemplate) -> ResourceClaimSpec:

@@ -25,16 +25,17 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from inventory.classic.values import (
+from inventory.classic.values import ResourceClassParameters
+from inventory.drafts.structured.dialect import translated
+from inventory.kinds.devices import CELDeviceSelector, DeviceClass, DeviceSelector
+from inventory.kinds.named_resources import (
+    AllocatedResource,
     DriverAllocationResult,
     NamedResourcesAllocationResult,
-    ResourceClassParameters,
+    NamedResourcesWithAttributesResult,
     ResourceHandle,
     StructuredResourceHandle,
 )
-from inventory.drafts.structured.dialect import translated
-from inventory.drafts.structured.values import AllocatedResource, NamedResourcesWithAttributesResult
-from inventory.kinds.devices import CELDeviceSelector, DeviceClass, DeviceSelector
 from manciple.cel.errors import CompileError
 from manciple.wire.base import ObjectMeta
 

@@ -8,12 +8,11 @@ too, those count, and nothing is there twice. A ResourceSlice of 1.30 is a pool 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from inventory.classic.values import NamedResourcesInstance
 from inventory.drafts.structured.dialect import tolerant_version
 from inventory.drafts.structured.values import NamedResourceAttribute, NamedResourceWithAttributes, NodeResourceSlice
 from inventory.kinds.devices import (
@@ -24,12 +23,14 @@ from inventory.kinds.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from inventory.kinds.early import Translate
+from inventory.kinds.named_resources import NamedResourcesInstance
+from inventory.kinds.pools import DRAFT_GENERATION
 from manciple.wire.base import ObjectMeta
+from manciple.wire.resources import NODE_SLICES, SLICES
 
 #: (driver, node)
 Place = tuple[str, str]
-#: Older than any that a driver writes.
-GENERATION = -1
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -65,6 +66,20 @@ class NodeResources:
         return as_pool(place, self._at.get(place, {}))
 
 
+def translations() -> Mapping[str, Translate]:
+    """See `inventory.kinds.early.slice_translations`. A pool of NodeResourceSlices without devices is gone."""
+    node_resources = NodeResources()
+
+    def of_node_slice(published: NodeResourceSlice, gone: bool) -> Iterator[tuple[ResourceSlice, bool]]:
+        for pool in node_resources.remove(published) if gone else node_resources.put(published):
+            yield pool, not pool.spec.devices
+
+    def of_slice(published: ResourceSlice, gone: bool) -> Iterator[tuple[ResourceSlice, bool]]:
+        yield with_instances(published), gone
+
+    return {NODE_SLICES: of_node_slice, SLICES: of_slice}
+
+
 def place_of(published: NodeResourceSlice) -> Place:
     return published.spec.driver_name, published.spec.node_name
 
@@ -78,7 +93,7 @@ def as_pool(place: Place, slices: Mapping[str, NodeResourceSlice]) -> ResourceSl
             devices.setdefault(resource.name, as_device(resource))
     spec = ResourceSliceSpec(
         driver=driver,
-        pool=ResourcePool(name=node, generation=GENERATION, resource_slice_count=1),
+        pool=ResourcePool(name=node, generation=DRAFT_GENERATION, resource_slice_count=1),
         node_name=node,
         devices=tuple(devices.values()),
     )

@@ -95,21 +95,3 @@ class DraftResourceRequest(Value):
 
 
 # What was given -------------------------------------------------------------------------------------------------------
-
-
-class AllocatedResource(Value):
-    """One resource, given.
-
-    id: its name.
-    """
-
-    id: Annotated[str, pb(1)] = always("")
-
-
-class NamedResourcesWithAttributesResult(Value):
-    """The resources that were given, in the order of the requests.
-
-    resources: their ids.
-    """
-
-    resources: Annotated[tuple[AllocatedResource, ...], pb(1)] = always(())

@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
-from inventory.classic.values import ResourceClass, ResourceHandle
+from inventory.classic.values import ResourceClass
+from inventory.kinds.named_resources import ResourceHandle
 from manciple.controller_kit.driver import (
     Allocation,
     ControlledClaim,

@@ -17,8 +17,8 @@ from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
 from claims.pod_claims import keeps_unused
-from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
 from inventory.kinds import gates
+from inventory.kinds.pools import DRAFT_GENERATION
 from inventory.models import Node
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Cursor, Heartbeat

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from claims.drafts.cdi import rules
 from claims.drafts.cdi.negotiation import NegotiationStep, next_step, used_by
-from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
+from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, ResourceClaimStatus
+from claims.kinds.listed_claims import ResourceClaimSpec
 from claims.kinds.pods import Pod
 from manciple.wire.base import ObjectMeta, OwnerReference
 from tests.claims.drafts.acme import AcmePlugin, only

@@ -13,19 +13,19 @@ from msgspec.structs import replace
 
 from claims.drafts.cdi import rules
 from claims.drafts.cdi.registration import CLAIM, CLASS, PLUGIN
-from claims.drafts.cdi.rules import listed_resources
 from claims.drafts.cdi.values import (
     ALLOCATED,
     PENDING,
     REALLOCATE,
     ResourceClaim,
-    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClass,
     spec_of,
     with_status,
 )
-from claims.kinds.pods import Pod
+from claims.kinds import pod_strategy
+from claims.kinds.listed_claims import ResourceClaimSpec
+from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.registration import POD
 from claims.kinds.resource_usage import resources_of
 from inventory.kinds import gates
@@ -302,7 +302,7 @@ def test_pod_validation_will_reject(resources: Any, more: dict[str, Any], fields
 
 def test_the_name_of_the_claim_is_the_pods_and_the_resources() -> None:
     pod = decoded(INLINE)
-    assert rules.claim_of(pod, listed_resources(pod)[0]) == "device-consumer-gpu"
+    assert claim_of(pod, listed_resources(pod)[0]) == "device-consumer-gpu"
     assert spec_of(listed_resources(pod)[0].template).parameters == {"memory": "2Gi"}  # type: ignore[arg-type]
 
 
@@ -337,6 +337,6 @@ def test_only_a_pod_with_a_list_of_resources_is_decoded_for_typed_clients(monkey
     health = '{"status":{"containerStatuses":[{"allocatedResourcesStatus":[{"name":"claim:a","resources":[{}]}]}]}}'
     text = health.replace("{", '{"spec":{"containers":[]},', 1)
     listed = text.replace('"containers":[]', '"containers":[],"resources":[{"name":"r"}]')
-    assert '"resources"' not in rules.text_for_typed_clients(listed).partition('"status"')[0]
-    monkeypatch.setattr(rules, "orjson", None)
-    assert rules.text_for_typed_clients(text) is text
+    assert '"resources"' not in pod_strategy.text_for_typed_clients(listed).partition('"status"')[0]
+    monkeypatch.setattr(pod_strategy, "orjson", None)
+    assert pod_strategy.text_for_typed_clients(text) is text

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from manciple.controller_kit.examples.network_accelerators import NAME
-from manciple.processes.demo_controller import NAMESPACE, PLUGIN
+from manciple.processes.demo_controller import NAMESPACE
+from manciple.processes.system import CONTROLLED_DRIVER
 from tests.e2e.api_client import Document
 from tests.e2e.plugins.cluster import NODE, PODS
 from tests.e2e.plugins.scene import Scene
@@ -28,7 +29,7 @@ EXAMPLE = tuple(yaml.safe_load_all((ROOT / "docs" / "examples" / "network-accele
 def plugin(scene: Scene) -> Iterator[Process]:
     agent = scene.agent
     command = [
-        *(sys.executable, "-m", "nodeagent.serve", PLUGIN.driver, "--node-name", NODE),
+        *(sys.executable, "-m", "nodeagent.serve", CONTROLLED_DRIVER.driver, "--node-name", NODE),
         *("--kubeconfig", str(scene.system.drivers_kubeconfig)),
         *("--registrar-dir", str(agent.plugins / "plugins_registry"), "--cdi-dir", str(agent.cdi)),
         *("--plugin-dir", str(agent.plugins / "plugins" / NAME)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
 from nodeagent.drivers.authoring import HandleDriver
 from nodeagent.drivers.protocol import ClaimIdentity

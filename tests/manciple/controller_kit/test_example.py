@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from manciple.controller_kit import command
 from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.examples import network_accelerators as example

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from inventory.classic.values import NamedResourcesInstance, NamedResourcesResources
+from inventory.kinds.named_resources import NamedResourcesInstance, NamedResourcesResources
 from manciple.wire import protobuf
 from manciple.wire.base import Value
 from nodeagent.plugins.protocol import (

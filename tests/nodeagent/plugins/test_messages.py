@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inventory.classic.values import (
+from inventory.kinds.named_resources import (
     DriverAllocationResult,
     NamedResourcesAllocationResult,
     StructuredResourceHandle,

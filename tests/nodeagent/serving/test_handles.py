@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from inventory.classic.values import ResourceHandle
+from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
 from nodeagent.drivers.authoring import HandleDriver
 from nodeagent.drivers.protocol import ClaimIdentity

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from claims.causes.causes import AwaitingDrivers, NoNodeFits
 from claims.drafts.cdi.registration import CLAIM, CLASS
-from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceClaim, ResourceClass, with_status
+from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, ResourceClass, with_status
+from claims.kinds.listed_claims import NODE_LABEL
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from dashboard.pods.draft_conversation import read_draft_conversation

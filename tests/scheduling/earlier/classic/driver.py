@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextStatus, ResourceClaimSchedulingStatus
-from claims.classic.ownership import IMMEDIATE, controller_of
+from claims.classic.ownership import controller_of
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import AllocationResult, ResourceClaim, ResourceClaimStatus
+from claims.kinds.resource_claims import IMMEDIATE, AllocationResult, ResourceClaim, ResourceClaimStatus
 from claims.pod_claims import consumer, is_reserved_for, references
-from inventory.classic.values import ResourceClass, ResourceHandle
+from inventory.classic.values import ResourceClass
+from inventory.kinds.named_resources import ResourceHandle
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from tests.scheduling.cluster import Cluster
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from dashboard.pods import conversation
+from dashboard.pods import classic_conversation, conversation
 from dashboard.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
 from dashboard.pods.reading import read_claims
 from inventory.kinds import gates
@@ -140,7 +140,7 @@ def test_a_claim_that_is_asked_back_is_waited_for(world: World) -> None:
 
 def test_many_nodes_and_many_steps_are_folded(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.with_nodes(*(f"more-{number:02}" for number in range(60)))
-    monkeypatch.setattr(conversation, "STEPS", 4)
+    monkeypatch.setattr(classic_conversation, "STEPS", 4)
     pair.run()
     talks = _talks(pair)
     assert (len(talks.steps), talks.earlier) == (4, True)
