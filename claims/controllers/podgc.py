@@ -15,7 +15,7 @@ given up only when its node has been missing for a while. Upstream: pkg/controll
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import Exists, OuterRef, Q
@@ -69,8 +69,7 @@ def _lost(now: datetime) -> Iterator[Key]:
 
 def _departures(names: Iterable[str]) -> dict[str, datetime]:
     """When the Nodes of these names were deleted, as far as it is remembered. One query."""
-    found = DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at")
-    return {name: datetime.fromtimestamp(at, UTC) for name, at in found}
+    return dict(DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at"))
 
 
 def _candidates() -> Sequence[Key]:
