@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import Exists, OuterRef, Q
 from msgspec import structs
@@ -69,7 +69,8 @@ def _lost(now: datetime) -> Iterator[Key]:
 
 def _departures(names: Iterable[str]) -> dict[str, datetime]:
     """When the Nodes of these names were deleted, as far as it is remembered. One query."""
-    return dict(DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at"))
+    rows: Any = DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at")
+    return dict(rows)
 
 
 def _candidates() -> Sequence[Key]:
