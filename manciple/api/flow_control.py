@@ -182,6 +182,10 @@ class Ticket:
 #: Costly requests: seconds of processor time that one identity may use at once, and in each second after that. Debt
 #: never grows beyond as much again.
 WORK_BURST, WORK_RATE = 10.0, 0.25
+#: Requests that are not costly, and take more processor time than this, count together: a flood of lists that search
+#: thousands of objects takes as much from others as one costly request. An identity has one seat while it exceeds
+#: `BUSY_BURST` seconds of them, of which `WORK_RATE` a second come back. Writes of ordinary objects take less each.
+BUSY_FROM, BUSY_BURST = 0.01, 1.0
 #: Seconds of its costly requests, not yet paid back, past which an identity has one seat: threads that compute share
 #: one interpreter, so each takes as much of it as anybody else's request.
 ONE_SEAT_AFTER = 1.0
@@ -207,6 +211,29 @@ class _Bucket:
             return (1 - self.left) / rate
         self.left -= 1
         return 0.0
+
+
+class _Accounts:
+    """Seconds of work by identity: `burst` at once, and `WORK_RATE` in each second after that."""
+
+    def __init__(self, burst: float) -> None:
+        self._burst = burst
+        #: of those who worked lately
+        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
+
+    def charge(self, owner: Hashable, seconds: float, now: float) -> None:
+        """Debt never grows beyond as much as may be used at once."""
+        bucket = self._buckets.setdefault(owner, _Bucket(self._burst, now))
+        self._buckets.move_to_end(owner)
+        bucket.left = max(bucket.refill(WORK_RATE, self._burst, now) - seconds, -self._burst)
+        # One that was left alone for so long has paid its debt and is full again.
+        while next(iter(self._buckets.values())).at < now - 2 * self._burst / WORK_RATE:
+            self._buckets.popitem(last=False)
+
+    def left(self, owner: Hashable, now: float) -> float:
+        """Seconds that the identity may still use now."""
+        bucket = self._buckets.get(owner)
+        return self._burst if bucket is None else bucket.left + (now - bucket.at) * WORK_RATE
 
 
 class RateLimits:
@@ -265,7 +292,9 @@ class FairQueues:
         #: bytes of answers that were not taken yet
         self._unsent: Counter[tuple[Level, str]] = Counter()
         #: seconds of costly work that those have left who did some lately
-        self._work: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
+        self._work = _Accounts(WORK_BURST)
+        #: the same of requests that are not costly (`BUSY_FROM`)
+        self._busy = _Accounts(BUSY_BURST)
         self._seats = 0
         self._heavy = 0  # of these, those of heavy requests of a limited level
         self._waiting = 0
@@ -339,8 +368,10 @@ class FairQueues:
     def _most_seats(self, level: Level, flow: str) -> int:
         if level != "exempt" and self._large and self._large.get((level, flow), 0.0) > self._clock():
             return 1
-        if level in LIMITED and self._work_left(level, flow) < WORK_BURST - ONE_SEAT_AFTER:
-            return 1
+        if level in LIMITED:
+            key, now = (level, flow), self._clock()
+            if self._work.left(key, now) < WORK_BURST - ONE_SEAT_AFTER or self._busy.left(key, now) < 0:
+                return 1
         return self._limits.flow_seats
 
     def _of_identity(self, level: Level, flow: str) -> list[_Flow]:
@@ -359,23 +390,17 @@ class FairQueues:
 
     def charge(self, level: Level, flow: str, seconds: float) -> None:
         """A request of this identity was costly: it took so much processor time."""
-        now, key = self._clock(), (level, flow)
-        bucket = self._work.setdefault(key, _Bucket(WORK_BURST, now))
-        self._work.move_to_end(key)
-        bucket.left = max(bucket.refill(WORK_RATE, WORK_BURST, now) - seconds, -WORK_BURST)
-        # One that was left alone for so long has paid its debt and is full again.
-        while next(iter(self._work.values())).at < now - 2 * WORK_BURST / WORK_RATE:
-            self._work.popitem(last=False)
+        self._work.charge((level, flow), seconds, self._clock())
+
+    def note_busy(self, level: Level, flow: str, seconds: float) -> None:
+        """A request of this identity took so much processor time, and was not costly."""
+        if seconds > BUSY_FROM:
+            self._busy.charge((level, flow), seconds, self._clock())
 
     def check_work(self, level: Level, flow: str) -> None:
         """Raises: Overflow where the identity has used up its work."""
-        if (left := self._work_left(level, flow)) < 0:
+        if (left := self._work.left((level, flow), self._clock())) < 0:
             raise Overflow("work", after=-left / WORK_RATE)
-
-    def _work_left(self, level: Level, flow: str) -> float:
-        """Seconds of costly work that the identity may still use now."""
-        bucket = self._work.get((level, flow))
-        return WORK_BURST if bucket is None else bucket.left + (self._clock() - bucket.at) * WORK_RATE
 
     def _check_queue(self, level: Level, flow: str) -> None:
         if sum(len(one.line) for one in self._of_identity(level, flow)) >= self._limits.flow_queue:

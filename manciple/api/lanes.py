@@ -220,6 +220,8 @@ class RequestLane(ABC):
             charged = work.spent + received / RECEIVING_SPEED  # also if it is soon refused
         if charged:
             self.queues.charge(level, flow, charged)
+        else:
+            self.queues.note_busy(level, flow, work.spent)
 
 
 async def _send_body(body: bytes, send: Send) -> None:

@@ -55,6 +55,7 @@ from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject, Int64
 from manciple.wire.errors import ApiError, BadRequest, Expired
 from manciple.wire.identity import SYSTEM, Identity
+from manciple.wire.limits import check_time
 from manciple.wire.registry import Kind, registry
 
 __all__ = [
@@ -449,6 +450,10 @@ def decode_token(text: str) -> Continue:
         raise BadRequest("continue key is not valid: it is not one that a list has returned") from error
 
 
+#: Rows that are compared with selectors between two looks at the request's time.
+SEARCHED_AT_ONCE = 256
+
+
 class Query(NamedTuple):
     """What a list asks for."""
 
@@ -462,7 +467,17 @@ class Query(NamedTuple):
     def selective(self) -> bool:
         return self.labels is not None or self.fields is not None
 
-    def matches(self, row: sql.LatestRow) -> bool:
+    def select(self, rows: Sequence[sql.LatestRow]) -> Sequence[sql.LatestRow]:
+        """The rows that match. It gives way to other requests, since a namespace may hold any number of objects."""
+        if not self.selective:
+            return rows
+        matching: builtins.list[sql.LatestRow] = []
+        for chunk in sql.chunks(rows, SEARCHED_AT_ONCE):
+            check_time()
+            matching += (row for row in chunk if self._matches(row))
+        return matching
+
+    def _matches(self, row: sql.LatestRow) -> bool:
         if self.labels is not None and not self.labels.matches(records.load(row.labels)):
             return False
         return self.fields is None or self.fields.matches(records.load(row.fields))
@@ -503,7 +518,7 @@ def _first_page(query: Query) -> Page:
 
 def _selected_page(query: Query) -> Page:
     revision, found = sql.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
-    matching = [row for row in found if query.matches(row)]
+    matching = query.select(found)
     items = _read(query, matching)
     if len(items) == len(matching):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
@@ -514,7 +529,7 @@ def _later_page(query: Query, token: Continue) -> Page:
     enough = query.limit + 1 if query.limit and not query.selective else 0
     resource, namespace = query.kind.resource, query.namespace
     found = sql.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
-    matching = [row for row in found if query.matches(row)] if query.selective else found
+    matching = query.select(found)
     items = _read(query, matching)
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
     if token.revision < sql.counter()[1]:
@@ -561,7 +576,7 @@ def list_in_portions(
     """
     query = Query(kind, namespace, labels, fields, limit=0)
     revision, found = sql.live(kind.resource, namespace=namespace, limit=0, with_text=False)
-    matching = [row for row in found if query.matches(row)] if query.selective else found
+    matching = query.select(found)
     return revision, _portions_of(query, matching, revision)
 
 

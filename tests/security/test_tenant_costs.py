@@ -28,15 +28,18 @@ from manciple.api.flow_control import LARGE_ANSWER, MOST_UNSENT, FairQueues, Flo
 from manciple.pages import saved_views
 from manciple.pages.models import SavedView
 from manciple.pages.saved_views import ViewRefused, change_view, save_view
+from manciple.store import objects
 from manciple.store.writer import LARGEST
 from manciple.wire import patch, selectors, validation
 from manciple.wire.apply import Manager, apply_patch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError, Conflict, NotAcceptable
 from manciple.wire.identity import Identity, controller, service_account
+from manciple.wire.limits import time_limit
 from manciple.wire.managed_fields import struct
 from manciple.wire.quantity import Quantity
-from manciple.wire.selectors import MOST_REQUIREMENTS
+from manciple.wire.registry import registry
+from manciple.wire.selectors import MOST_REQUIREMENTS, parse_label_selector
 from scheduling.state import node_fit
 from scheduling.state.node_fit import Neighbours
 from tests.manciple.api.conftest import api
@@ -243,6 +246,27 @@ def test_a_conflict_names_some_of_its_fields() -> None:
 def test_a_selector_has_a_limited_number_of_requirements(api: Api, query: str) -> None:
     assert (answer := api.get(f"{CONFIG_MAPS}?{query}")).code == 400
     assert "at most 100 requirements" in answer.message
+
+
+def test_a_list_that_searches_many_objects_gives_way_to_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at its time, where it pauses for other requests, at least once for so many objects."""
+
+    class Looks:
+        next_look, count = 0.0, 0
+
+        @property
+        def has_passed(self) -> bool:
+            self.count += 1
+            return False
+
+    for number in range(6):
+        api.made(CONFIG_MAPS, config_map(f"m{number}"))
+    monkeypatch.setattr(objects, "SEARCHED_AT_ONCE", 2)
+    looks = Looks()
+    with time_limit(looks):
+        found = objects.list(registry.by_resource("configmaps"), labels=parse_label_selector("zz=1"))
+    assert found.items == ()
+    assert looks.count >= 3
 
 
 def test_a_stored_selector_has_a_limited_number_of_requirements(api: Api) -> None:

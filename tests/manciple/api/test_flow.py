@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from manciple.api.flow_control import ONE_SEAT_AFTER, FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, level_of
+from manciple.api.flow_control import (
+    BUSY_BURST,
+    BUSY_FROM,
+    ONE_SEAT_AFTER,
+    FairQueues,
+    FlowLimits,
+    Level,
+    Overflow,
+    Senders,
+    Ticket,
+    level_of,
+)
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, Identity, controller, service_account
 
 LEVELS = {
@@ -246,6 +257,29 @@ def test_who_has_used_much_work_has_one_seat_until_it_is_paid_back() -> None:
         clock.now += 10.0
         queues.leave(pages[1])
         assert seated([pages[2], queues.enter("workload", "mallory")]) == [True] * 2, "it is paid back"
+
+    played(story)
+
+
+def test_who_sends_many_requests_that_search_much_has_one_seat_and_is_not_refused() -> None:
+    def story() -> None:
+        clock = Clock()
+        queues = FairQueues(FlowLimits(seats=8), clock=clock)
+        for _ in range(1 + int(BUSY_BURST / 0.05)):
+            queues.note_busy("workload", "mallory", 0.05)
+            queues.note_busy("workload", "writer", BUSY_FROM / 2)
+            queues.note_busy("system", "agent", 0.05)
+        lists = [queues.enter("workload", "mallory") for _ in range(3)]
+        assert seated(lists) == [True, False, False]
+        others: list[tuple[Level, str]] = [("workload", "writer"), ("system", "agent")]
+        for level, flow in others:
+            tickets = [queues.enter(level, flow) for _ in range(2)]
+            assert seated(tickets) == [True] * 2, flow
+            for ticket in tickets:
+                queues.leave(ticket)
+        clock.now += 10.0
+        queues.leave(lists[0])
+        assert seated(lists[1:]) == [True] * 2, "it is paid back"
 
     played(story)
 
