@@ -73,7 +73,7 @@ def disrupt(
 
     The condition and the deletion are one change, with two exceptions. A pod of a lost node first becomes Failed, and
     is deleted without grace. The clients of the eviction API may not write a pod's status, so the disruption controller
-    does; then a precondition on the revision before means the revision after.
+    does; a precondition on the old revision is then applied to the revision of that status write.
 
     requested: by a client of the eviction API.
     Raises: NotFound; Conflict if the pod is another one by now, or has changed.
@@ -160,7 +160,7 @@ def covering(pod: Pod) -> CoveringBudgets:
 def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> None:
     """Check the pod's budgets and count the eviction, in the transaction that deletes the pod.
 
-    Raises: TooManyRequests, Forbidden, Conflict, disruptions.SeveralBudgets.
+    Raises: TooManyRequests, Forbidden, Conflict, SeveralBudgets.
     """
     if disruption_budgets.asks_no_budget(pod):
         return

@@ -1,7 +1,7 @@
 """/admin/: the index tables in Django's admin, to read, for administrators.
 
-Rows are projections of API objects (`inventory.projectors`, `claims.projectors`): a change here would be undone by the
-next write of its object, so nothing can be changed. Whoever wants to change an object opens its page from there.
+Nothing can be changed here: most rows are projections of API objects, which the next write of the object would restore,
+and the rest belong to the scheduler or to the history. Objects are changed on their pages, to which rows lead.
 """
 
 from __future__ import annotations

@@ -74,7 +74,10 @@ class Setting(Generic[ValueT]):
 
 
 def read(setting: Setting[ValueT], *, default: ValueT | None = None) -> ValueT:
-    """The value in effect. default: where it depends on other settings or on the machine. Raises: ValueError."""
+    """The value in effect. default: where it depends on other settings or on the machine.
+
+    Raises: ValueError for a value of another form; LookupError for a setting that has neither a value nor a default.
+    """
     text = os.environ.get(setting.name)
     value = None if text is None else setting.type.parse(text)
     if value is None:
@@ -158,7 +161,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _key(text: str) -> str:
-    """Django's settings refuse to do without, where one is needed."""
+    """Empty is allowed here; `settings.py` demands a key where one is needed."""
     if 0 < len(text.strip()) < SHORTEST_KEY:
         raise ValueError(f"must have {SHORTEST_KEY} characters at least")
     return text.strip()

@@ -1,7 +1,8 @@
 """What classic DRA (KEP-3063) and its first draft add to claims and pods: the table of their kinds, versions and rules,
 each with its gate. PURE.
 
-Their modules, `claims.classic` and `claims.drafts`, are imported through this table alone (`wire.deferred`).
+Kinds and versions of `claims.classic` and `claims.drafts` are imported through this table (`wire.deferred`); whoever
+needs one of their functions names it with `deferred_function`.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ class ClaimViewSet(NamespacedViewSet):
 
     @action(detail=True)
     def explain(self, request: Request, **_: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Why it is not allocated, node by node, and what would help."""
+        """Why the claim is not allocated, node by node, and what would help."""
         row = self.get_object()
         return Response(claim_document(row.namespace, row.name))
 
@@ -333,7 +333,7 @@ class PodSerializer(Row):
 
 class PodFilters(filters.FilterSet):
     node = filters.CharFilter(field_name="node_name")
-    waiting = filters.BooleanFilter(field_name="node_name", lookup_expr="exact", method="filter_waiting")
+    waiting = filters.BooleanFilter(method="filter_waiting", label="Without a node")
 
     class Meta:
         model = PodRow
@@ -353,7 +353,7 @@ class PodViewSet(NamespacedViewSet):
 
     @action(detail=True)
     def explain(self, request: Request, **_: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Why it has no node, node by node, and what would help."""
+        """Why the pod has no node, node by node, and what would help."""
         row = self.get_object()
         return Response(pod_document(row.namespace, row.name))
 

@@ -26,7 +26,7 @@ from manciple.wire.identity import ANONYMOUS
 PAGE_ROWS, MOST_ROWS = 100, 1000
 
 
-# DRF's `request.user` is what the authentication knows them as, `request.auth` the Person.
+# DRF's `request.user` is the authenticated user, `request.auth` the Person.
 
 
 class SignedIn(BaseAuthentication):
@@ -50,7 +50,7 @@ class Credentials(ShownCredentials):
 
 
 class MayRead(BasePermission):
-    """Whoever is known; of what they may not list, the view shows nothing (`restrict`) or says so."""
+    """Signed-in callers who may list every resource in `lists`; rows are restricted besides."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         person = request.auth

@@ -295,7 +295,7 @@ class Writer:
     ) -> ApiObject:
         """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
 
-        uid: one that was drawn for it already. rules_first: what rules refuse is told before that the name is taken.
+        uid: one that was drawn for it already. rules_first: a rule's refusal comes before AlreadyExists.
         owned: its managedFields say who owns its fields; otherwise whoever writes does.
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
@@ -733,7 +733,7 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, 
     found = []
     for uid, owner, key in pairs:
         leads = key is not None and living.get(owner.uid) == key
-        # Who names an owner that is another namespace's, or of another kind than it says, holds nobody up.
+        # A reference with the wrong namespace or kind does not block the owner's deletion.
         blocks = leads and bool(owner.block_owner_deletion)
         found.append((uid, owner.uid, key is not None, key is not None and not leads, bool(owner.controller), blocks))
     sql.insert(OwnerLink, _LINK_COLUMNS, found)

@@ -436,7 +436,7 @@ def _of_init_containers(
 
 
 class NotMade(ApiError):
-    """The claim was refused; the message says why. (As that of any write, it undoes the placement of a gang.)"""
+    """The claim was refused; the message says why. For a pod of a gang, the whole gang's placement is undone."""
 
     code, reason = 403, "Forbidden"
 

@@ -79,7 +79,7 @@ def hold(pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
 
 
 def warn(claims: Collection[ResourceClaim]) -> None:
-    """For claims of cdi.k8s.io, each pod gets an event instead."""
+    """Log how many claims of features that are off are kept; of cdi.k8s.io, each pod has an event."""
     if not gates.enabled(gates.CONTROL_PLANE_CONTROLLER) and (count := sum(map(is_allocated_by_controller, claims))):
         log.warning(
             "DRAControlPlaneController is off; claims that drivers' controllers have allocated: %d. Their pods "

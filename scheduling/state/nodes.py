@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from heapq import nlargest
+from operator import attrgetter
 from typing import ClassVar
 
 from msgspec import Struct, structs
@@ -436,15 +437,14 @@ def fewest_of(amounts: Iterable[int], wanted: int) -> int:
     return number if wanted <= 0 else number + 1
 
 
+#: All fields but those named here: a filter that reads a new one must not get another pod's verdict.
+_NEEDS_OF_VERDICT = attrgetter(*(field.name for field in fields(PodNeeds) if field.name != "preferences"))
+
+
 def verdict_key(needs: PodNeeds) -> Hashable:
     """Equal for pods on which every node gives the same verdict; preferences are no verdict."""
-    return (
-        needs.node_name,
-        tuple(sorted(needs.node_selector.items())),
-        needs.affinity,
-        needs.tolerations,
-        tuple(sorted(needs.requests.items())),
-        needs.by_devices,
+    return tuple(
+        tuple(sorted(value.items())) if isinstance(value, Mapping) else value for value in _NEEDS_OF_VERDICT(needs)
     )
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from claims.causes.causes import NodeRefusal, NoNodeFits, counted
 from claims.causes.messages import message
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from claims.kinds.resource_usage import requests_of
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, NodeSelectorTerm
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
-from scheduling.state.node_fit import check, needs_of, preference
+from manciple.wire.selectors import ParsedNodeTerm
+from scheduling.state.node_fit import PodNeeds, check, needs_of, preference
+from scheduling.state.nodes import verdict_key
 
 Json = dict[str, Any]
 GIB = 2**30 * NANO
@@ -192,3 +195,23 @@ def test_the_reasons_of_all_nodes_make_kubernetes_sentence() -> None:
     assert message(NoNodeFits(nodes=3, refused=refused)) == (
         "0/3 nodes are available: 1 node(s) had untolerated taint {k: v}, 2 Insufficient cpu. still not schedulable"
     )
+
+
+#: A value of each field that makes other needs.
+OTHER_NEEDS: dict[str, Any] = {
+    "node_name": "node-1",
+    "node_selector": {"zone": "a"},
+    "affinity": (),
+    "tolerations": (Toleration(key="k", operator="Exists"),),
+    "requests": {"cpu": NANO},
+    "by_devices": frozenset({"example.com/gpu"}),
+    "preferences": ((ParsedNodeTerm.of(NodeSelectorTerm()), 1),),
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(PodNeeds)])
+def test_pods_share_verdicts_only_if_their_needs_are_the_same_but_for_preferences(name: str) -> None:
+    """A new field needs a line above."""
+    other = replace(PodNeeds(), **{name: OTHER_NEEDS[name]})
+    assert (verdict_key(other) == verdict_key(PodNeeds())) == (name == "preferences")
+    hash(verdict_key(other))
