@@ -932,15 +932,17 @@ def _may_report(identity: Identity, driver: str, verbs: tuple[str, ...]) -> bool
 def authorize_driver(identity: Identity, attributes: Attributes) -> Decision:
     """The authorizer of drivers; register it before RBAC's. It denies or has no opinion."""
     if (attributes.group, attributes.resource) != (GROUP, "resourceclaims") or attributes.verb == "create":
-        return Decision(False)
+        return _NO_OPINION
     if attributes.subresource not in ("", "status"):
-        return Decision(False)
+        return _NO_OPINION
     if account_of(identity.name) is None or not settings.DRIVER_RESTRICTION:
-        return Decision(False)
+        return _NO_OPINION
     if not rbac.authorize(identity, _CREATE_SLICES).allowed or _reports_anywhere(identity, attributes.namespace):
-        return Decision(False)
+        return _NO_OPINION
     why = _claim_refusal(node_of_token(identity), attributes)
-    return Decision(False, f"a driver can only access claims of its node's pods: {why}" if why else "", bool(why))
+    return Decision(
+        False, f"a driver can only access claims of its node's pods: {why}" if why else "", denied=bool(why)
+    )
 
 
 def _claim_refusal(node: str, attributes: Attributes) -> str:

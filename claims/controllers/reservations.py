@@ -31,6 +31,7 @@ from django.db.models.functions import Coalesce, Concat
 from msgspec import structs
 
 from claims import models
+from claims.controllers.generated_claims import IDENTITY
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
@@ -45,7 +46,6 @@ from manciple.controllers.declaration import DELETING, FINISHED, Controller, Que
 from manciple.store import event_log, objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
-from manciple.wire.identity import controller
 from manciple.wire.resources import CLAIMS, DELETED, FINISHED_PHASES, PODS, Key, kind
 from manciple.wire.validation import ORPHAN_FINALIZER
 
@@ -125,8 +125,6 @@ def deallocated(claim: ResourceClaim) -> ResourceClaim:
     return structs.replace(claim, metadata=metadata, status=ResourceClaimStatus())
 
 
-#: Who writes (upstream: the service account of that name in kube-controller-manager).
-IDENTITY = controller("resource-claim-controller")
 #: Claims in one transaction.
 BATCH = 100
 #: Claims changed in one sweep.

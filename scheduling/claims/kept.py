@@ -20,6 +20,7 @@ from typing import Any
 
 from claims import event_recorder
 from claims.causes.causes import NobodyAllocates
+from claims.controllers.generated_claims import COMPONENT, IDENTITY
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
@@ -31,7 +32,6 @@ from manciple.store.objects import Writer, decode, to_read
 from manciple.store.records import Stored
 from manciple.wire.base import OwnerReference
 from manciple.wire.deferred import deferred_function
-from manciple.wire.identity import controller
 from manciple.wire.resources import CONTEXTS, DRAFT_CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.cluster_facts import ClusterFacts
 from scheduling.queue.reasons import Hold, Reason
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 DraftClaim = Any
 _with_status: Callable[..., DraftClaim] = deferred_function("claims.drafts.cdi.values:with_status")
 
-IDENTITY = controller("resource-claim-controller")
-COMPONENT = "resource_claim"
 #: Objects in one transaction.
 BATCH = 100
 KEPT = (

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from claims import event_recorder
 from claims.causes.causes import AwaitingDrivers, NobodyAllocates
+from claims.controllers.generated_claims import COMPONENT
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.rules import is_owned_by, with_defaults
 from claims.drafts.cdi.values import (
@@ -294,7 +295,7 @@ def _create_claim(writer: Writer, pod: Pod, entry: PodResource, now: datetime) -
             type="Warning",
             reason="FailedResourceClaimCreation",
             message=f"PodResource {entry.name}: the claim cannot be made: {error.message}",
-            component=kept.COMPONENT,
+            component=COMPONENT,
         )
         event_recorder.record(writer, note, now=now)
         return 0
