@@ -35,7 +35,7 @@ PAGES = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/manciple/controllers/test_usage_heartbeats.py",
-    *(f"tests/dashboard/test_{name}.py" for name in ("every_page", "events", "timeline", "usage")),
+    *(f"tests/dashboard/test_{name}.py" for name in ("every_page", "events", "rest", "timeline", "usage")),
     "tests/scheduling/test_waiting_times.py",
 ]
 

@@ -19,6 +19,7 @@ from django.http import Http404
 from django.urls import register_converter
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -33,10 +34,10 @@ from claims.devices.pools import PoolState
 from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
-from dashboard.rest.serving import RestView, RowViewSet
+from dashboard.rest.serving import MomentFilter, PartFilter, PartFilterSet, PartNumberFilter, RestView, RowViewSet
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
-from manciple.wire.resources import CLASSES, NODES, SLICES
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.explanations.current import claim_document, pod_document
 
@@ -251,6 +252,13 @@ class NamespacedViewSet(RowViewSet):
         namespace, _, name = self.kwargs["key"].partition("/")
         return get_object_or_404(self.get_queryset(), namespace=namespace, name=name)
 
+    def explained(self, resource: str) -> Any:
+        """The row, for a person who may `get` the explain subresource. Raises: Http404, PermissionDenied."""
+        row = self.get_object()
+        if not self.person.may("get", f"{resource}/explain", row.namespace, row.name):
+            raise PermissionDenied
+        return row
+
 
 class AllocatedDeviceSerializer(Row):
     class Meta:
@@ -279,12 +287,14 @@ class ClaimSerializer(Row):
     reserved_for = ReservationSerializer(many=True, source="reservations")
 
 
-class ClaimFilters(filters.FilterSet):
-    device_class = filters.CharFilter(field_name="devices__device_class", distinct=True)
-    driver = filters.CharFilter(field_name="devices__driver", distinct=True)
-    node = filters.CharFilter(field_name="devices__node", distinct=True)
-    created_after = filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
-    created_before = filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+class ClaimFilters(PartFilterSet):
+    parts = claims.AllocatedDevice.objects.filter(claim=OuterRef("pk"))
+
+    device_class = PartFilter(label="It holds a device that was requested by this class")
+    driver = PartFilter(label="The device is of this driver")
+    node = PartFilter(label="The device is on this node")
+    created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
+    created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     class Meta:
         model = claims.Claim
@@ -302,7 +312,7 @@ class ClaimViewSet(NamespacedViewSet):
     @action(detail=True)
     def explain(self, request: Request, **_: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Why the claim is not allocated, node by node, and what would help."""
-        row = self.get_object()
+        row = self.explained(CLAIMS)
         return Response(claim_document(row.namespace, row.name))
 
 
@@ -354,7 +364,7 @@ class PodViewSet(NamespacedViewSet):
     @action(detail=True)
     def explain(self, request: Request, **_: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Why the pod has no node, node by node, and what would help."""
-        row = self.get_object()
+        row = self.explained(PODS)
         return Response(pod_document(row.namespace, row.name))
 
 
@@ -375,10 +385,12 @@ class QuotaSerializer(Row):
     limits = QuotaLimitSerializer(many=True)
 
 
-class QuotaFilters(filters.FilterSet):
-    resource = filters.CharFilter(field_name="limits__resource", distinct=True)
-    used_at_least = filters.NumberFilter(
-        field_name="limits__fraction", lookup_expr="gte", distinct=True, label="A limit is used by this part, 0 to 1"
+class QuotaFilters(PartFilterSet):
+    parts = claims.QuotaLimit.objects.filter(quota=OuterRef("pk"))
+
+    resource = PartFilter(label="It limits this resource")
+    used_at_least = PartNumberFilter(
+        field_name="fraction", lookup_expr="gte", label="The limit is used by this part, 0 to 1"
     )
 
     class Meta:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import QuerySet
+import django_filters as filters
+from django.core.exceptions import ValidationError
+from django.core.validators import EMPTY_VALUES
+from django.db.models import Exists, QuerySet
+from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import ParseError
 from rest_framework.filters import OrderingFilter
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.permissions import BasePermission
@@ -65,6 +71,64 @@ class Pages(PageNumberPagination):
     max_page_size = MOST_ROWS
 
 
+class StableOrdering(OrderingFilter):
+    """With the primary key last: rows that are equal otherwise keep their order, so no page repeats or skips a row."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: APIView) -> QuerySet[Any]:
+        ordered = super().filter_queryset(request, queryset, view)
+        return ordered.order_by(*ordered.query.order_by, "pk")
+
+
+# Filters --------------------------------------------------------------------------------------------------------------
+
+
+class _MomentField(IsoDateTimeField):
+    def to_python(self, value: Any) -> datetime | None:
+        moment: datetime | None = super().to_python(value)
+        try:
+            return None if moment is None else moment.astimezone(UTC)
+        except OverflowError as error:  # before year 1 or after 9999 in UTC
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from error
+
+
+class MomentFilter(filters.IsoDateTimeFilter):
+    """A moment in ISO 8601, in any time zone."""
+
+    field_class = _MomentField
+
+
+class PartFilter(filters.CharFilter):
+    """A filter by a column of a row's parts (`PartFilterSet`)."""
+
+
+class PartNumberFilter(filters.NumberFilter):
+    """Likewise."""
+
+
+class PartFilterSet(filters.FilterSet):
+    """Filters by columns of a row and of its parts: all filters by parts have to match in one part.
+
+    A subquery for all of them: a join for each filter would multiply a row by its parts once per filter.
+    """
+
+    #: the parts of the row of the outer query
+    parts: QuerySet[Any]
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        parts = self.parts.all()
+        filtered = False
+        for name, value in self.form.cleaned_data.items():
+            chosen = self.filters[name]
+            if not isinstance(chosen, PartFilter | PartNumberFilter):
+                queryset = chosen.filter(queryset, value)
+            elif value not in EMPTY_VALUES:
+                parts, filtered = chosen.filter(parts, value), True
+        return queryset.filter(Exists(parts)) if filtered else queryset
+
+
+# Views ----------------------------------------------------------------------------------------------------------------
+
+
 class RestView(APIView):
     """A view of a REST resource. lists: resources of the cluster that whoever asks has to be allowed to list."""
 
@@ -74,6 +138,12 @@ class RestView(APIView):
     permission_classes = [MayRead]
     renderer_classes = [JSONRenderer, BrowsableAPIRenderer]
     http_method_names = ["get", "head", "options"]
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Raises: ParseError for NUL, which no name has, and which PostgreSQL does not take as a parameter."""
+        super().initial(request, *args, **kwargs)
+        if any("\0" in text for text in (*kwargs.values(), *request.query_params.values())):
+            raise ParseError("Null characters are not allowed.")
 
     def get_exception_handler(self) -> Any:
         return _answer_error
@@ -89,7 +159,7 @@ class RowViewSet(RestView, ReadOnlyModelViewSet[Any]):
     """Rows of an index table that the person may read, filtered, in an order, in pages."""
 
     pagination_class = Pages
-    filter_backends = [DjangoFilterBackend, OrderingFilter]
+    filter_backends = [DjangoFilterBackend, StableOrdering]
     rows: QuerySet[Any]
 
     def get_queryset(self) -> QuerySet[Any]:

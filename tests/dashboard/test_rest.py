@@ -6,11 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from claims.causes.messages import message
+from manciple.access.authentication import tokens
+from manciple.access.kinds.roles import PolicyRule
+from manciple.wire.identity import VIEWERS
 from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
 from tests.dashboard.browsing import admin, member, signed_in, viewer
+from tests.dashboard.test_roles import bind, make_role, user
 from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin", "viewer"]
@@ -80,7 +86,10 @@ def test_a_device_and_a_pool_are_found_by_their_paths(viewer: Client, lab: Clust
         ("claims/", {"device_class": CLASS}, 3),
         ("pods/", {"waiting": "true"}, 1),
         ("quotas/", {"used_at_least": "1"}, 1),
-        ("quotas/", {"resource": "pods", "used_at_least": "1"}, 1),
+        ("quotas/", {"resource": "pods", "used_at_least": "1"}, 0),  # the limit that is full is another
+        ("quotas/", {"resource": "pods", "used_at_least": "0.3"}, 1),
+        ("claims/", {"device_class": CLASS, "node": "node-2"}, 1),
+        ("claims/", {"device_class": "another", "node": "node-2"}, 0),
     ],
 )  # fmt: skip
 def test_lists_are_filtered(viewer: Client, lab: Cluster, path: str, query: dict[str, Any], names: int) -> None:
@@ -96,8 +105,37 @@ def test_lists_come_in_pages_and_in_the_order_that_is_asked_for(viewer: Client, 
     assert len(get(viewer, "devices/", page_size=10**9)["results"]) == 3
 
 
-def test_a_wrong_filter_is_an_error_that_names_it(viewer: Client, lab: Cluster) -> None:
-    assert "created_after" in get(viewer, "claims/", 400, created_after="yesterday")
+@pytest.mark.parametrize("ordering", ["phase", "-phase"])
+def test_no_page_repeats_or_skips_a_row_whatever_the_order(viewer: Client, lab: Cluster, ordering: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        pages = [get(viewer, "pods/", ordering=ordering, page_size=1, page=page)["results"] for page in (1, 2, 3, 4)]
+    assert {row["name"] for page in pages for row in page} == {"first", "second", "late", "stranger"}
+    paged = [query["sql"] for query in queries if '"phase"' in query["sql"] and "ORDER BY" in query["sql"]]
+    assert paged
+    assert all('"uid"' in sql.partition("ORDER BY")[2] for sql in paged)
+
+
+#: Moments that are dates where they are written, and none in UTC.
+@pytest.mark.parametrize("moment", ["yesterday", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:00"])
+def test_a_wrong_filter_is_an_error_that_names_it(viewer: Client, lab: Cluster, moment: str) -> None:
+    assert "created_after" in get(viewer, "claims/", 400, created_after=moment)
+
+
+@pytest.mark.parametrize(
+    "path", ["pods/lab/%00/", "nodes/%00/", "classes/%00/", "devices/a/b/%00/", "pools/a/b/?node=%00", "pods/?name=%00"]
+)
+def test_null_characters_are_refused_on_every_database(viewer: Client, lab: Cluster, path: str) -> None:
+    get(viewer, path, 400)
+
+
+def test_filters_by_parts_join_nothing(viewer: Client, lab: Cluster) -> None:
+    """Each joined filter would multiply a claim by its devices once more."""
+    with CaptureQueriesContext(connection) as queries:
+        assert get(viewer, "claims/", device_class=CLASS, driver="gpu.example.com", node="node-2")["count"] <= 1
+        get(viewer, "quotas/", resource="pods", used_at_least="0")
+    filtered = [query["sql"] for query in queries if "EXISTS" in query["sql"]]
+    assert filtered
+    assert not [sql for sql in filtered if "JOIN" in sql or "DISTINCT" in sql]
 
 
 def test_a_claim_has_its_devices_and_its_users(viewer: Client, lab: Cluster) -> None:
@@ -135,6 +173,17 @@ def test_nobody_reads_more_than_the_kubernetes_api_would_show_them(lab: Cluster)
     assert get(nobody, "claims/")["count"] == 0
 
 
+def test_an_explanation_takes_the_right_to_the_subresource(lab: Cluster) -> None:
+    """As in the Kubernetes API: lists do not include explanations, which name nodes."""
+    make_role("lists", "lab", PolicyRule(verbs=("list",), api_groups=("", "resource.k8s.io"), resources=("*",)))
+    bind("lists", "lab", user("lisa"), to="Role")
+    lisa = signed_in("lisa", "lost")
+    claim = get(lisa, "claims/", namespace="lab")["results"][0]["name"]
+    get(lisa, "pods/lab/late/explain/", 403)
+    get(lisa, f"claims/lab/{claim}/explain/", 403)
+    get(member("mia", "lab"), f"claims/lab/{claim}/explain/")
+
+
 def test_without_a_session_or_a_token_nothing_is_shown(lab: Cluster) -> None:
     for path in ("", "devices/", "claims/", "pods/lab/late/explain/", "schema/"):
         assert set(get(Client(), path, 401)) == {"detail"}
@@ -152,6 +201,14 @@ def test_a_browser_gets_pages_to_click_through(viewer: Client, lab: Cluster) -> 
     assert answer.status_code == 200
     assert "text/html" in answer.headers["Content-Type"]
     assert "Device List" in answer.content.decode()
+
+
+def test_a_token_gets_the_same_pages(lab: Cluster) -> None:
+    """Its user is no row of Django's."""
+    headers = {"Authorization": f"Bearer {tokens.issue('vera', [VIEWERS])}", "Accept": "text/html"}
+    answer = Client().get(f"{ROOT}pods/", headers=headers)
+    assert answer.status_code == 200
+    assert "vera" in answer.content.decode()
 
 
 def test_the_schema_describes_each_resource(viewer: Client, cluster: Cluster) -> None:
