@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,8 @@ import django_filters as filters
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
 from django.db.models import Exists, QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.authentication import BaseAuthentication
@@ -24,6 +27,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from manciple.access.view_rights import AUTHORIZES
 from manciple.api.door import ShownCredentials
+from manciple.pages.costly import limited_queries
 from manciple.pages.people import Person, person_of, person_of_identity
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import ANONYMOUS
@@ -138,6 +142,11 @@ class RestView(APIView):
     permission_classes = [MayRead]
     renderer_classes = [JSONRenderer, BrowsableAPIRenderer]
     http_method_names = ["get", "head", "options"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """The middleware limits the statements of sessions, which alone it knows; those of tokens are limited here."""
+        with nullcontext() if request.user.is_authenticated else limited_queries():
+            return super().dispatch(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Raises: ParseError for NUL, which no name has, and which PostgreSQL does not take as a parameter."""

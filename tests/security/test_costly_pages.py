@@ -18,10 +18,12 @@ from claims.devices.cache import read_devices
 from dashboard.classes.users import Askers
 from dashboard.timeline import views as timeline_views
 from insight.selector_matches import judge
+from manciple.access.authentication import tokens
 from manciple.api.flow_control import CostlyRequests, RequestWork, WorkLimits
 from manciple.pages import costly, lists
 from manciple.pages.people import Person
 from manciple.store.records import Written
+from manciple.wire.identity import MASTERS
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS
 from scheduling.rehearsal.explanations import current
@@ -155,6 +157,18 @@ def test_a_statement_that_takes_longer_than_its_page_may_is_stopped(
     monkeypatch.undo()
     settings.PAGE_WORK_SECONDS = 10.0
     assert client.get(RANGES[page]).status_code == 200
+
+
+def test_statements_of_the_inventory_are_stopped_whatever_credential_is_shown(
+    shelf: Cluster, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(headers={"Authorization": f"Bearer {tokens.issue('vera', [MASTERS])}"})
+    client.raise_request_exception = False
+    assert client.get("/api/inventory/devices/").status_code == 200
+    monkeypatch.setattr(costly, "_STEPS", 1)
+    monkeypatch.setattr(costly, "check_time", _over)
+    settings.PAGE_WORK_SECONDS = 0.0
+    assert client.get("/api/inventory/devices/").status_code == 503
 
 
 def _over() -> None:
