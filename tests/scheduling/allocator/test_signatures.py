@@ -151,7 +151,8 @@ def test_a_request_gets_from_warm_caches_what_it_gets_from_cold_ones(field: str,
     # Same name and uid: what differs is the field alone.
     claims = [claim_of(spec) for spec in documents(field, values)]
     cold = [answers(warm().snapshot(), claim) for claim in claims]
-    assert any(one != other for one, other in permutations(cold, 2)), "these values make no difference"
+    for form in filter(None, (cold[: len(values)], cold[len(values) :])):  # requests and alternatives differ anyway
+        assert any(one != other for one, other in permutations(form, 2)), "these values make no difference"
     for order in permutations(range(len(claims)), 2):
         snapshot = warm().snapshot()
         for at in (*order, *order):
