@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from dashboard.funnels import troubled_pools
+from dashboard.funnels import LABELS, troubled_pools
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ApiObject
+from scheduling.allocator import stages
 from scheduling.allocator.stages import PoolTrouble
 from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.dashboard import texts
@@ -80,3 +81,9 @@ def test_the_page_of_a_waiting_pod_says_what_each_step_leaves(cluster: Cluster, 
     cluster.create(make_pod("asks", claims={"gpu": "wants"}))
     cluster.settle()
     assert told in words(signed_in("admin", staff=True), "/pods/default/asks")
+
+
+def test_each_step_of_a_funnel_has_its_label() -> None:
+    """The steps of selectors are labelled by their class and their number."""
+    steps = {value for name, value in vars(stages).items() if name.isupper() and isinstance(value, str)}
+    assert set(LABELS) == steps - {stages.CLASS_SELECTOR, stages.REQUEST_SELECTOR}
