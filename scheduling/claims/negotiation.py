@@ -80,6 +80,18 @@ class Negotiation:
         return ()
 
 
+def restricted(
+    negotiations: Iterable[Negotiation], filtered: FilterResult, nodes: NodeTable
+) -> FilterResult | StillNegotiating:
+    """`filtered` without the nodes that any of them refuses, or the first that cannot tell yet."""
+    for negotiation in negotiations:
+        left = negotiation.restricted(filtered, nodes)
+        if isinstance(left, StillNegotiating):
+            return left
+        filtered = left
+    return filtered
+
+
 def agreed(
     negotiations: Iterable[Negotiation], node: str, possible: PossibleNodes
 ) -> StillNegotiating | NegotiationWrites:

@@ -57,7 +57,7 @@ from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import readiness
 from scheduling.claims.extended_resources import ServedTwiceEvents
-from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed
+from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed, restricted
 from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.cycle import preemption
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
@@ -407,12 +407,8 @@ def _filter(state: ClusterState, request: PodRequest, negotiations: Sequence[Neg
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if request.extended is not None:
         filtered = request.extended.filtered(state, filtered)
-    for negotiation in negotiations:
-        restricted = negotiation.restricted(filtered, state.nodes)
-        if isinstance(restricted, StillNegotiating):
-            return refused_while_negotiating(state, request.pod, restricted)
-        filtered = restricted
-    return filtered
+    left = restricted(negotiations, filtered, state.nodes)
+    return refused_while_negotiating(state, request.pod, left) if isinstance(left, StillNegotiating) else left
 
 
 def _allocate(

@@ -54,11 +54,7 @@ from manciple.wire.resources import (
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import kept, readiness
 from scheduling.claims.extended_resources import Extended, KnownClaims
-from scheduling.claims.negotiation import (
-    Negotiation,
-    NegotiationWrites,
-    StillNegotiating,
-)
+from scheduling.claims.negotiation import Negotiation, NegotiationWrites, StillNegotiating, restricted
 from scheduling.claims.readiness import wants_a_node
 from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
@@ -389,12 +385,8 @@ class ClusterState(View):
         negotiations = self.negotiations(pod, claims)
         if isinstance(negotiations, Hold):
             return negotiations
-        for negotiation in negotiations:
-            left = negotiation.restricted(filtered, self.nodes)
-            if isinstance(left, StillNegotiating):
-                return left.hold
-            filtered = left
-        return filtered
+        left = restricted(negotiations, filtered, self.nodes)
+        return left.hold if isinstance(left, StillNegotiating) else left
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
