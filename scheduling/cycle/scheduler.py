@@ -407,7 +407,7 @@ def _filter(state: ClusterState, request: PodRequest, negotiations: Sequence[Neg
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if request.extended is not None:
         filtered = request.extended.filtered(state, filtered)
-    left = restricted(negotiations, filtered, state.nodes)
+    left = restricted(negotiations, filtered, state.nodes) if negotiations else filtered
     return refused_while_negotiating(state, request.pod, left) if isinstance(left, StillNegotiating) else left
 
 
