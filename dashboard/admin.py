@@ -62,13 +62,15 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
 
-def _reading(model: type[models.Model], *columns: str, search: Iterable[str] = (), filters: Iterable[str] = ()) -> None:
+def _register(
+    model: type[models.Model], *columns: str, search: Iterable[str] = (), filters: Iterable[str] = ()
+) -> None:
     options = {"list_display": columns, "search_fields": tuple(search), "list_filter": tuple(filters)}
     site.register(model, type(f"{model.__name__}Admin", (ReadOnly,), options))
 
 
 site = ReadOnlySite(name="admin")
-_reading(
+_register(
     inventory.Pool,
     "driver",
     "name",
@@ -81,7 +83,7 @@ _reading(
     search=("name", "node_name"),
     filters=("driver", "complete"),
 )
-_reading(
+_register(
     inventory.PublishedSlice,
     "name",
     "driver",
@@ -92,7 +94,7 @@ _reading(
     search=("name", "pool", "node_name"),
     filters=("driver",),
 )
-_reading(
+_register(
     inventory.Device,
     "driver",
     "pool",
@@ -103,9 +105,9 @@ _reading(
     search=("pool", "name", "node_name"),
     filters=("driver", "shared", "evicting"),
 )
-_reading(inventory.DeviceClass, "name", "extended_resource_name", search=("name", "extended_resource_name"))
-_reading(inventory.Node, "name", "ready", "unschedulable", search=("name",), filters=("ready", "unschedulable"))
-_reading(
+_register(inventory.DeviceClass, "name", "extended_resource_name", search=("name", "extended_resource_name"))
+_register(inventory.Node, "name", "ready", "unschedulable", search=("name",), filters=("ready", "unschedulable"))
+_register(
     inventory.Incident,
     "id",
     "driver",
@@ -118,7 +120,7 @@ _reading(
     search=("driver", "pool", "node"),
     filters=("unhealthy",),
 )
-_reading(
+_register(
     inventory.Impairment,
     "driver",
     "pool",
@@ -130,7 +132,7 @@ _reading(
     search=("pool", "device"),
     filters=("source", "unhealthy"),
 )
-_reading(
+_register(
     claims.Claim,
     "namespace",
     "name",
@@ -142,7 +144,7 @@ _reading(
     search=("namespace", "name", "uid"),
     filters=("allocated", "deleting", "source"),
 )
-_reading(
+_register(
     claims.AllocatedDevice,
     "driver",
     "pool",
@@ -154,8 +156,8 @@ _reading(
     search=("pool", "device", "node"),
     filters=("driver", "exclusive", "admin_access"),
 )
-_reading(claims.Reservation, "resource", "name", "uid", search=("name", "uid"))
-_reading(
+_register(claims.Reservation, "resource", "name", "uid", search=("name", "uid"))
+_register(
     claims.PastAllocation,
     "namespace",
     "claim",
@@ -167,7 +169,7 @@ _reading(
     search=("namespace", "claim", "pool", "device"),
     filters=("driver",),
 )
-_reading(
+_register(
     claims.Pod,
     "namespace",
     "name",
@@ -177,9 +179,9 @@ _reading(
     search=("namespace", "name", "node_name"),
     filters=("phase", "deleting"),
 )
-_reading(claims.Quota, "namespace", "name", search=("namespace", "name"))
-_reading(claims.QuotaLimit, "quota_id", "resource", "used", "hard", "fraction", search=("resource",))
-_reading(
+_register(claims.Quota, "namespace", "name", search=("namespace", "name"))
+_register(claims.QuotaLimit, "quota_id", "resource", "used", "hard", "fraction", search=("resource",))
+_register(
     QueuedPod,
     "namespace",
     "name",

@@ -358,7 +358,7 @@ HSTS_SECONDS = Setting(
     "MANCIPLE_HSTS_SECONDS",
     WHOLE_NUMBER,
     None,
-    "seconds for which a browser that came over TLS uses nothing else (HSTS); 0: browsers are not told so",
+    "seconds for which browsers that came over TLS use nothing else (HSTS); 0 sends no such header",
     default_text="31536000 with secure cookies, else 0",
     attribute="SECURE_HSTS_SECONDS",
 )

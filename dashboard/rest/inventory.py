@@ -98,7 +98,7 @@ STATES = {state: state.name.lower() for state in DeviceState}
 
 
 class HolderSerializer(serializers.Serializer[Holder]):
-    """A claim that holds a device, and for whom."""
+    """A claim that holds a device, and its users."""
 
     namespace = serializers.CharField()
     claim = serializers.CharField()
@@ -122,9 +122,13 @@ class DeviceSerializer(Row):
     hidden_holders = serializers.SerializerMethodField()
 
     def get_state(self, row: inventory.Device) -> str:
-        """free, reserved, allocated, preparing, partly_shared, blocked, tainted, unhealthy or unpublished."""
+        """One of: free, reserved, allocated, preparing, partly_shared, blocked, tainted, unhealthy, unpublished."""
         pool, key = self._place(row)
-        return STATES[pool.state(key)] if pool is not None else STATES[DeviceState.UNPUBLISHED]
+        if pool is None:
+            return STATES[DeviceState.UNPUBLISHED]
+        if pool not in self._states:
+            self._states[pool] = {device.key: pool.state_of(device) for device in pool.candidates}
+        return STATES[self._states[pool].get(key, DeviceState.UNPUBLISHED)]
 
     def get_holders(self, row: inventory.Device) -> list[dict[str, Any]]:
         """The claims that hold it, of the namespaces that you see."""
@@ -151,6 +155,11 @@ class DeviceSerializer(Row):
     def _pools(self) -> Mapping[PoolKey, PoolState]:
         """The same for all rows of an answer."""
         return read_devices().pools
+
+    @cached_property
+    def _states(self) -> dict[PoolState, dict[DeviceKey, DeviceState]]:
+        """Of the pools whose devices are shown: looking for one device goes through its whole pool."""
+        return {}
 
     @property
     def _person(self) -> Any:
@@ -302,7 +311,7 @@ class ClaimFilters(PartFilterSet):
 
 
 class ClaimViewSet(NamespacedViewSet):
-    """ResourceClaims, the devices that they hold, and whom they are reserved for."""
+    """ResourceClaims, the devices that they hold, and their users."""
 
     rows = claims.Claim.objects.order_by("namespace", "name").prefetch_related("devices", "reservations")
     serializer_class = ClaimSerializer

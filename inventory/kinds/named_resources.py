@@ -142,7 +142,7 @@ class StructuredResourceHandle(Value):
 
 
 class ResourceHandle(Value):
-    """What one driver's node plugin is told of an allocation.
+    """The part of an allocation that goes to one driver's node plugin.
 
     driver_name: whose plugin it is for. data: for that plugin alone, at most 16 KiB. structured_data: in its place
     where the scheduler allocated.

@@ -192,7 +192,7 @@ log = logging.getLogger(__name__)
 
 #: The algorithms that may be allowed: all with a public key.
 ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512))
-#: Seconds for which what the provider told is kept, and between two questions about a key that it did not tell.
+#: Seconds for which the provider's answer is kept, and between two requests about a key that it did not list.
 KEPT, ASK_AGAIN = 900.0, 10.0
 #: Seconds that the provider has to answer, and bytes that it may.
 TIMEOUT, LARGEST = 5.0, 1 << 20
@@ -256,7 +256,7 @@ def _username_prefix() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """What the provider told, and when, by the monotonic clock. keys: (kid, the key), public ones alone."""
+    """The provider's answer, and when it came, by the monotonic clock. keys: (kid, key), public keys only."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -288,7 +288,7 @@ class OidcProvider:
         return _named(self._known(older_than=told.at), name)
 
     def _known(self, *, older_than: float = float("-inf")) -> _Told:
-        """older_than: when what is known was told already, it is of no use. Raises: ProviderAway."""
+        """older_than: an answer from before this is of no use. Raises: ProviderAway."""
         if not self._is_fresh(older_than) and self._asking.acquire(blocking=self._told is None):
             try:
                 if not self._is_fresh(older_than) and self._clock() - self._asked >= ASK_AGAIN:
