@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from django.db import models
+from django.urls import reverse
 
-from inventory.models import DRIVER, LABEL, NAME, UID
+from inventory.models import DRIVER, LABEL, NAME, UID, device_url
 from manciple.access.restricting import OfNamespace, RestrictedManager, RestrictedQuerySet
-from manciple.pages import links
 from manciple.wire.resources import QUOTAS
 
 DeviceKey = tuple[str, str, str, str]  # (driver, pool, device, node of the allocation)
@@ -50,7 +50,7 @@ class Claim(models.Model):
         return f"{self.namespace}/{self.name}"
 
     def get_absolute_url(self) -> str:
-        return links.claim_url(self.namespace, self.name)
+        return reverse("claim", args=(self.namespace, self.name))
 
 
 class Reservation(models.Model):
@@ -120,7 +120,7 @@ class AllocatedDevice(models.Model):
         return f"{self.driver}/{self.pool}/{self.device}"
 
     def get_absolute_url(self) -> str:
-        return links.device_url(self.driver, self.pool, self.device, self.node)
+        return device_url(self.driver, self.pool, self.device, self.node)
 
 
 class PastAllocation(models.Model):
@@ -224,7 +224,7 @@ class Pod(models.Model):
         return f"{self.namespace}/{self.name}"
 
     def get_absolute_url(self) -> str:
-        return links.pod_url(self.namespace, self.name)
+        return reverse("pod", args=(self.namespace, self.name))
 
 
 class PodClaim(models.Model):
@@ -265,7 +265,7 @@ class Quota(models.Model):
         return f"{self.namespace}/{self.name}"
 
     def get_absolute_url(self) -> str:
-        return links.quota_url(self.namespace, self.name)
+        return reverse("quota", args=(self.namespace, self.name))
 
 
 class QuotaLimit(models.Model):

@@ -1,14 +1,18 @@
 """The Django app `dashboard`."""
 
+from __future__ import annotations
+
 from django.apps import AppConfig
 
 
 class DashboardConfig(AppConfig):
     name = "dashboard"
-    label = "dashboard"
+    #: The tables and migrations of databases that exist have this name.
+    label = "pages"
 
     def ready(self) -> None:
-        # Models can be imported from here on only.
-        from dashboard import live  # noqa: PLC0415
+        from dashboard.kit import live  # noqa: PLC0415 - models can be imported from here on only
+        from manciple.access import passwords  # noqa: PLC0415
 
         live.register()
+        passwords.READ_WITH.add("preferences")

@@ -21,7 +21,7 @@ from insight.selector_matches import complaint
 from inventory.kinds import devices as kinds
 from inventory.kinds import gates
 from inventory.models import DeviceClass
-from manciple.pages.people import Person
+from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.limits import TimeLimitExceeded

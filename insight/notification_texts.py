@@ -10,15 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.urls import reverse
+
 from claims.causes.causes import decode
 from claims.causes.messages import clause
 from claims.models import AllocatedDevice, DeviceKey
 from inventory.models import Impairment
 from manciple.audit import searching
+from manciple.durations import duration
 from manciple.notifications.models import Happening
 from manciple.notifications.recording import NewsItem
-from manciple.pages import links
-from manciple.pages.durations import duration
 from manciple.store.records import EventRecord
 from scheduling.models import QueuedPod
 
@@ -38,7 +39,7 @@ def of_pods(records: Iterable[EventRecord], *, authors: bool) -> list[NewsItem]:
             happening=happening,
             subject=f"{happening}:{record.uid}",
             line=_said(record, happening),
-            path=links.pod_url(record.namespace, record.name),
+            path=reverse("pod", args=(record.namespace, record.name)),
             namespace=record.namespace,
             author=created.get(record.uid, ""),
         )
@@ -72,7 +73,7 @@ def of_waiting_pods(now: datetime, minutes: int, *, authors: bool) -> list[NewsI
             happening=Happening.POD_WAITS,
             subject=f"{Happening.POD_WAITS}:{uid}",
             line=_waits(f"{namespace}/{name}", duration((now - since).total_seconds()), cause),
-            path=links.pod_url(namespace, name),
+            path=reverse("pod", args=(namespace, name)),
             namespace=namespace,
             author=created.get(uid, ""),
         )
@@ -104,7 +105,7 @@ def _of_incident(
     incident: str, rows: Sequence[Impairment], claims: Mapping[DeviceKey, Sequence[Holder]]
 ) -> Iterator[NewsItem]:
     subject = f"{Happening.DEVICE_FAILS}:{incident}"
-    line, path = _unhealthy(rows), links.incident_url(incident)
+    line, path = _unhealthy(rows), reverse("incident", args=(incident,))
     yield NewsItem(happening=Happening.DEVICE_FAILS, subject=subject, line=line, path=path)
     held: dict[Holder, list[Impairment]] = defaultdict(list)
     for one in rows:
@@ -115,7 +116,7 @@ def _of_incident(
             happening=Happening.DEVICE_FAILS,
             subject=f"{subject}:{uid}",
             line=f"{_unhealthy(devices)}. Claim {namespace}/{name} holds {'it' if len(devices) == 1 else 'them'}",
-            path=links.claim_url(namespace, name),
+            path=reverse("claim", args=(namespace, name)),
             namespace=namespace,
         )
 

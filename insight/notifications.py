@@ -28,7 +28,7 @@ from manciple.controllers.models import Cursor
 from manciple.notifications import recording
 from manciple.notifications.models import Happening, NotificationRule
 from manciple.notifications.recording import NewsItem
-from manciple.pages.people import Person, person_of_user
+from manciple.people import Person, person_of_user
 from manciple.store import event_log
 from manciple.store.event_log import Stretch, since
 from manciple.store.records import EventRecord

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django.db import models
+from django.urls import reverse
 
 from manciple.access.restricting import OfCluster, RestrictedManager
-from manciple.pages import links
 from manciple.wire.resources import CLASSES, NODES, SLICES
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
@@ -52,8 +53,16 @@ class PublishedSlice(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def get_absolute_url(self) -> str:
-        return links.object_url(SLICES, "", self.name)
+
+def device_url(driver: str, pool: str, device: str, node: str = "") -> str:
+    """The page of a device. Pools of several nodes may have one name: then the address needs the node."""
+    path = reverse("device", args=(driver, pool, device))
+    return f"{path}?{urlencode({'node': node})}" if is_ambiguous(pool, node) else path
+
+
+def is_ambiguous(pool: str, node: str) -> bool:
+    """Whether the pool's name may not tell which node's pool it is."""
+    return node not in ("", pool)
 
 
 #: Pools that a query names one by one; of more of them all are read.
@@ -133,7 +142,7 @@ class Device(models.Model):
         return f"{self.driver}/{self.pool}/{self.name}"
 
     def get_absolute_url(self) -> str:
-        return links.device_url(self.driver, self.pool, self.name, self.node_name)
+        return device_url(self.driver, self.pool, self.name, self.node_name)
 
 
 class DeviceClass(models.Model):
@@ -155,7 +164,7 @@ class DeviceClass(models.Model):
         return self.name
 
     def get_absolute_url(self) -> str:
-        return links.class_url(self.name)
+        return reverse("class-edit", args=(self.name,))
 
 
 class Node(models.Model):
@@ -177,7 +186,7 @@ class Node(models.Model):
         return self.name
 
     def get_absolute_url(self) -> str:
-        return links.node_url(self.name)
+        return reverse("node", args=(self.name,))
 
 
 class DepartedNode(models.Model):
@@ -223,7 +232,7 @@ class Incident(models.Model):
         return self.id
 
     def get_absolute_url(self) -> str:
-        return links.incident_url(self.id)
+        return reverse("incident", args=(self.id,))
 
 
 class Impairment(models.Model):

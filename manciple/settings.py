@@ -110,7 +110,6 @@ INSTALLED_APPS = [
     "manciple.extensions",
     "manciple.live",
     "manciple.notifications",
-    "manciple.pages",
     "manciple.controllers",
     "inventory",
     "claims",
@@ -125,22 +124,22 @@ MIDDLEWARE = [
     "manciple.api.auditing.Audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
-    "manciple.pages.compression.Compression",
+    "dashboard.kit.middleware.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "manciple.pages.caching.no_store",
+    "dashboard.kit.middleware.no_store",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "manciple.pages.outside.sign_in_by_proxy",
-    "manciple.pages.preferences.ReadersZone",
+    "dashboard.kit.signing_in.sign_in_by_proxy",
+    "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "manciple.pages.outages.Outages",
-    "manciple.pages.rights.DeclaredRightsOnly",
-    "manciple.pages.costly.CostlyPages",
+    "dashboard.kit.middleware.Outages",
+    "dashboard.kit.rights.DeclaredRightsOnly",
+    "dashboard.kit.middleware.CostlyPages",
 ]
 
 ROOT_URLCONF = "manciple.urls"
@@ -155,15 +154,15 @@ TEMPLATES = [
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",
-                    ["manciple.pages.templates.Loader", "django.template.loaders.app_directories.Loader"],
+                    ["dashboard.kit.rendering.Loader", "django.template.loaders.app_directories.Loader"],
                 )
             ],
-            "builtins": [f"manciple.pages.templatetags.{name}" for name in ("icons", "manual", "numbers", "tables")],
+            "builtins": ["dashboard.templatetags.kit"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "manciple.pages.context.person",
+                "dashboard.kit.rendering.person",
             ],
         },
     }

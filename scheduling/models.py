@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Exists, OuterRef
+from django.urls import reverse
 
 from claims.models import Pod
 from inventory.models import NAME
 from manciple.access.restricting import OfNamespace, RestrictedQuerySet
-from manciple.pages import links
 
 
 class QueuedPods(RestrictedQuerySet["QueuedPod"]):
@@ -70,7 +70,7 @@ class QueuedPod(models.Model):
         return f"{self.namespace}/{self.name} ({self.state})"
 
     def get_absolute_url(self) -> str:
-        return links.pod_url(self.namespace, self.name)
+        return reverse("pod", args=(self.namespace, self.name))
 
 
 class UsageSample(models.Model):
@@ -78,7 +78,7 @@ class UsageSample(models.Model):
 
     at = models.DateTimeField()  # truncated to the minute
     device_class = models.CharField(max_length=NAME)
-    counts = models.JSONField()  # state (as in dashboard.devices.lines) -> devices
+    counts = models.JSONField()  # state (as in dashboard.inventory.devices.lines) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
     #: of a class, in devices: what is free, shares and partitions too, and how much of that is expected to stay unused
     free = models.FloatField(null=True)

@@ -5,9 +5,9 @@
 
 A file of tests is affected if it changed, or if it imports or names what changed, however indirectly. Imports come from
 grimp's graph; names are the paths that sources give for templates, documents and recorded data. What runs in a test
-without either, such as a view behind its address, is found by its place: `tests/dashboard/test_pods.py` is about
-`dashboard/pods/` and `templates/pods/`. The nearest tests come first, so that those left out when the time is
-over are the least likely to fail. Tests that start services or take long are left to `make test`.
+without either, such as a view behind its address, is found by its place: `tests/dashboard/workloads/test_pods.py` is
+about `dashboard/workloads/pods/` and `templates/workloads/pods/`. The nearest tests come first, so that those left out
+when the time is over are the least likely to fail. Tests that start services or take long are left to `make test`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _alike(path: str, test: str) -> float | None:
         return 3  # they read every source and document
     if about == folder:
         return 0.5 if subject.startswith(name) or name.startswith(subject) else 2.5
-    # tests/dashboard/test_pods.py, test_pod_page.py: about the package dashboard/pods
+    # tests/dashboard/workloads/test_pods.py, test_pod_page.py: about the package dashboard/workloads/pods
     if about == folder.parent:
         return 0.5 if subject.startswith((folder.name.rstrip("s"), name)) else None
     return None

@@ -35,7 +35,16 @@ PAGES = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/manciple/controllers/test_usage_heartbeats.py",
-    *(f"tests/dashboard/test_{name}.py" for name in ("every_page", "events", "rest", "timeline", "usage")),
+    *(
+        f"tests/dashboard/{name}.py"
+        for name in (
+            "test_every_page",
+            "tools/test_events",
+            "test_rest",
+            "capacity/test_timeline",
+            "capacity/test_usage",
+        )
+    ),
     "tests/scheduling/test_waiting_times.py",
 ]
 
@@ -59,7 +68,7 @@ QUICK = [
     "tests/manciple/controllers/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
-    "tests/dashboard/test_timeline.py",
+    "tests/dashboard/capacity/test_timeline.py",
     "tests/security/test_strange_requests.py",
 ]
 

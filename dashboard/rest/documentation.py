@@ -17,11 +17,11 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import signed_in
 from dashboard.rest.inventory import router
 from dashboard.rest.serving import RestView
 from manciple.api import discovery, openapi
-from manciple.pages.rendering import PageContext, render_page
-from manciple.pages.rights import signed_in
 from manciple.store.event_log import latest_revision
 
 #: What most readers look for, first.

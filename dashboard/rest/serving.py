@@ -25,10 +25,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
+from dashboard.kit.middleware import limited_queries
 from manciple.access.view_rights import AUTHORIZES
 from manciple.api.door import ShownCredentials
-from manciple.pages.costly import limited_queries
-from manciple.pages.people import Person, person_of, person_of_identity
+from manciple.people import Person, person_of, person_of_identity
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import ANONYMOUS
 

@@ -3,9 +3,9 @@
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from dashboard.kit.rights import public
 from dashboard.rest.documentation import InventorySchema, show_document, show_documentation
 from dashboard.rest.inventory import router
-from manciple.pages.rights import public
 
 urlpatterns = [
     path("api/inventory", public(RedirectView.as_view(url="/api/inventory/"))),

@@ -6,9 +6,9 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.timeline.drawing import ImpairedStretch, Lane, TimelineBar
-from dashboard.windows import Window
-from manciple.pages import links
+from dashboard.capacity.timeline.drawing import ImpairedStretch, Lane, TimelineBar
+from dashboard.kit import links
+from dashboard.kit.windows import Window
 
 register = template.Library()
 

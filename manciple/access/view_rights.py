@@ -1,6 +1,6 @@
 """The rights that each view demands, declared on the view. A view that declares none is not served, and ends the start.
 
-Views of pages declare them with the decorators of `manciple.pages.rights`, which also enforce them; views of the API
+Views of pages declare them with the decorators of `dashboard.kit.rights`, which also enforce them; views of the API
 by an attribute of their class (`manciple.api.views.ApiView`), whose permission class asks the authorizer. Nothing here
 depends on where a view is defined.
 """
@@ -56,5 +56,5 @@ def demand_declarations(patterns: Iterable[URLPattern | URLResolver]) -> None:
     missing = [f"{route} ({one.lookup_str})" for route, one in routes(patterns) if rights_of(one.callback) is None]
     if missing:
         raise ImproperlyConfigured(
-            f"These views declare no rights: {', '.join(missing)}. Decorate each with one of manciple.pages.rights."
+            f"These views declare no rights: {', '.join(missing)}. Decorate each with one of dashboard.kit.rights."
         )

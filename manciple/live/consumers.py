@@ -4,9 +4,9 @@ Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything
 when what its person may see has changed; {"notice": {...}} for what its person asked to be told (`notices`); every five
 seconds a sign of life, {"beat": SECONDS, "at": SECONDS}: how far behind the log it may be, and the time by a clock that
 only goes on, by which the page tells how long it was on its way.
-Without one for some time the page says that it is not live (`static/manciple/live.js`). Browser to server: nothing; it
-reconnects with `?after=REVISION` of the page it shows. The socket ends with the session: signing out, a new password,
-an account that is closed.
+Without one for some time the page says that it is not live (`static/manciple/kit/live.js`). Browser to server: nothing;
+it reconnects with `?after=REVISION` of the page it shows. The socket ends with the session: signing out, a new
+password, an account that is closed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PATH = "/live"
 GATHERING_TIME = 0.04
 #: Seconds after which it is asked who listens even where nothing is known to have changed: sessions grow old.
 ASKED_AGAIN = 60.0
-#: Seconds between two signs of life. `static/manciple/live.js` knows them.
+#: Seconds between two signs of life. `static/manciple/kit/live.js` knows them.
 BEAT = 5.0
 #: Seconds after which what could not be told for lack of the database is tried again.
 RETRY = 1.0

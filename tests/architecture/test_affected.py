@@ -26,8 +26,8 @@ def graph() -> Graph:
     ("changed", "first"),
     [
         ("scheduling/queue/queue.py", "tests/scheduling/queue/test_queue.py"),
-        ("dashboard/overview/views.py", "tests/dashboard/test_overview.py"),
-        ("templates/pods/list.html", "tests/dashboard/test_pods.py"),
+        ("dashboard/capacity/overview/views.py", "tests/dashboard/capacity/test_overview.py"),
+        ("templates/workloads/pods/list.html", "tests/dashboard/workloads/test_pods.py"),
         ("nodeagent/publish.py", "tests/nodeagent/test_slices.py"),
         ("docs/scheduling.md", "tests/architecture/test_documentation.py"),
         ("tests/conformance_data/rbac_defaults.json.gz", "tests/manciple/access/test_default_roles.py"),
@@ -57,11 +57,13 @@ def test_an_import_is_followed_through_other_modules_and_the_nearest_comes_first
 
 def test_a_template_is_found_through_the_template_that_includes_it_and_the_view_that_names_that() -> None:
     texts = {
-        "templates/pods/page.html": '{% include "pods/row.html" %}',
-        "a/views.py": 'render(request, "pods/page.html")',
+        "templates/workloads/pods/page.html": '{% include "workloads/pods/row.html" %}',
+        "a/views.py": 'render(request, "workloads/pods/page.html")',
     }
     graph = Graph({"a/views.py": ["tests/b/test_views.py"]}, texts)
-    assert affected(["templates/pods/row.html"], graph, ["tests/b/test_views.py"]) == ["tests/b/test_views.py"]
+    assert affected(["templates/workloads/pods/row.html"], graph, ["tests/b/test_views.py"]) == [
+        "tests/b/test_views.py"
+    ]
 
 
 def test_settings_can_affect_every_test() -> None:

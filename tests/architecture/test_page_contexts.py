@@ -14,6 +14,7 @@ def test_every_view_hands_its_template_a_typed_context() -> None:
     assert [
         place
         for place, nodes in views.items()
+        if not place.endswith("kit/rendering.py")
         for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom) and any(name.name == "render" for name in node.names)
     ] == []

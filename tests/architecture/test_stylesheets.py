@@ -16,7 +16,7 @@ POSITIONED = re.compile(r"(?:^|[\s,{}>])(\.tile(?![\w-])[^\s,{}]*) \{[^{}]*posit
 
 def test_no_rule_asks_what_the_page_as_a_whole_has() -> None:
     """Pages say it by a class (`edges` in templates/base.html)."""
-    found = {path.name: OF_THE_PAGE.findall(path.read_text()) for path in STYLES.glob("*.css")}
+    found = {path.name: OF_THE_PAGE.findall(path.read_text()) for path in STYLES.rglob("*.css")}
     assert found
     assert {name: rules for name, rules in found.items() if rules} == {}
 
@@ -28,7 +28,7 @@ def test_such_a_rule_would_be_found() -> None:
 
 
 def test_a_tile_is_not_a_layer() -> None:
-    found = {path.name: POSITIONED.findall(path.read_text()) for path in STYLES.glob("*.css")}
+    found = {path.name: POSITIONED.findall(path.read_text()) for path in STYLES.rglob("*.css")}
     assert found
     assert {name: rules for name, rules in found.items() if rules} == {}
 

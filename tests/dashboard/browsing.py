@@ -15,7 +15,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from dashboard.previews import Consequence
+from dashboard.kit.previews import Consequence
 from manciple.wire.identity import VIEWERS
 
 

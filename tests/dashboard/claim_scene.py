@@ -10,7 +10,7 @@ from django.test import Client
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.claims import reading as claim_users
+from dashboard.workloads.claims import reading as claim_users
 from tests.builders import make_claim, make_meta, make_pod, make_request
 from tests.dashboard.browsing import signed_in
 from tests.scheduling.cluster import Cluster

@@ -19,11 +19,11 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
-from dashboard.overview.signs import read_signs
-from dashboard.timeline.query import TimelineQuery
-from dashboard.timeline.reading import STEPS, Timeline
-from dashboard.windows import ChosenTime, Window
-from manciple.pages.people import ALL_NAMESPACES, Person, person_of_user
+from dashboard.capacity.overview.signs import read_signs
+from dashboard.capacity.timeline.query import TimelineQuery
+from dashboard.capacity.timeline.reading import STEPS, Timeline
+from dashboard.kit.windows import ChosenTime, Window
+from manciple.people import ALL_NAMESPACES, Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.store import history, objects

@@ -16,7 +16,7 @@ from manciple.access.kinds.roles import PolicyRule
 from manciple.wire.identity import VIEWERS
 from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
 from tests.dashboard.browsing import admin, member, signed_in, viewer
-from tests.dashboard.test_roles import bind, make_role, user
+from tests.dashboard.people.test_roles import bind, make_role, user
 from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin", "viewer"]

@@ -20,15 +20,15 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import get_resolver, path
 
-from dashboard.nodes import views
+from dashboard.inventory.nodes import views
+from dashboard.kit.live import NAMESPACED, NAMESPACES, SHARED, Hearing
+from dashboard.kit.rights import DeclaredRightsOnly, public
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ClusterRoleBinding
 from manciple.access.view_rights import ViewRights, demand_declarations, rights_of, routes
 from manciple.api.views import ApiView
 from manciple.live import topics
-from manciple.pages.listening import NAMESPACED, NAMESPACES, SHARED, Hearing
-from manciple.pages.people import person_of_user
-from manciple.pages.rights import DeclaredRightsOnly, public
+from manciple.people import person_of_user
 from manciple.store import objects
 from manciple.wire.identity import VIEWERS
 from tests.builders import make_class, make_namespace, make_node, make_pod
@@ -254,7 +254,7 @@ def test_a_process_with_such_a_view_does_not_start(monkeypatch: pytest.MonkeyPat
     """The application is loaded as at a start, after the declaration was taken off a view."""
     monkeypatch.delattr(views.list_nodes, "rights")
     monkeypatch.delitem(sys.modules, "manciple.urls", raising=False)
-    with pytest.raises(ImproperlyConfigured, match=r"dashboard\.nodes\.views\.list_nodes"):
+    with pytest.raises(ImproperlyConfigured, match=r"dashboard\.inventory\.nodes\.views\.list_nodes"):
         run_path(str(ROOT / "manciple" / "asgi.py"))
 
 

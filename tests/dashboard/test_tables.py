@@ -9,7 +9,7 @@ import re
 from django.test import Client
 
 from claims.kinds.resource_claims import ResourceClaimTemplate
-from manciple.pages.models import SavedView
+from dashboard.models import SavedView
 from manciple.store import objects
 from manciple.wire.resources import CLAIMS, NODES, PODS, TEMPLATES, kind
 from tests.builders import make_claim, make_node, make_pod, make_template

@@ -23,7 +23,7 @@ ROWS = {name: row for name, row in vars(texts).items() if isinstance(row, texts.
 #: Playwright's calls that look for a text.
 LOOKS_FOR_TEXT = re.compile(r"to_(have|contain)_text|to_have_title|get_by_text|wait_for")
 WORD = re.compile(r"(?<![\w/.,:=\"`-])[A-Za-z][a-z']*(?=[\s.,:;?!)]|$)")
-CODE = re.compile(r"[<>{]|==|\n|\\n|\bapiVersion:")
+CODE = re.compile(r"[<>{]|==|\n|\\n|\\r|\bapiVersion:")
 #: So many words are a sentence; fewer are a label.
 SENTENCE = 4
 

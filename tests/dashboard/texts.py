@@ -394,3 +394,7 @@ LINK_TOO_LONG = Text("too long for a link")
 TOLERATES_EVERY_TAINT = Text("{} and tolerating every taint of devices")
 LIVE_UPDATES_STOPPED = Text("Live updates stopped {} s ago")
 LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
+
+# All pages
+NOTHING_AT_THIS_ADDRESS = Text("There is nothing at this address that you can see.")
+CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")

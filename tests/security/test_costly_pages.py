@@ -15,13 +15,14 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from dashboard.classes.users import Askers
-from dashboard.timeline import views as timeline_views
+from dashboard.capacity.timeline import views as timeline_views
+from dashboard.inventory.classes.users import Askers
+from dashboard.kit import lists
+from dashboard.kit import middleware as costly
 from insight.selector_matches import judge
 from manciple.access.authentication import tokens
 from manciple.api.flow_control import CostlyRequests, RequestWork, WorkLimits
-from manciple.pages import costly, lists
-from manciple.pages.people import Person
+from manciple.people import Person
 from manciple.store.records import Written
 from manciple.wire.identity import MASTERS
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
@@ -152,7 +153,7 @@ def test_a_statement_that_takes_longer_than_its_page_may_is_stopped(
     client.raise_request_exception = False
     answer = client.get(RANGES[page])
     assert answer.status_code == 503
-    assert answer.content.decode() == render_to_string("costly.html", {"busy": False})
+    assert answer.content.decode() == render_to_string("kit/costly.html", {"busy": False})
     assert answer.headers["Retry-After"]
     monkeypatch.undo()
     settings.PAGE_WORK_SECONDS = 10.0

@@ -16,6 +16,9 @@ from msgspec import convert
 
 from claims.kinds.pod_rules import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_VALUES, validate_size
 from claims.kinds.pods import Pod, PodSpec
+from dashboard.kit import saved_views
+from dashboard.kit.saved_views import ViewRefused, change_view, save_view
+from dashboard.models import SavedView
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
 from manciple.access.authentication import tokens
@@ -25,9 +28,6 @@ from manciple.access.kinds.roles import GROUP, MOST_PARTS, RoleBinding, RoleRef,
 from manciple.api import requests
 from manciple.api.answers import wanted_form
 from manciple.api.flow_control import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
-from manciple.pages import saved_views
-from manciple.pages.models import SavedView
-from manciple.pages.saved_views import ViewRefused, change_view, save_view
 from manciple.store import objects
 from manciple.store.writer import LARGEST
 from manciple.wire import patch, selectors, validation

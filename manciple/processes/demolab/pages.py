@@ -15,10 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls import URLPattern, get_resolver, reverse
 
-#: Where views of pages are.
-_PAGES = ("dashboard.", "manciple.pages.")
+from manciple.access.view_rights import routes
+
+#: Where views of pages are, and what is there besides: sign-in has no page of the laboratory, REST is no page.
+_PAGES, _NO_PAGES = "dashboard.", ("dashboard.rest.", "dashboard.kit.signing_in")
 
 #: Under which names the laboratory has them.
 OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"
@@ -186,11 +188,10 @@ def is_document(content_type: str, text: str) -> bool:
 
 
 def _page_patterns() -> Iterator[URLPattern]:
-    for entry in get_resolver().url_patterns:
-        nested = entry.url_patterns if isinstance(entry, URLResolver) else ()
-        for pattern in nested:
-            if isinstance(pattern, URLPattern) and getattr(pattern.callback, "__module__", "").startswith(_PAGES):
-                yield pattern
+    for _, pattern in routes(get_resolver().url_patterns):
+        module = getattr(pattern.callback, "__module__", "")
+        if module.startswith(_PAGES) and not module.startswith(_NO_PAGES):
+            yield pattern
 
 
 def _addresses(pattern: URLPattern) -> Iterator[PageAddress]:

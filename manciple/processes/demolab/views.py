@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from manciple.pages.models import SavedView
-from manciple.pages.saved_views import canonical
+from dashboard.kit.saved_views import canonical
+from dashboard.models import SavedView
 from manciple.processes.demolab.pages import SHARED_VIEW
 
 _VIEWS = (

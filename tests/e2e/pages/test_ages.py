@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
-from manciple.pages.durations import duration
+from manciple.durations import duration
 from tests.dashboard import texts
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import GONE, REFUSED, WATCH_SHIFTS, new_context, watched_page

@@ -16,6 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from dashboard.kit.live import Hearing
 from manciple.access import membership
 from manciple.access.authentication import chain, tokens
 from manciple.access.authentication import external as client_certificates
@@ -32,8 +33,7 @@ from manciple.api.kubeconfig import Server
 from manciple.live.topics import TopicChange
 from manciple.notifications import sight
 from manciple.notifications.models import Happening, Notification
-from manciple.pages.listening import Hearing
-from manciple.pages.people import Person, person_of_user
+from manciple.people import Person, person_of_user
 from manciple.processes import accounts
 from manciple.processes.home import Home
 from manciple.store import objects

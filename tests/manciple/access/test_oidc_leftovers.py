@@ -9,8 +9,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from dashboard.kit import signing_in as outside
 from manciple.access import sign_ins
-from manciple.pages import outside
 from tests.manciple.access.oidc_provider import Provider
 from tests.manciple.access.test_oidc import first_key, provider, served, sign_in
 from tests.manciple.audit.reading import look

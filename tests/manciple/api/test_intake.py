@@ -45,7 +45,7 @@ LANES = {
     "/healthz": "readiness",
     "/": "pages",
     "/what-if": "pages",
-    "/static/manciple/theme.js": "pages",
+    "/static/manciple/kit/theme.js": "pages",
     "/apiary": "pages",
     "*": "pages",
 }

@@ -14,7 +14,7 @@ from manciple.api import verbs
 from manciple.controllers.models import Cursor
 from manciple.notifications import delivering, recording
 from manciple.notifications.models import Channel, Delivery, Happening, Notification, NotificationRule
-from manciple.pages.people import person_of_user
+from manciple.people import person_of_user
 from manciple.store import event_log, objects
 from manciple.wire.errors import Expired
 from manciple.wire.identity import VIEWERS
@@ -22,7 +22,7 @@ from manciple.wire.resources import PODS, kind
 from scheduling.models import QueuedPod
 from tests.builders import make_pod
 from tests.dashboard.claim_scene import runs
-from tests.dashboard.test_incidents import publish
+from tests.dashboard.inventory.test_incidents import publish
 from tests.scheduling.cluster import Cluster
 
 

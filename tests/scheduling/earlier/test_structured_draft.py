@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from dashboard.claims import states
-from dashboard.claims.reading import read_claims
+from dashboard.workloads.claims import states
+from dashboard.workloads.claims.reading import read_claims
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
-from manciple.pages.people import ALL_NAMESPACES, Person
+from manciple.people import ALL_NAMESPACES, Person
 from manciple.per_process import reset_all
 from manciple.processes.doctor import cluster as doctor
 from manciple.processes.doctor.cluster import STUCK

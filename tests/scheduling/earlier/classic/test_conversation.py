@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from dashboard.pods import classic_conversation, conversation
-from dashboard.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
-from dashboard.pods.reading import read_claims
+from dashboard.workloads.pods import classic_conversation, conversation
+from dashboard.workloads.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
+from dashboard.workloads.pods.reading import read_claims
 from inventory.kinds import gates
 from manciple.live.topics import touched_by
 from manciple.store import event_log

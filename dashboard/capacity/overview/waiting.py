@@ -1,0 +1,213 @@
+"""The pods that wait, sorted by what they wait for.
+
+Where something in the cluster could be mended, the pods that would start then stand under it, and no others: the rest
+stands under what it would wait for even so (`scheduling.rehearsal.repairs`). The pod's own page says more: its funnel,
+and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from claims.causes.causes import AnyCause, decode
+from claims.causes.messages import brief
+from claims.causes.next_steps import TOPICS, Topic, topic_of
+from dashboard.kit import links
+from insight.capacity import classes_asked
+from scheduling.models import QueuedPod
+from scheduling.rehearsal.repairs import (
+    UNKNOWN,
+    ClosedNode,
+    ForgottenClaim,
+    IncompletePool,
+    Mended,
+    TaintedDevices,
+    TaintingRule,
+    Trouble,
+)
+
+#: Of one topic, pods that are named.
+NAMED = 3
+#: What the keys of mendings begin with, where an address names one in the place of a topic.
+MEND = "mend:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPod:
+    """A row of the queue. cause: None until it was tried."""
+
+    namespace: str
+    name: str
+    since: datetime
+    cause: AnyCause | None
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingGroup:
+    """The pods that wait for one thing, the oldest first. of: how many wait in all, where something can be mended."""
+
+    topic: Topic
+    pods: tuple[WaitingPod, ...]
+    sentence: str = ""
+    of: int = 0
+    url: str = ""  # of what is to be mended
+
+    @property
+    def count(self) -> int:
+        return len(self.pods)
+
+    @property
+    def named(self) -> tuple[WaitingPod, ...]:
+        return self.pods[:NAMED]
+
+    @property
+    def more(self) -> int:
+        return max(0, self.count - NAMED)
+
+
+class _Reasons:
+    """The keys that an address may name."""
+
+    def __contains__(self, key: object) -> bool:
+        return key in TOPICS or (isinstance(key, str) and key.startswith(MEND))
+
+
+REASONS = _Reasons()
+
+
+def key_of(uid: str, cause: AnyCause | None, mended: Mended) -> str:
+    """What a pod waits for: the key of a topic, or of a mending with `MEND` before it."""
+    mending = mended.of(uid)
+    return f"{MEND}{mending.trouble.key}" if mending else topic_of(mended.rest.get(uid) or cause).key
+
+
+def by_topic(
+    pods: Iterable[WaitingPod], mended: Mended = UNKNOWN, sees: Callable[[str], bool] = lambda _namespace: True
+) -> Sequence[WaitingGroup]:
+    """What can be mended comes first, then what most pods wait for; those that wait for their turn last.
+
+    sees: whether who looks may know of what is in a namespace.
+    """
+    found: dict[str, list[WaitingPod]] = {}
+    for pod in sorted(pods, key=lambda one: (one.since, one.namespace, one.name)):
+        found.setdefault(key_of(pod.uid, pod.cause, mended), []).append(pod)
+    waiting = sum(map(len, found.values()))
+    troubles = {f"{MEND}{one.trouble.key}": one.trouble for one in mended.mendings}
+    groups = [
+        _mendable(troubles[key], tuple(members), waiting, sees) if key in troubles else _group(key, members, mended)
+        for key, members in found.items()
+    ]
+    return sorted(
+        groups, key=lambda group: (not group.of, group.topic.key == "turn", -group.count, group.pods[0].since)
+    )
+
+
+def _group(key: str, members: Sequence[WaitingPod], mended: Mended) -> WaitingGroup:
+    """What the scheduler says of the one that waits longest; of what it would wait for if all was mended, that."""
+    first = members[0]
+    then = mended.rest.get(first.uid)
+    sentence = brief(first.cause)
+    if then is not None and topic_of(first.cause).key != key:
+        sentence = f"Even with everything fixed they would still wait: {brief(then)}"
+    return WaitingGroup(topic=TOPICS[key], pods=tuple(members), sentence=sentence)
+
+
+def _mendable(
+    trouble: Trouble, members: tuple[WaitingPod, ...], waiting: int, sees: Callable[[str], bool]
+) -> WaitingGroup:
+    title, step, url = said_of(trouble, sees)
+    topic = Topic(f"{MEND}{trouble.key}", title, step)
+    starts = f"Fixing this would start {len(members)} of the {waiting} waiting pods."
+    if len(members) == waiting:
+        starts = (
+            "Fixing this would start the waiting pod." if waiting == 1 else f"Fixing this would start all {waiting}."
+        )
+    return WaitingGroup(topic=topic, pods=members, sentence=starts, of=waiting, url=url)
+
+
+def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, str]:
+    """(what is wrong, what to do, where)."""
+    match trouble:
+        case IncompletePool():
+            return _of_pool(trouble)
+        case TaintedDevices():
+            return _of_taint(trouble)
+        case TaintingRule(name=name):
+            step = f"Delete rule `{name}` once what it was made for is done."
+            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"/find?q={name}"
+        case ClosedNode(node=node, cordoned=True):
+            return f"Node `{node}` is cordoned", "Uncordon it on its page.", links.node_url(node)
+        case ClosedNode(node=node):
+            return f"Node `{node}` does not report", "Start its agent again.", links.node_url(node)
+        case ForgottenClaim():
+            return _of_claim(trouble, sees)
+
+
+def _of_pool(trouble: IncompletePool) -> tuple[str, str, str]:
+    lacks = trouble.expected - trouble.seen
+    what = f"{_number(lacks, 'slice')} short" if lacks > 0 else f"published with {_number(-lacks, 'slice')} too many"
+    where = f" on `{trouble.node}`" if trouble.node else ""
+    url = links.node_url(trouble.node) if trouble.node else links.driver_url(trouble.driver)
+    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {_number(trouble.devices, 'device')}"
+    return f"Pool `{trouble.pool}` is {what}", f"{step} can be given again.", url
+
+
+def _of_taint(trouble: TaintedDevices) -> tuple[str, str, str]:
+    devices, count = _number(trouble.devices, "device"), trouble.devices
+    them = "it" if count == 1 else "them"
+    if trouble.unhealthy:
+        title = f"{devices} {_are(count)} unhealthy (`{trouble.taint}`)"
+        return title, f"Repair or replace {them}; the driver then takes the taint away.", "/devices?state=bad"
+    value = f"={trouble.value}" if trouble.value else ""
+    title = f"{devices} {_are(count)} tainted by the driver (`{trouble.taint}{value}`)"
+    return title, f"End what keeps {them} away, or tolerate the taint in the request.", "/devices?state=taint"
+
+
+def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str, str, str]:
+    held = f"holds {_number(trouble.devices, 'device')} that nobody uses"
+    if not sees(trouble.namespace):
+        return f"A claim of another namespace {held}", "Ask an administrator to release it.", ""
+    url = links.claim_url(trouble.namespace, trouble.claim)
+    return f"Claim `{trouble.namespace}/{trouble.claim}` {held}", "See why on its page, and release it there.", url
+
+
+def begun(title: str) -> str:
+    """A title within a sentence."""
+    return f"{title[:1].lower()}{title[1:]}"
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+# Which pods stand behind the numbers ---------------------------------------------------------------------------------
+
+
+#: Waiting pods that are looked at; of more, those that wait longest.
+LOOKED_AT = 5000
+
+
+def waiting_for(key: str, mended: Mended) -> list[str]:
+    """The uids of the pods in the queue that wait for this (see `key_of`)."""
+    rows = QueuedPod.objects.waiting().order_by("created_at").values_list("uid", "cause")[:LOOKED_AT]
+    return [uid for uid, cause in rows if key_of(uid, decode(cause), mended) == key]
+
+
+def title_of(key: str, mended: Mended, sees: Callable[[str], bool]) -> str:
+    """What the pods have in common that wait for this; "" for what nobody waits for any more."""
+    if key in TOPICS:
+        return TOPICS[key].title
+    trouble = next((one.trouble for one in mended.mendings if f"{MEND}{one.trouble.key}" == key), None)
+    return said_of(trouble, sees)[0] if trouble else ""
+
+
+def asking_for(device_class: str) -> list[str]:
+    """The uids of the pods in the queue whose claims without devices ask for this class."""
+    return [uid for uid, names in classes_asked(QueuedPod.objects.waiting()).items() if device_class in names]

@@ -1,0 +1,359 @@
+"""Reads nodes as the pages tell of them: how they are, what is published and given out there, what their pods take.
+
+A bounded number of queries for any number of nodes: the documents of the nodes, their leases, and the pods of those
+nodes that are shown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DevicePool
+from claims.devices.states import DeviceState
+from claims.kinds.pods import Pod
+from claims.kinds.resource_usage import node_requests_of
+from claims.models import Pod as PodRow
+from dashboard.inventory.devices.lines import line_named
+from dashboard.inventory.devices.lines import lines_of as all_lines
+from dashboard.inventory.devices.words import bar_of
+from inventory.kinds.nodes import Node, Taint
+from manciple.durations import moment
+from manciple.store import history, objects
+from manciple.store.objects import decoded, listed
+from manciple.wire.quantity import Quantity
+from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, kind
+from manciple.wire.selectors import ParsedLabelSelector
+from manciple.wire.validation import natural
+
+#: What a node's state is called -> how severe that is (the mark's class), what the mark shows.
+STATES = {
+    "Silent": ("err", "!"),
+    "Not ready": ("err", "!"),
+    "Starting": ("info", "…"),
+    "Cordoned": ("closed", ""),
+    "Ready": ("ok", "✓"),
+}
+#: The tabs of the list: the word in the address -> what the tab says.
+TABS = {
+    "": "All",
+    "not-ready": "Not ready",
+    "silent": "Silent",
+    "cordoned": "Cordoned",
+    "tainted": "Node tainted",
+    "tainted-devices": "Devices tainted",
+    "unhealthy-devices": "Devices unhealthy",
+    "incomplete": "Pool incomplete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A node with what was heard of it."""
+
+    node: Node
+    renewed_at: datetime | None  # when the server last saw its lease renewed
+    state: str
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.node.metadata.labels
+
+    @property
+    def labelled(self) -> list[str]:
+        return [f"{key}={value}" for key, value in sorted(self.labels.items())]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [one.address for one in self.node.status.addresses]
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        return STATES[self.state]
+
+    @property
+    def cordoned(self) -> bool:
+        return self.node.spec.unschedulable
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """When it was last heard of, where it is silent."""
+        if self.state != "Silent":
+            return None
+        ready = ready_condition(self.node)
+        return self.renewed_at or moment(ready.last_transition_time if ready else self.node.metadata.creation_timestamp)
+
+    @property
+    def fresh(self) -> bool:
+        return self.renewed_at is not None and self.state != "Silent"
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Those that people put there, and those of pressure; silence and unreadiness are told by the state."""
+        return tuple(taint for taint in self.node.spec.taints if taint.key not in OURS)
+
+    @property
+    def version(self) -> str:
+        info = self.node.status.node_info
+        return " · ".join(filter(None, (info.kubelet_version, info.container_runtime_version)))
+
+
+def read_nodes(now: datetime | None = None) -> list[Known]:
+    """Every node, as a person counts. Two queries."""
+    now = now or datetime.now(UTC)
+    _, nodes = listed(NODES, Node)
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    found = (known_as(node, renewed.get(node.metadata.name), now) for node in nodes)
+    return sorted(found, key=lambda one: natural(one.name))
+
+
+def read_node(name: str, now: datetime | None = None) -> Known | None:
+    """One node; None where there is none."""
+    stored = objects.get(kind(NODES), "", name)
+    if stored is None:
+        return None
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
+    return known_as(decoded(stored, Node), renewed.get(name), now or datetime.now(UTC))
+
+
+def known_as(node: Node, renewed_at: datetime | None, now: datetime) -> Known:
+    return Known(node, renewed_at, state_of(node, renewed_at, now))
+
+
+def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
+    """One of `STATES`; what a person must know first wins."""
+    ready = ready_condition(node)
+    lost = renewed_at is not None and is_silent(node, SignsOfLife(renewed_at=renewed_at), now)
+    if (ready is not None and ready.status == "Unknown") or (lost and ready is not None):
+        return "Silent"
+    if ready is None:
+        return "Silent" if is_silent(node, SignsOfLife(renewed_at=renewed_at), now) else "Starting"
+    if ready.status != "True":
+        return "Not ready"
+    return "Cordoned" if node.spec.unschedulable else "Ready"
+
+
+# Filters -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Names of nodes: with an incomplete pool, with a tainted device, with an unhealthy one."""
+
+    incomplete: Collection[str]
+    tainted: Collection[str]
+    unhealthy: Collection[str]
+
+
+def marked(snapshot: DeviceSnapshot) -> Marked:
+    lines = [line for line in all_lines(snapshot) if line.node]
+    return Marked(
+        incomplete={name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)},
+        tainted={line.node for line in lines if line.counts[DeviceState.TAINTED]},
+        unhealthy={line.node for line in lines if line.counts[DeviceState.UNHEALTHY]},
+    )
+
+
+def has_tab(known: Known, tab: str, there: Marked) -> bool:
+    """Whether the node belongs under that tab."""
+    return {
+        "not-ready": known.state in ("Not ready", "Silent", "Starting"),
+        "silent": known.state == "Silent",
+        "cordoned": known.cordoned,
+        "tainted": bool(known.taints),
+        "tainted-devices": known.name in there.tainted,
+        "unhealthy-devices": known.name in there.unhealthy,
+        "incomplete": known.name in there.incomplete,
+    }.get(tab, True)
+
+
+def is_meant(known: Known, text: str, selector: ParsedLabelSelector) -> bool:
+    """Whether name, address, version or a label holds `text`, and the labels match."""
+    if not selector.matches(known.labels):
+        return False
+    wanted = text.lower()
+    said = (
+        known.name,
+        known.version,
+        *known.addresses,
+        *known.labelled,
+    )
+    return not wanted or any(wanted in one.lower() for one in said)
+
+
+# What is on a node ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodsThere:
+    """The pods of a node that are not over, and what they ask of it."""
+
+    pods: tuple[Pod, ...]
+    used: Mapping[str, int]  # resource -> nanos
+
+
+def pods_on(names: Collection[str]) -> dict[str, PodsThere]:
+    """node -> its pods. As many queries as hundreds of pods."""
+    rows = PodRow.objects.filter(node_name__in=names).exclude(phase__in=FINISHED_PHASES)
+    keys = list(rows.values_list("namespace", "name"))
+    by_node: dict[str, list[Pod]] = defaultdict(list)
+    for stored in objects.get_many(kind(PODS), keys):
+        pod = decoded(stored, Pod)
+        by_node[pod.spec.node_name].append(pod)
+    return {name: _there(by_node.get(name, ())) for name in names}
+
+
+def _there(pods: Sequence[Pod]) -> PodsThere:
+    used: dict[str, int] = {}
+    for pod in pods:
+        for resource, amount in node_requests_of(pod).items():
+            used[resource] = used.get(resource, 0) + amount
+    ordered = sorted(pods, key=lambda pod: (pod.metadata.namespace, natural(pod.metadata.name)))
+    return PodsThere(tuple(ordered), used)
+
+
+def pools_on(snapshot: DeviceSnapshot) -> dict[str, list[DevicePool]]:
+    """node -> the pools that are its own."""
+    found: dict[str, list[DevicePool]] = defaultdict(list)
+    for pool in snapshot.published_pools:
+        for node in {one.node for one in pool.slices if one.node}:
+            found[node].append(pool)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One row of the list."""
+
+    known: Known
+    pools: tuple[DevicePool, ...]
+    devices: tuple[tuple[str, int], ...]
+    pods: int
+    room: str  # how many pods it takes, where it says so
+    amounts: tuple[AskedAmount, ...]
+
+    @classmethod
+    def of(cls, known: Known) -> NodeRow:
+        """Without what is on it."""
+        return cls(known=known, pools=(), devices=(), pods=0, room="", amounts=())
+
+    def percent(self, resource: str) -> int:
+        """How much of it is asked for."""
+        return next((one.percent for one in self.amounts if one.resource == resource), 0)
+
+    def amount(self, resource: str) -> str:
+        """`12.5 of 64`."""
+        return next((f"{one.used} of {one.whole}" for one in self.amounts if one.resource == resource), "")
+
+    @property
+    def incomplete(self) -> tuple[DevicePool, ...]:
+        return tuple(pool for pool in self.pools if not pool.complete)
+
+    @property
+    def generations(self) -> str:
+        """`generation 3`, or `generations 1 to 7`, of its complete pools."""
+        found = sorted({pool.generation for pool in self.pools})
+        return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
+
+    @property
+    def free(self) -> int:
+        return dict(self.devices).get("free", 0)
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.devices)
+
+
+def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot) -> list[NodeRow]:
+    there = pods_on([known.name for known in shown])
+    pools = pools_on(snapshot)
+    return [
+        NodeRow(
+            known=known,
+            pools=tuple(pools.get(known.name, ())),
+            devices=tuple(bar_of(line.counts)) if (line := line_named(snapshot, known.name)) else (),
+            pods=len(there[known.name].pods),
+            room=known.node.status.allocatable.get("pods", ""),
+            amounts=allocated(known.node.status.allocatable, there[known.name].used),
+        )
+        for known in shown
+    ]
+
+
+# Amounts as people read them: `12.5 of 64` CPUs, `96 of 512 GiB` -----------------------------------------------------
+
+
+_NANOS = 10**9
+#: Resources whose amounts are bytes.
+_BYTES = ("memory", "ephemeral-storage")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_KIBI = 1024
+#: Told first.
+_FIRST = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAmount:
+    """What the pods of a node ask of one resource, of what it has for them."""
+
+    resource: str
+    used: str
+    whole: str
+    percent: int
+
+    @property
+    def title(self) -> str:
+        return {"cpu": "CPU", "memory": "Memory"}.get(self.resource, self.resource)
+
+    @property
+    def full(self) -> bool:
+        return self.percent >= 100  # noqa: PLR2004 - percent
+
+
+def allocated(allocatable: Mapping[str, str], used: Mapping[str, int]) -> tuple[AskedAmount, ...]:
+    """CPU and memory first, then the others by name. used: nanos."""
+    names = sorted((name for name in allocatable if name != PODS), key=lambda name: (name not in _FIRST, name))
+    return tuple(_amount(name, used.get(name, 0), nanos(allocatable[name])) for name in names)
+
+
+def _amount(resource: str, used: int, whole: int) -> AskedAmount:
+    percent = 100 * used // whole if whole else (100 if used else 0)
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        unit = _unit(whole)
+        own = _unit(used) if used else unit
+        told = _bytes(used, own) + ("" if own == unit else f" {_UNITS[own]}")
+        return AskedAmount(resource, told, f"{_bytes(whole, unit)} {_UNITS[unit]}", percent)
+    return AskedAmount(resource, _decimal(used / _NANOS), _decimal(whole / _NANOS), percent)
+
+
+def nanos(text: str) -> int:
+    """A quantity as a number; nothing where it cannot be read."""
+    try:
+        return Quantity.parse(text).nanos
+    except ValueError:
+        return 0
+
+
+def _unit(amount: int) -> int:
+    """The largest unit of which there is at least one."""
+    size, unit = amount / _NANOS, 0
+    while size >= _KIBI and unit < len(_UNITS) - 1:
+        size, unit = size / _KIBI, unit + 1
+    return unit
+
+
+def _bytes(amount: int, unit: int) -> str:
+    return _decimal(amount / _NANOS / _KIBI**unit)
+
+
+def _decimal(value: float) -> str:
+    """At most one digit after the point, and none that says nothing."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,52 @@
+"""The routes of section `inventory`. A list is a file for spreadsheets, too: the same view behind `NAME.csv`."""
+
+from django.urls import path
+
+from dashboard.inventory.classes import document as class_yaml
+from dashboard.inventory.classes import views as classes
+from dashboard.inventory.devices import acts as device_acts
+from dashboard.inventory.devices import panel as device_panel
+from dashboard.inventory.devices import views as devices
+from dashboard.inventory.drivers import views as drivers
+from dashboard.inventory.incidents import views as incidents
+from dashboard.inventory.nodes import page as nodes_one
+from dashboard.inventory.nodes import views as nodes
+from dashboard.inventory.taint_rules import views as taint_rules
+
+urlpatterns = [
+    path("devices", devices.show_devices, name="devices"),
+    path("devices/lines", devices.show_lines, name="device-lines"),
+    path("devices/matches", devices.show_matches, name="device-matches"),
+    path("devices/panel", device_panel.show_panel, name="device-panel"),
+    path("devices/d/<str:driver>/<path:pool>/<str:device>", device_panel.show_device, name="device"),
+    path("devices/act/<str:act>", device_acts.act_on_devices, name="devices-act"),
+    path("devices.csv", device_acts.export_devices, name="devices-csv"),
+    path("taint-rules", taint_rules.list_rules, name="taint-rules"),
+    path("taint-rules.csv", taint_rules.list_rules, name="taint-rules-csv"),
+    path("taint-rules/new", taint_rules.new_rule, name="taint-rule-new"),
+    path("taint-rules/<str:name>", taint_rules.show_rule, name="taint-rule"),
+    path("taint-rules/<str:name>/change", taint_rules.change_rule, name="taint-rule-change"),
+    path("taint-rules/<str:name>/delete", taint_rules.delete_rule, name="taint-rule-delete"),
+    path("incidents", incidents.list_incidents, name="incidents"),
+    path("incidents.csv", incidents.list_incidents, name="incidents-csv"),
+    path("incidents/acknowledge", incidents.acknowledge_picked, name="incidents-acknowledge"),
+    path("incidents/<str:name>", incidents.show_incident, name="incident"),
+    path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
+    path("nodes", nodes.list_nodes, name="nodes"),
+    path("nodes.csv", nodes.list_nodes, name="nodes-csv"),
+    path("nodes/<str:name>", nodes_one.show_node, name="node"),
+    path("nodes/<str:name>/change", nodes_one.change_node, name="node-change"),
+    path("drivers", drivers.list_drivers, name="drivers"),
+    path("drivers.csv", drivers.list_drivers, name="drivers-csv"),
+    path("drivers/<str:name>", drivers.show_driver, name="driver"),
+    path("classes", classes.list_classes, name="classes"),
+    path("classes.csv", classes.list_classes, name="classes-csv"),
+    path("classes/new", classes.new_class, name="class-new"),
+    path("classes/check", classes.check_class, name="class-check"),
+    path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
+    path("classes/completions", class_yaml.show_completions, name="class-completions"),
+    path("classes/diagnostics/<str:what>", class_yaml.show_diagnostics, name="class-diagnostics"),
+    path("classes/c/<str:name>", classes.edit_class, name="class-edit"),
+    path("classes/c/<str:name>/yaml", class_yaml.save_yaml, name="class-yaml"),
+    path("classes/c/<str:name>/delete", classes.delete_class, name="class-delete"),
+]

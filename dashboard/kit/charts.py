@@ -1,0 +1,287 @@
+"""Usage as a drawing: stepped layers of held, free and fenced-off devices, bars of pods that waited.
+
+Coordinates are per mille of the width and of the height, from the upper left; words stand beside the drawing, in HTML,
+so that they keep their size on every screen. What was not recorded stays empty. Times are told in Django's current
+zone, the reader's. Besides its path each layer has its levels, for whoever reads the chart moment by moment
+(`static/manciple/kit/chart.js`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate, groupby
+
+from django.utils import timezone
+
+from dashboard.inventory.devices.words import STATES
+from insight.usage import UsageOfMoment
+
+SPAN = timedelta(days=1)
+#: The width of a step of that: what is drawn is its busiest minute, so that a peak shows however short it was.
+STEP = timedelta(minutes=10)
+#: The width of a bar of waiting pods, of a row of the table, and of a mark on the axis.
+BAR, MARK = timedelta(hours=1), timedelta(hours=4)
+#: States that count as held, as free, and as out of use; from the bottom of the drawing to its top.
+HELD = ("reserved", "alloc", "prep", "part")
+FREE = ("free",)
+OUT_OF_USE = ("taint", "bad", "gone")
+LAYERS = (
+    ("held", HELD),
+    ("blocked", ("blocked",)),
+    ("free", FREE),
+    ("taint", ("taint",)),
+    ("bad", ("bad",)),
+    ("gone", ("gone",)),
+)
+#: Lines across the drawing, at most.
+LINES = 4
+THOUSAND = 1000
+#: The level of a step that was not recorded.
+UNKNOWN = "\N{EN DASH}"
+
+
+def total_of(counts: Mapping[str, int], states: Sequence[str]) -> int:
+    return sum(counts.get(state, 0) for state in states)
+
+
+def held_of(counts: Mapping[str, int]) -> int:
+    return total_of(counts, HELD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The area of one state or group, as an SVG path. levels: "12x30 13x5", 30 steps with 12 and then 5 with 13."""
+
+    state: str
+    path: str
+    levels: str
+
+    @property
+    def word(self) -> str:
+        """The state's, as the grid has it."""
+        return STATES.get(self.state, "Held")
+
+    @property
+    def last(self) -> str:
+        """The level of the last step that was recorded."""
+        runs = (run.partition("x")[0] for run in reversed(self.levels.split(" ")))
+        return next((level for level in runs if level != UNKNOWN), UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourBar:
+    """The most pods that waited at once in an hour."""
+
+    left: float
+    width: float
+    height: float  # per mille of the highest bar
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A word on an axis, `at` per mille from the left or the top."""
+
+    at: float
+    word: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourRow:
+    """A row of the table behind the drawing: the busiest minute of an hour."""
+
+    at: datetime
+    held: int
+    free: int
+    out_of_use: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """The whole drawing. peak: the busiest sample; since: the first one, where not all of the time is recorded."""
+
+    begin: datetime
+    seconds: float
+    steps: int
+    layers: tuple[Layer, ...]
+    lines: tuple[Tick, ...]
+    times: tuple[Tick, ...]
+    bars: tuple[HourBar, ...]
+    rows: tuple[HourRow, ...]
+    peak: UsageOfMoment
+    since: datetime | None
+    most_waiting: int
+
+    @property
+    def peak_held(self) -> int:
+        return held_of(self.peak.counts)
+
+
+def draw(
+    samples: Sequence[UsageOfMoment], end: datetime, *, span: timedelta = SPAN, step: timedelta = STEP
+) -> Chart | None:
+    """The time that ends then; None where nothing of it is recorded."""
+    begin, bar = end - span, span / (SPAN / BAR)
+    known = [one for one in samples if begin <= one.at <= end]
+    if not known:
+        return None
+    top = nice_top(max(sum(one.counts.values()) for one in known))
+    steps, number = _busiest(known, begin, step), math.ceil(span / step)
+    most = max(one.waiting for one in known)
+    return Chart(
+        begin=begin,
+        seconds=span.total_seconds(),
+        steps=number,
+        layers=tuple(stacked(_by_state(steps), steps=number, top=top)),
+        lines=lines(top),
+        times=_times(begin, end),
+        bars=_bars(known, begin, bar, most),
+        rows=tuple(_row(one) for one in _busiest(known, begin, bar).values()),
+        peak=max(known, key=lambda one: held_of(one.counts)),
+        since=known[0].at if known[0].at - begin > bar else None,
+        most_waiting=most,
+    )
+
+
+def nice_top(most: int) -> int:
+    """The height of the drawing in devices: `most`, or a little more, so that the lines across are at round numbers."""
+    if most <= LINES:
+        return max(1, most)
+    step = nice_step(most)
+    return math.ceil(most / step) * step
+
+
+def nice_step(most: int) -> int:
+    """A round distance of which at most LINES fit."""
+    least = most / LINES
+    size = 10 ** math.floor(math.log10(least)) if least >= 1 else 1
+    return next(
+        int(factor * size) for factor in (1, 2, 2.5, 4, 5, 8, 10) if factor * size >= least and factor * size % 1 == 0
+    )
+
+
+def _busiest(samples: Sequence[UsageOfMoment], begin: datetime, width: timedelta) -> dict[int, UsageOfMoment]:
+    """Of each stretch that was recorded, the sample with most devices held (the last of equals)."""
+    found: dict[int, UsageOfMoment] = {}
+    for one in samples:
+        place = int((one.at - begin) / width)
+        known = found.get(place)
+        if known is None or held_of(one.counts) >= held_of(known.counts):
+            found[place] = one
+    return found
+
+
+def _by_state(steps: Mapping[int, UsageOfMoment]) -> list[tuple[str, Mapping[int, int]]]:
+    return [(name, {place: total_of(one.counts, states) for place, one in steps.items()}) for name, states in LAYERS]
+
+
+def stacked(series: Sequence[tuple[str, Mapping[int, int]]], *, steps: int, top: int) -> list[Layer]:
+    """Layers on each other, the first at the bottom. series: name -> step -> devices, of the same steps each; what has
+    none anywhere is left out.
+    """
+    width = THOUSAND / steps
+    places = sorted(series[0][1]) if series else []
+    floor = dict.fromkeys(places, 0)
+    layers = []
+    for name, counts in series:
+        ceiling = {place: floor[place] + counts[place] for place in places}
+        if ceiling != floor:
+            path = "".join(_area(run, floor, ceiling, width=width, top=top) for run in _runs(places))
+            layers.append(Layer(state=name, path=path, levels=levels([counts.get(at) for at in range(steps)])))
+        floor = ceiling
+    return layers
+
+
+def line(name: str, counts: Sequence[int], *, top: int) -> Layer:
+    """What is drawn over the layers: a line in steps."""
+    width = THOUSAND / len(counts)
+    runs = [(count, len(list(run))) for count, run in groupby(counts)]
+    ends = accumulate(length for _, length in runs)
+    along = "".join(
+        f"V{_number(THOUSAND - THOUSAND * count / top)}H{_number(min(THOUSAND, end * width))}"
+        for (count, _), end in zip(runs, ends, strict=True)
+    )
+    return Layer(state=name, path=f"M0 {_number(THOUSAND - THOUSAND * counts[0] / top)}{along}", levels=levels(counts))
+
+
+def levels(values: Sequence[int | None]) -> str:
+    """One for each step, as charts read them; None where nothing was recorded."""
+    return " ".join(f"{UNKNOWN if one is None else one}x{len(list(run))}" for one, run in groupby(values))
+
+
+def _runs(places: Sequence[int]) -> list[list[int]]:
+    """Neighbouring stretches together."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and place == runs[-1][-1] + 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
+
+
+def _area(run: Sequence[int], floor: Mapping[int, int], ceiling: Mapping[int, int], *, width: float, top: int) -> str:
+    """From the lower left up, along the steps of the ceiling, down, and back along those of the floor."""
+
+    def y(devices: int) -> str:
+        return _number(THOUSAND - THOUSAND * devices / top)
+
+    def x(place: int) -> str:
+        return _number(min(THOUSAND, place * width))
+
+    along = "".join(f"V{y(ceiling[place])}H{x(place + 1)}" for place in run)
+    back = "".join(f"V{y(floor[place])}H{x(place)}" for place in reversed(run))
+    return f"M{x(run[0])} {y(floor[run[0]])}{along}{back}Z"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def lines(top: int) -> tuple[Tick, ...]:
+    """The lines across, with their numbers of devices."""
+    step = nice_step(top) if top > LINES else 1
+    return tuple(Tick(at=THOUSAND - THOUSAND * value / top, word=str(value)) for value in range(0, top + 1, step))
+
+
+def _times(begin: datetime, now: datetime) -> tuple[Tick, ...]:
+    """Whole hours of the reader's, far enough from the ends that no word runs into another."""
+    past_the_hour = timezone.localtime(begin).minute
+    at = begin.replace(second=0, microsecond=0) + BAR - timedelta(minutes=past_the_hour)
+    ticks = []
+    while at < now:
+        local, place = timezone.localtime(at), THOUSAND * ((at - begin) / (now - begin))
+        if local.hour % (MARK // BAR) == 0 and 30 < place < 930:  # noqa: PLR2004 - per mille
+            ticks.append(Tick(at=place, word=f"{local:%H:%M}"))
+        at += BAR
+    return (*ticks, Tick(at=THOUSAND, word="now"))
+
+
+def _bars(samples: Sequence[UsageOfMoment], begin: datetime, bar: timedelta, most: int) -> tuple[HourBar, ...]:
+    if not most:
+        return ()
+    hours: dict[int, int] = {}
+    for one in samples:
+        place = min(int((one.at - begin) / bar), SPAN // BAR - 1)
+        hours[place] = max(hours.get(place, 0), one.waiting)
+    width = THOUSAND / (SPAN / BAR)
+    return tuple(
+        HourBar(left=place * width + 2, width=width - 4, height=THOUSAND * waiting / most, waiting=waiting)
+        for place, waiting in sorted(hours.items())
+        if waiting
+    )
+
+
+def _row(one: UsageOfMoment) -> HourRow:
+    counts = one.counts
+    return HourRow(
+        at=one.at,
+        held=held_of(counts),
+        free=total_of(counts, FREE),
+        out_of_use=total_of(counts, OUT_OF_USE),
+        waiting=one.waiting,
+    )

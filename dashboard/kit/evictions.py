@@ -1,0 +1,111 @@
+"""What becomes of pods when devices or nodes are tainted or drained, as previews tell it to one person.
+
+A drain evicts, so disruption budgets keep pods from it (`kept_back`). Taints do not ask them.
+
+Pods of namespaces that the person does not see are counted and not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from claims.kinds.disruption_budgets import PodDisruptionBudget
+from claims.kinds.pods import Pod
+from dashboard.kit.links import pod_url
+from dashboard.kit.previews import Consequence
+from manciple.durations import duration
+from manciple.people import Person
+from manciple.store.objects import listed
+from manciple.wire.resources import BUDGETS, Key
+from scheduling.rehearsal.changes import Aftermath
+from scheduling.rehearsal.departures import StartedPod
+from scheduling.state.budgets import ImaginedEvictions, KeptPod
+
+#: Pods that one line names.
+NAMED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A pod that would be evicted. seconds: until then; 0 for at once."""
+
+    pod: Pod
+    seconds: float = 0
+
+
+def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Iterator[Consequence]:
+    """Who goes, who of them would find a place if they were created again, and who starts on what comes free."""
+    later = [one.seconds for one in leaving if one.seconds > 0]
+    when = "at once" if not later else f"within {duration(max(later))}"
+    if leaving:
+        said = f"{_pods(len(leaving))} {_s(leaving, 'is', 'are')} evicted, {when}:"
+        yield _named("Evicted", said, [one.pod.key for one in leaving], person)
+    if found.again:
+        where = ", ".join(sorted({one.node for one in found.again})[:NAMED])
+        said = f"{_pods(len(found.again))} would start again if created again, on {where}:"
+        yield _named("Would fit", said, _keys(found.again), person)
+    if found.stranded:
+        said = f"{_pods(len(found.stranded))} would wait if created again, as nothing that is left fits:"
+        yield _named("Would wait", said, found.stranded, person)
+    if leaving:
+        yield Consequence(term="After", sentences=(_after([one.pod for one in leaving]),))
+    if found.started:
+        said = f"{_pods(len(found.started))} that {_s(found.started, 'waits', 'wait')} now would start:"
+        yield _named("Then", said, _keys(found.started), person)
+    if not found.tried_all:
+        yield Consequence(term="Not tried", sentences=("There are too many pods to try all of them here.",))
+
+
+def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:
+    """Of pods that are evicted one after the other, whom their disruption budgets keep as they are now."""
+    asked = list(pods)
+    budgets = listed(BUDGETS, PodDisruptionBudget)[1] if asked else ()
+    return ImaginedEvictions(lambda _namespace: budgets).kept(asked)
+
+
+def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:
+    """Who stays as a disruption budget keeps them, by budget."""
+    by_budget: dict[tuple[str, str], list[KeptPod]] = {}
+    for one in kept:
+        by_budget.setdefault((one.pod.metadata.namespace, one.why), []).append(one)
+    hidden = [one.pod.key for one in kept if not person.sees(one.pod.metadata.namespace)]
+    for (namespace, why), those in by_budget.items():
+        if person.sees(namespace):
+            said = f"{_pods(len(those))} {_s(those, 'stays', 'stay')} for now, as {why}:"
+            yield _named("Kept", said, [one.pod.key for one in those], person)
+    if hidden:
+        said = f"{_pods(len(hidden))} {_s(hidden, 'stays', 'stay')} for now, kept by disruption budgets"
+        yield _named("Kept", said, hidden, person)
+
+
+def _after(pods: Sequence[Pod]) -> str:
+    owners = {(one.kind, one.name) for pod in pods for one in pod.metadata.owner_references if one.controller}
+    alone = any(not any(one.controller for one in pod.metadata.owner_references) for pod in pods)
+    whose = [f"{kind} {name}" for kind, name in sorted(owners)[:3]]
+    if not whose:
+        whom = "it" if len(pods) == 1 else "them"
+        return f"Nothing creates {whom} again: no controller owns {whom}."
+    rest = " Others have no controller and do not come back by themselves." if alone else ""
+    return f"{', '.join(whose)}{' and others' if len(owners) > len(whose) else ''} may create them again.{rest}"
+
+
+def _named(term: str, said: str, keys: Sequence[Key], person: Person) -> Consequence:
+    seen = [key for key in keys if person.sees(key[0])]
+    links = tuple((f"{namespace}/{name}", pod_url(namespace, name)) for namespace, name in seen[:NAMED])
+    if not links:
+        hidden = "in namespaces that you do not see."
+        return Consequence(term=term, sentences=(f"{said.removesuffix(':')}, {hidden}",))
+    return Consequence(term=term, sentences=(said,), links=links, more=len(keys) - len(links))
+
+
+def _keys(pods: Iterable[StartedPod]) -> list[Key]:
+    return [(one.namespace, one.name) for one in pods]
+
+
+def _pods(count: int) -> str:
+    return f"{count:,} pod{'' if count == 1 else 's'}"
+
+
+def _s(some: Sequence[object], one: str, many: str) -> str:
+    return one if len(some) == 1 else many

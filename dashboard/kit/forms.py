@@ -1,0 +1,73 @@
+"""Forms: Django's, with the inputs, and the places of errors, that our stylesheet and screen readers know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from django import forms
+from django.forms.boundfield import BoundField
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+
+class PlacedField(BoundField):
+    """A field whose errors stand in the element `error_id`."""
+
+    @property
+    def error_id(self) -> str:
+        return f"{self.auto_id}-error"
+
+    @property
+    def aria_describedby(self) -> str | None:
+        return self.error_id if self.errors else None
+
+
+class PageForm(forms.Form):
+    """ids: those of its fields' inputs, by the fields' names."""
+
+    bound_field_class = PlacedField
+    ids = "%s"
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, auto_id=self.ids)
+
+    def text(self, name: str) -> str:
+        """What stands in a field, good or not."""
+        return str(self[name].value() or "").strip()
+
+
+#: Nothing corrects what is typed.
+_PLAIN: dict[str, object] = {"autocapitalize": "none", "spellcheck": "false", "autocomplete": "off"}
+
+
+def code_input(placeholder: str, **attributes: object) -> forms.TextInput:
+    """An input for names and values that machines read."""
+    return forms.TextInput({"class": "input mono", "placeholder": placeholder} | _PLAIN | attributes)
+
+
+def code_area(placeholder: str, **attributes: object) -> forms.Textarea:
+    """The same of several lines, as wide as there is room."""
+    area = forms.Textarea({"class": "input", "placeholder": placeholder} | _PLAIN | attributes)
+    del area.attrs["cols"]
+    return area
+
+
+View = Callable[..., HttpResponse]
+
+
+def posted_from(page: str) -> Callable[[View], View]:
+    """The view hears POST alone; GET leads to the page with the form. page: its URL's name, of the same parameters."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def heard(request: HttpRequest, **parameters: str) -> HttpResponse:
+            if request.method == "POST":
+                return view(request, **parameters)
+            return HttpResponseRedirect(reverse(page, kwargs=parameters))
+
+        return require_http_methods(["GET", "HEAD", "POST"])(heard)
+
+    return decorate

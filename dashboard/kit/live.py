@@ -1,0 +1,161 @@
+"""Live updates of pages: which topics each write touches, and which of these a person may hear.
+
+A page names the topics that it shows; when one is touched, it fetches those parts again
+(`static/manciple/kit/parts.js`). Topics name objects, so a person hears no more than their pages show them;
+notifications follow the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.http import HttpRequest
+
+from claims.live import claim_topics
+from dashboard.kit.signing_in import BY_PROXY
+from manciple.access import rbac
+from manciple.access.authentication.chain import Credentials
+from manciple.access.authentication.external import ProxyHeaders
+from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
+from manciple.live import topics
+from manciple.notifications import sight
+from manciple.notifications.models import Happening, Notification
+from manciple.notifications.recording import TEST
+from manciple.people import Person, person_of_user
+from manciple.store.records import EventRecord
+from manciple.wire.errors import Unauthorized
+from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
+
+
+def event_topics(record: EventRecord) -> Iterable[str]:
+    """The Events of a namespace."""
+    return (f"events:{record.namespace}",)
+
+
+def claim_topic(record: EventRecord) -> Iterable[str]:
+    """This claim."""
+    return (f"claim:{record.namespace}/{record.name}",)
+
+
+def context_topic(record: EventRecord) -> Iterable[str]:
+    """The pod, which has the same name: its page shows what was said."""
+    return (f"pod:{record.namespace}/{record.name}",)
+
+
+def template_topic(record: EventRecord) -> Iterable[str]:
+    """This template."""
+    return (f"template:{record.namespace}/{record.name}",)
+
+
+def account_topic(record: EventRecord) -> Iterable[str]:
+    """The service accounts of a namespace, and what bindings there give to them."""
+    return (f"accounts:{record.namespace}",)
+
+
+def quota_topic(record: EventRecord) -> Iterable[str]:
+    """The quotas of a namespace."""
+    return (f"quotas:{record.namespace}",)
+
+
+def budget_topic(record: EventRecord) -> Iterable[str]:
+    """The disruption budgets of a namespace."""
+    return (f"budgets:{record.namespace}",)
+
+
+def register() -> None:
+    topics.show_only(heard_in)
+    sight.ask(may_tell)
+    topics.register(EVENTS, event_topics)
+    topics.register(CLAIMS, claim_topic)
+    topics.register(DRAFT_CLAIMS, claim_topics)
+    topics.register(CONTEXTS, context_topic)
+    topics.register(TEMPLATES, template_topic)
+    topics.register(QUOTAS, quota_topic)
+    topics.register(BUDGETS, budget_topic)
+    topics.register(SERVICE_ACCOUNTS, account_topic)
+    topics.register(rbac.ROLE_BINDINGS, account_topic)
+
+
+#: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
+NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts", "quotas", "budgets"})
+#: Topics of what belongs to no namespace -> what one must be allowed to list
+SHARED = {
+    "node": "nodes",
+    "nodes": "nodes",
+    "node-pods": "nodes",
+    "pool": "resourceslices.resource.k8s.io",
+    "slices": "resourceslices.resource.k8s.io",
+    "class": "deviceclasses.resource.k8s.io",
+    "classes": "deviceclasses.resource.k8s.io",
+}
+#: Names nothing: everybody hears that there are other namespaces than before, and sees their own.
+NAMESPACES = "namespaces"
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What one person may hear. shared: which of the values of SHARED they may list."""
+
+    person: Person
+    shared: frozenset[str]
+
+    @classmethod
+    def of(cls, person: Person) -> Hearing:
+        return cls(person, frozenset(one for one in set(SHARED.values()) if person.may("list", one)))
+
+    @property
+    def name(self) -> str:
+        return self.person.name
+
+    def __call__(self, topics: Iterable[str]) -> Iterable[str]:
+        return [topic for topic in topics if self._hears(topic)]
+
+    def _hears(self, topic: str) -> bool:
+        kind, _, rest = topic.partition(":")
+        if kind in NAMESPACED:
+            namespace = rest.partition("/")[0]
+            return bool(namespace) and self.person.sees(namespace)
+        if kind == "node-pods":  # node-pods:NODE:NAMESPACE
+            namespace = rest.partition(":")[2]
+            return bool(namespace) and SHARED[kind] in self.shared and self.person.sees(namespace)
+        return kind == NAMESPACES or SHARED.get(kind) in self.shared
+
+
+def heard_in(session: str, shown: Credentials) -> Hearing | None:
+    """Of the person who is signed in by the session of this key; None where nobody is. Reads the database."""
+    store: Any = import_module(settings.SESSION_ENGINE).SessionStore(session or None)
+    request = HttpRequest()
+    request.session = store
+    user = get_user(request)
+    if not user.is_authenticated or not _still_vouched_for(user, store.get(BY_PROXY), shown):
+        return None
+    return Hearing.of(person_of_user(user))
+
+
+def _still_vouched_for(user: Any, by_proxy: object, shown: Credentials) -> bool:
+    """Whom a proxy signed in listens through the proxy alone."""
+    if not settings.PROXY_USER_HEADER:
+        return True
+    try:
+        identity = ProxyHeaders().authenticate(shown)
+    except Unauthorized:
+        return False
+    return identity.name == user.get_username() if identity else not by_proxy
+
+
+#: What one must be allowed to list to hear of devices that no claim of one's own holds.
+DEVICES = "resourceslices.resource.k8s.io"
+
+
+def may_tell(notification: Notification) -> bool:
+    person = person_of_user(notification.person)
+    if notification.happening == TEST:  # about nothing but the person's own address
+        return True
+    if notification.happening == Happening.DEVICE_FAILS and not notification.namespaces:
+        return person.may("list", DEVICES)
+    return bool(notification.namespaces) and all(map(person.sees, notification.namespaces))

@@ -1,0 +1,181 @@
+"""Middleware of the pages: limits of work, outages, compression, and what browsers may keep.
+
+Expressions and ranges of time in an address are chosen by whoever wrote the link. `manciple.api.flow_control` limits
+what they may cost. A page that can show a part of its answer does so; of any other, `kit/costly.html` stands in its
+place. While the database is away (503 with Retry-After) or full (507), a page stands there that asks it for nothing:
+errors of views come by `process_exception`, those of other middleware (sessions are read and written there) by
+Django's handler of what nobody caught (`handle_uncaught`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+from django.conf import settings
+from django.db import OperationalError, connection
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
+from django.template.loader import render_to_string
+from django.views import defaults
+
+from manciple.api import faults
+from manciple.api.flow_control import WORK, RequestWork
+from manciple.wire.errors import ApiError, InsufficientStorage, TooManyRequests
+from manciple.wire.identity import Identity
+from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+#: Seconds after which it is worth trying again: what was judged by then is kept.
+RETRY_AFTER = 2
+
+
+_SAFE = ("GET", "HEAD")
+#: Steps of SQLite's machine between two looks at the limit: about a millisecond.
+_STEPS = 100_000
+#: What databases say of a statement that was stopped because of its time: SQLite, PostgreSQL.
+_STOPPED = ("interrupted", "canceling statement due to statement timeout")
+
+
+@contextmanager
+def limited_queries() -> Iterator[None]:
+    """Within, a statement of this thread ends when the page has taken twice its time: a page that shows a part of its
+    answer still has to read the rest of what it shows.
+
+    SQLite works in this thread and is asked to stop. PostgreSQL works elsewhere, so there a clock runs.
+    """
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    deadline = Deadline.after_work(2 * settings.PAGE_WORK_SECONDS)
+
+    def is_over() -> bool:
+        try:
+            check_time()
+        except TooManyRequests:
+            return True
+        except TimeLimitExceeded:
+            return deadline.has_passed
+        return False
+
+    if connection.vendor == "sqlite":
+        raw.set_progress_handler(is_over, _STEPS)
+        try:
+            yield
+        finally:
+            raw.set_progress_handler(None, 0)
+        return
+    raw.execute(f"SET statement_timeout = {round(2000 * settings.PAGE_WORK_SECONDS)}")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # a connection that broke is replaced
+            raw.execute("RESET statement_timeout")
+
+
+class CostlyPages:
+    """A middleware behind the one that finds out who is signed in."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        work: RequestWork | None = request.META.get(WORK)
+        known = request.user.is_authenticated
+        if work is not None and known:
+            work.sender = Identity(request.user.get_username())
+        # Without a lane of ours (Django's own server, tests) the limit is set here.
+        limit = None if work is not None else time_limit(Deadline.after_work(settings.PAGE_WORK_SECONDS))
+        reading = limited_queries() if known and request.method in _SAFE else nullcontext()
+        with limit or nullcontext(), reading:
+            return self._get_response(request)
+
+    def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:
+        return answer_to(error)
+
+
+def answer_to(error: BaseException) -> HttpResponse | None:
+    """The page that stands in place of one that took too long, or may not begin; None for any other error."""
+    stopped = isinstance(error, OperationalError) and any(text in str(error) for text in _STOPPED)
+    if stopped or isinstance(error, TimeLimitExceeded):
+        return _page(busy=False, status=503, retry_after=RETRY_AFTER)
+    if isinstance(error, TooManyRequests):
+        seconds = int((error.details or {}).get("retryAfterSeconds", RETRY_AFTER))
+        return _page(busy=True, status=error.code, retry_after=seconds)
+    return None
+
+
+def begin_costly(request: HttpRequest, *, seconds: float) -> None:
+    """What follows takes long, up to so many seconds of processor time. Raises: TooManyRequests."""
+    work: RequestWork | None = request.META.get(WORK)
+    if work is not None:
+        work.become_costly(seconds)
+
+
+def _page(*, busy: bool, status: int, retry_after: int) -> HttpResponse:
+    # Without a context of its own: that would ask the database.
+    answer = HttpResponse(render_to_string("kit/costly.html", {"busy": busy}), status=status)
+    answer.headers["Retry-After"] = str(retry_after)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+class Outages:
+    """A middleware (see Django's "process_exception")."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:
+        outage = faults.unavailable(error)
+        if outage is None:
+            return None
+        faults.note(error)
+        return _outage_page(outage)
+
+
+def handle_uncaught(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`: called while the error is being handled."""
+    error = sys.exc_info()[1]
+    if error is not None and (costly := answer_to(error)) is not None:
+        return costly
+    outage = faults.unavailable(error) if error is not None else None
+    if error is None or outage is None:
+        return defaults.server_error(request)
+    faults.note(error)
+    return _outage_page(outage)
+
+
+def _outage_page(outage: ApiError) -> HttpResponse:
+    full = outage.code == InsufficientStorage.code
+    answer = HttpResponse(render_to_string("507.html" if full else "503.html"), status=outage.code)
+    if not full:
+        answer.headers["Retry-After"] = str(faults.RETRY_AFTER)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+class Compression(GZipMiddleware):
+    """All but files that are written as they are read: Django would pack each piece of those by itself, and browsers
+    unpack the first one alone."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if response.streaming and getattr(response, "is_async", False):
+            return response
+        return super().process_response(request, response)
+
+
+def no_store(get_response: GetResponse) -> GetResponse:
+    """A middleware. An answer that says how long it may be kept is left as it is; static files come before it."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    return answer

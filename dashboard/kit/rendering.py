@@ -1,0 +1,131 @@
+"""What a template is given: typed values, a dataclass for each page.
+
+A view fills in the context of its page and hands it to `render_page`. The template knows each field by its name,
+besides what `dashboard.kit.rendering` gives to every template.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template import Origin
+from django.template.loaders import filesystem
+
+from dashboard.kit import undo
+from dashboard.kit.lists import CSV, Table
+from dashboard.kit.preferences import preferences_of
+from dashboard.kit.saved_views import views_of
+from manciple.access.membership import administrators
+from manciple.people import person_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateContext:
+    """What a template is given: of a page, or of a part of one that a script fetches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageContext(TemplateContext):
+    """What every page has. place: its entry in the navigation; revision: the log is shown up to here, and followed."""
+
+    place: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListContext(PageContext):
+    """A page that extends `kit/list.html`. Its `query` is the table's, under its own type."""
+
+    table: Table[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueContext(PageContext, Generic[T]):
+    """A page that shows one value, `page`."""
+
+    page: T
+
+
+def render_page(request: HttpRequest, template: str, context: TemplateContext, *, status: int = 200) -> HttpResponse:
+    shown = {one.name: getattr(context, one.name) for one in fields(context)}
+    return render(request, template, shown, status=status)
+
+
+def show_list(request: HttpRequest, template: str, context: ListContext, *, status: int = 200) -> HttpResponse:
+    """A list as a page, or as a file where the address ends so."""
+    if request.path.endswith(CSV):
+        return context.table.as_csv()
+    return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)
+
+
+#: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
+PLACES = (
+    ("overview", "Overview", "i-over"),
+    ("devices", "Devices", "i-dev"),
+    ("claims", "Claims", "i-claim"),
+    ("pods", "Pods", "i-pod"),
+    ("classes", "Classes", "i-class"),
+    ("nodes", "Nodes", "i-node"),
+    ("quotas", "Quotas", "i-quota"),
+    ("what-if", "What if", "i-whatif"),
+    ("timeline", "Timeline", "i-time"),
+)
+#: Places that the navigation has under "More".
+MORE = (
+    ("usage", "Usage", "i-over"),
+    ("incidents", "Incidents", "i-alert"),
+    ("events", "Events", "i-time"),
+    ("namespaces", "Namespaces", "i-over"),
+    ("drivers", "Drivers", "i-dev"),
+    ("templates", "Templates", "i-claim"),
+    ("taint-rules", "Taint rules", "i-alert"),
+    ("views", "Saved views", "i-view"),
+)
+
+
+def person(request: HttpRequest) -> dict[str, Any]:
+    """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
+    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved;
+    `tour`: whether the page begins with the tour of a first visit.
+
+    Nothing where nobody is signed in.
+    """
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    return {
+        "person": person_of(request),
+        "places": PLACES,
+        "more_places": MORE,
+        "audits": person_of(request).may_audit,
+        "administrators": administrators,
+        "undo": partial(undo.offered, request),
+        "views": partial(views_of, request),
+        "tour": partial(wants_tour, request),
+    }
+
+
+#: Where people come first.
+_ENTRANCES = ("/overview", "/devices")
+
+
+def wants_tour(request: HttpRequest) -> bool:
+    return request.path in _ENTRANCES and not preferences_of(request).toured
+
+
+#: A line's end with what is blank around it, and lines that are. One line break is left: inline elements stay apart.
+_LINE_END = re.compile(r"[ \t]*\n\s*")
+
+
+class Loader(filesystem.Loader):
+    """Reads from the folders of `TEMPLATES`; behind Django's cached loader, so each template is stripped once."""
+
+    def get_contents(self, origin: Origin) -> str:
+        return _LINE_END.sub("\n", super().get_contents(origin))

@@ -1,0 +1,318 @@
+"""Signing in, and setting a password by a link that an administrator sent.
+
+Both begin a session with a new key, so that one which somebody else had put into the browser is worth nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.contrib.auth import login, logout, views
+from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse, reverse_lazy
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from dashboard.kit.rendering import TemplateContext, render_page
+from dashboard.kit.rights import public
+from manciple.access import passwords, sign_ins
+from manciple.access.authentication import external
+from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
+from manciple.access.authentication.external import (
+    OidcProvider,
+    PersonRefused,
+    ProviderAway,
+    TokenRefused,
+    person_of_provider,
+    person_of_proxy,
+    vouched_for,
+)
+from manciple.access.invitations import LINK_TOKENS
+from manciple.access.models import SignInAttempts
+from manciple.access.passwords import BROWSER_COOKIE, locked_for
+from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import Identity
+
+if TYPE_CHECKING:
+    import httpx
+
+UNPROCESSABLE, TOO_MANY, GONE = 422, 429, 410
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedContext(TemplateContext):
+    """complaint: why nobody was signed in; oidc_name: of the provider to try again with."""
+
+    complaint: str
+    oidc_name: str
+
+
+class SignInPage(views.LoginView):
+    """Name and password."""
+
+    redirect_authenticated_user = True
+
+    def get_context_data(self, **known: Any) -> dict[str, Any]:
+        return super().get_context_data(oidc_name=settings.OIDC_NAME if settings.OIDC_ISSUER else "", **known)
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        answer = super().form_valid(form)
+        remember(answer, form.get_user())
+        return answer
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        seconds = locked_for(self.request)
+        context = self.get_context_data(form=form, locked_minutes=-(-seconds // 60))
+        answer = self.render_to_response(context, status=TOO_MANY if seconds else UNPROCESSABLE)
+        if seconds:
+            answer.headers["Retry-After"] = str(seconds)
+        return answer
+
+
+class SetPasswordPage(views.PasswordResetConfirmView):
+    """Where a link of `manciple.access.invitations` leads: whoever sets the password is signed in with it.
+
+    The link's token is kept in the session and taken out of the address, so that no address with it is left behind.
+    """
+
+    template_name = "registration/welcome.html"
+    token_generator = LINK_TOKENS
+    reset_url_token = "set"  # noqa: S105 - stands in the address in place of the token
+    post_reset_login = True
+    success_url = reverse_lazy("home")
+
+    def form_valid(self, form: SetPasswordForm[Any]) -> HttpResponse:
+        answer = super().form_valid(form)
+        person = form.user
+        SignInAttempts.objects.filter(key=passwords.name_key(person.get_username())).delete()
+        sign_ins.end_others(person, but=self.request.session.session_key)
+        remember(answer, person)
+        return answer
+
+    def form_invalid(self, form: SetPasswordForm[Any]) -> HttpResponse:
+        return self.render_to_response(self.get_context_data(form=form), status=UNPROCESSABLE)
+
+    def render_to_response(self, context: dict[str, Any], **response: Any) -> HttpResponse:
+        if not self.validlink:
+            response["status"] = GONE
+        return super().render_to_response(context, **response)
+
+
+def remember(answer: HttpResponse, person: Any) -> None:
+    """Let the browser be known as one from which `person` signed in (see `manciple.access.passwords`)."""
+    answer.set_cookie(
+        BROWSER_COOKIE,
+        passwords.remember_browser(person.get_username()),
+        max_age=passwords.KNOWN_FOR,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+BACKEND = "manciple.access.passwords.CountedPasswords"
+#: Where the session keeps the sign-ins that were begun: state -> what belongs to it.
+BEGUN = "oidc"
+#: Seconds that a person has to sign in at the provider, and how many sign-ins one browser may have begun.
+PATIENCE, MOST = 600.0, 5
+#: Of the page to which a person goes on after signing in.
+LONGEST_PATH = 2000
+FORBIDDEN, AWAY = 403, 503
+
+
+class SignInRefused(Exception):
+    """Its text is for the person who tried. status: of the answer."""
+
+    def __init__(self, text: str, *, status: int = FORBIDDEN) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """The view, whose refusals become a page."""
+
+    @wraps(view)
+    def answer(request: HttpRequest) -> HttpResponse:
+        import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
+
+        try:
+            return view(request)
+        except SignInRefused as error:
+            return _refused(request, str(error), status=error.status)
+        except PersonRefused as error:
+            return _refused(request, str(error))
+        except TokenRefused as error:
+            return _refused(request, f"The answer of the identity provider cannot be used: {error}.")
+        except (ProviderAway, httpx.HTTPError) as error:
+            return _refused(request, f"The identity provider does not answer. Try again later. ({error})", status=AWAY)
+
+    return answer
+
+
+@public
+@never_cache
+@require_safe
+@told_to_the_person
+def begin(request: HttpRequest) -> HttpResponse:
+    """Sends the browser to the provider."""
+    from authlib.oauth2.rfc6749.parameters import prepare_grant_uri  # noqa: PLC0415 - only with a provider
+    from authlib.oauth2.rfc7636 import create_s256_code_challenge  # noqa: PLC0415 - as above
+
+    provider = _provider()
+    address, _ = provider.endpoints()
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    begun = list(request.session.get(BEGUN, {}).items())[-(MOST - 1) :]
+    if not request.user.is_authenticated:
+        request.session.set_expiry(int(PATIENCE))  # anybody may begin; what is not finished is forgotten soon
+    kept = {"nonce": nonce, "verifier": verifier, "next": request.GET.get("next", "")[:LONGEST_PATH], "at": time.time()}
+    request.session[BEGUN] = {**dict(begun), state: kept}
+    target: str = prepare_grant_uri(
+        address,
+        provider.options.client_id,
+        "code",
+        redirect_uri=_return_address(request),
+        scope=["openid", *settings.OIDC_SCOPES],
+        state=state,
+        nonce=nonce,
+        code_challenge=create_s256_code_challenge(verifier),
+        code_challenge_method="S256",
+    )
+    return HttpResponseRedirect(target)
+
+
+@public
+@never_cache
+@require_safe
+@told_to_the_person
+def finish(request: HttpRequest) -> HttpResponse:
+    """Where the provider sends the browser back to."""
+    provider = _provider()
+    kept = _taken(request)
+    if request.GET.get("iss", provider.options.issuer) != provider.options.issuer:
+        raise SignInRefused("The answer came from another identity provider. Sign in again.")
+    if error := request.GET.get("error"):
+        told = request.GET.get("error_description") or error
+        raise SignInRefused(f"The identity provider refused the sign-in: {told[:200]}")
+    found = external.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
+    person = person_of_provider(provider.options.issuer, found.subject, found.identity)
+    login(request, person, backend=BACKEND)
+    answer = redirect(_safe(request, kept["next"]))
+    remember(answer, person)
+    return answer
+
+
+def _taken(request: HttpRequest) -> dict[str, Any]:
+    """What was kept for the sign-in that this request ends; it is good once. Raises: SignInRefused."""
+    begun: dict[str, Any] = request.session.get(BEGUN, {})
+    kept: dict[str, Any] | None = begun.pop(request.GET.get("state", ""), None)
+    request.session[BEGUN] = begun
+    if kept is None or time.time() - kept["at"] > PATIENCE:
+        raise SignInRefused("This sign-in was not started here, or too long ago. Sign in again.")
+    return kept
+
+
+def _provider() -> OidcProvider:
+    """Raises: Http404 where none is set."""
+    found = external.provider()
+    if found is None:
+        raise Http404("No identity provider is configured.")
+    return found
+
+
+def _return_address(request: HttpRequest) -> str:
+    return request.build_absolute_uri(reverse("oidc-return"))
+
+
+def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> str:
+    """The ID token for the code of this request. Raises: ProviderAway, httpx.HTTPError, TokenRefused."""
+    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
+    from authlib.oauth2.rfc6749.parameters import prepare_token_request  # noqa: PLC0415 - only with a provider
+
+    _, address = provider.endpoints()
+    body = prepare_token_request(
+        "authorization_code",
+        redirect_uri=_return_address(request),
+        code=request.GET.get("code", ""),
+        code_verifier=verifier,
+        client_id=provider.options.client_id,
+    )
+    secret: str = settings.OIDC_CLIENT_SECRET
+    auth: httpx.Auth = httpx.BasicAuth(provider.options.client_id, secret) if secret else httpx.Auth()
+    with provider.client() as client:
+        answer = client.post(
+            address,
+            content=body,
+            auth=auth,
+            headers={"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"},
+        )
+    try:
+        document = answer.json()
+        if answer.is_success:
+            return str(document["id_token"])
+        told = str(document.get("error_description") or document.get("error"))
+    except (ValueError, KeyError, AttributeError):
+        told = f"it answered {answer.status_code}"
+    raise TokenRefused(f"the code was not exchanged: {told[:200]}")
+
+
+def _safe(request: HttpRequest, target: str) -> str:
+    """`target`, if it is a page of ours."""
+    hosts = {request.get_host()}
+    if url_has_allowed_host_and_scheme(target, allowed_hosts=hosts, require_https=request.is_secure()):
+        return target
+    return str(settings.LOGIN_REDIRECT_URL)
+
+
+def _refused(request: HttpRequest, complaint: str, *, status: int = FORBIDDEN) -> HttpResponse:
+    context = RefusedContext(complaint=complaint, oidc_name=settings.OIDC_NAME)
+    return render_page(request, "registration/refused.html", context, status=status)
+
+
+# Behind a proxy -------------------------------------------------------------------------------------------------------
+
+
+#: Where the session notes the groups with which a proxy vouched for its person. It ends when the proxy names nobody.
+BY_PROXY = "by_proxy"
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
+    """A middleware: whom the proxy names is signed in. It does nothing unless the settings name the proxy's header."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        if not settings.PROXY_USER_HEADER:
+            return get_response(request)
+        shown = Credentials(
+            headers=request.headers,
+            certificate=request.META.get(CERTIFICATE),
+            address=request.META.get("REMOTE_ADDR", ""),
+            peer=request.META.get(PEER, ""),
+        )
+        try:
+            identity = vouched_for(shown)
+            if identity is not None and not _is_signed_in(request, identity):
+                login(request, person_of_proxy(identity), backend=BACKEND)
+                request.session[BY_PROXY] = list(identity.groups)
+        except Unauthorized:
+            return _refused(request, "The header that names a person did not come from the proxy.")
+        except PersonRefused as error:
+            return _refused(request, str(error))
+        if identity is None and request.session.get(BY_PROXY):
+            logout(request)
+        return get_response(request)
+
+    return answer
+
+
+def _is_signed_in(request: HttpRequest, identity: Identity) -> bool:
+    """Whether the session is theirs, and nothing about them has changed."""
+    return identity.name == request.user.get_username() and request.session.get(BY_PROXY) == list(identity.groups)

@@ -1,0 +1,228 @@
+"""`/account`: what a person does for themselves, and for nobody else.
+
+A new token is shown in the answer to the form that asked for it, and nowhere again: it is not kept, in the session
+neither. Who changes their password stays signed in here, and nowhere else. A wrong old password counts as a failed
+attempt to sign in: an open browser that somebody came upon is no place to try passwords at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import authenticate, update_session_auth_hash
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import split_domain_port
+from django.shortcuts import redirect
+from django.utils.text import slugify
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_safe
+
+from dashboard.kit.forms import posted_from
+from dashboard.kit.preferences import preferences_of, zone_names
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import signed_in
+from dashboard.people.account.forms import ChangePasswordForm, NewTokenForm
+from manciple.access import sign_ins
+from manciple.access.authentication import tokens
+from manciple.access.models import SignIn, Token
+from manciple.access.passwords import locked_for
+from manciple.access.people import groups_of_user
+from manciple.access.sessions import stored_key
+from manciple.api import kubeconfig
+from manciple.api.kubeconfig import Server
+from manciple.audit.budgets import SESSIONS
+from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
+from manciple.people import person_of
+from manciple.store.event_log import latest_revision
+from manciple.wire.quantity import whole
+
+UNPROCESSABLE = 422
+#: Where the API listens unless the settings say otherwise.
+API_PORT = 6443
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """One that was just made: its text is shown this once."""
+
+    text: str
+    row: Token
+
+
+class ShownSignIn(NamedTuple):
+    """Where the person is signed in. here: in the browser that asks."""
+
+    row: SignIn
+    browser: str
+    here: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountContext(PageContext):
+    """made: the token that was just made, if any. zone: the time zone that the person chose, "" for none."""
+
+    groups: Sequence[str]
+    tokens: QuerySet[Token]
+    sign_ins: Sequence[ShownSignIn]
+    has_password: bool
+    token_form: NewTokenForm
+    password_form: ChangePasswordForm
+    made: NewToken | None
+    zone: str
+    zones: Sequence[str]
+
+
+@signed_in
+@never_cache
+@require_safe
+def show_account(request: HttpRequest) -> HttpResponse:
+    return _draw(request)
+
+
+def _draw(
+    request: HttpRequest,
+    *,
+    token_form: NewTokenForm | None = None,
+    password_form: ChangePasswordForm | None = None,
+    made: NewToken | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    user: Any = request.user
+    context = AccountContext(
+        place="account",
+        revision=latest_revision(),
+        groups=groups_of_user(user),
+        tokens=tokens.live().filter(person=user).order_by("-created"),
+        sign_ins=[ShownSignIn(one, browser_of(one), _is_here(request, one)) for one in sign_ins.of_person(user)],
+        has_password=user.has_usable_password(),
+        token_form=token_form or NewTokenForm(),
+        password_form=password_form or ChangePasswordForm(),
+        made=made,
+        zone=preferences_of(request).time_zone,
+        zones=zone_names(),
+    )
+    return render_page(request, "people/account/page.html", context, status=status)
+
+
+def _is_here(request: HttpRequest, found: SignIn) -> bool:
+    return found.session_key == stored_key(request.session.session_key or "")
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+@never_cache
+@posted_from("account")
+def make_token(request: HttpRequest) -> HttpResponse:
+    """A token, or, with `kubeconfig` in the form, the file with one."""
+    form = NewTokenForm(request.POST)
+    if not form.is_valid():
+        return _draw(request, token_form=form, status=UNPROCESSABLE)
+    text, row = tokens.issue_for_person(
+        request.user, lifetime=form.cleaned_data["days"], purpose=form.purpose, creator=request.user.get_username()
+    )
+    note_change(person_of(request).identity, "create", TOKENS, row.name)
+    if "kubeconfig" in request.POST:
+        return _file(request, text, row)
+    return _draw(request, made=NewToken(text=text, row=row))
+
+
+def _file(request: HttpRequest, text: str, row: Token) -> HttpResponse:
+    content = kubeconfig.render(_server_for(request), user=row.name, token=text)
+    name = f"kubeconfig-{slugify(row.name)}-{slugify(row.title)}.yaml"
+    disposition = f'attachment; filename="{name}"'
+    return HttpResponse(content, content_type="application/yaml", headers={"Content-Disposition": disposition})
+
+
+def _server_for(request: HttpRequest) -> Server:
+    """That of the settings; else the machine under whose name the dashboard was asked for."""
+    host = split_domain_port(request.get_host())[0]
+    url = settings.API_URL or f"https://{host}:{API_PORT}"
+    return Server(url=url, ca_pem=settings.CA_FILE.read_text() if settings.CA_FILE.is_file() else "")
+
+
+@signed_in
+@posted_from("account")
+def revoke_token(request: HttpRequest) -> HttpResponse:
+    """Of the person's own; with `all` every one."""
+    user: Any = request.user
+    own = Token.objects.filter(person=user)
+    found = own if "all" in request.POST else own.filter(pk=whole(request.POST.get("token", "")) or 0)
+    ended = tokens.revoke_all(found)
+    if not ended:
+        raise Http404("That token does not exist, or was revoked before.")
+    note_change(person_of(request).identity, "delete", TOKENS, user.get_username())
+    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. They are no longer valid.")
+    return redirect("account")
+
+
+# Password and sessions ------------------------------------------------------------------------------------------------
+
+
+@signed_in
+@never_cache
+@sensitive_post_parameters()
+@posted_from("account")
+def change_password(request: HttpRequest) -> HttpResponse:
+    user: Any = request.user
+    form = ChangePasswordForm(request.POST, person=user)
+    if form.is_valid() and _knows(request, form.cleaned_data["old"], form):
+        user.set_password(form.cleaned_data["new"])
+        user.save(update_fields=["password"])
+        sign_ins.end_others(user, but=request.session.session_key)
+        before = request.session.session_key
+        update_session_auth_hash(request, user)
+        sign_ins.follow(before, request.session.session_key or "")
+        note_change(person_of(request).identity, "update", PEOPLE, user.get_username())
+        messages.success(request, "Your password is changed. You are signed out everywhere else.")
+        return redirect("account")
+    return _draw(request, password_form=form, status=UNPROCESSABLE)
+
+
+def _knows(request: HttpRequest, old: str, form: ChangePasswordForm) -> bool:
+    """Whether the old password is right; says so in the form where it is not."""
+    if authenticate(request, username=request.user.get_username(), password=old) is not None:
+        return True
+    locked = locked_for(request)
+    told = f"Too many failed attempts. Try again in {-(-locked // 60)} minutes." if locked else "Wrong password."
+    form.add_error("old", told)
+    return False
+
+
+@signed_in
+@posted_from("account")
+def end_sessions(request: HttpRequest) -> HttpResponse:
+    """All but the one that asks."""
+    ended = sign_ins.end_others(request.user, but=request.session.session_key)
+    person = person_of(request)
+    note_change(person.identity, "delete", SESSIONS, person.name)
+    messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
+    return redirect("account")
+
+
+#: What browsers call themselves, in the order in which one is told from those that claim to be it.
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+
+
+def browser_of(found: SignIn) -> str:
+    """`Firefox on Linux`; the first words of what it calls itself where it is none of those."""
+    browser = next((name for mark, name in _BROWSERS if mark in found.agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in found.agent), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system or found.agent[:40] or "unknown browser"

@@ -1,0 +1,229 @@
+"""Who did what: the audit trail, for whoever may read it (`rights`).
+
+- `/audit`: filtered by `?user=`, `?verb=`, `?resource=`, `?ns=`, `?name=`, `?outcome=`, `?range=`, `?id=` (of a
+  request), `?system=1` (include the routine work of the system's parts); `?before=ENTRY` goes on where a page ended,
+  `?entry=` shows one with all that is known of its request and with what it changed.
+- `/audit.csv`, `/audit.jsonl`: the newest that the same address lets through, oldest first; as lines of JSON they are
+  `audit.k8s.io/v1` Events. `manage.py audit export` has no limit.
+
+Whoever may read the trail of one namespace alone asks with `?ns=`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from dashboard.kit.lists import Filter, ListColumn, Table
+from dashboard.kit.middleware import begin_costly
+from dashboard.kit.rendering import ListContext, show_list
+from dashboard.kit.rights import authorizes
+from dashboard.kit.saved_views import opens_as_usual
+from dashboard.people.audit.reading import (
+    OUTCOMES,
+    RANGES,
+    VERBS,
+    AuditLine,
+    AuditPage,
+    AuditQuery,
+    find,
+    number,
+)
+from dashboard.tools.history.reading import ObjectChange, change_of, read_states
+from manciple.audit import events, retention, searching
+from manciple.audit.commands import UNSERVED
+from manciple.audit.models import Entry, Shortfall
+from manciple.people import AUDIT_EVENTS, Person, person_of
+from manciple.store import objects
+from manciple.store.event_log import latest_revision
+from manciple.wire.registry import registry
+from manciple.wire.resources import NAMESPACES, kind
+
+COLUMNS = (
+    ListColumn[AuditLine](title="When", css="when"),
+    ListColumn[AuditLine](title="Who"),
+    ListColumn[AuditLine](title="Did"),
+    ListColumn[AuditLine](title="To"),
+    ListColumn[AuditLine](title="Outcome"),
+)
+
+
+#: Senders whose entries are incomplete, that the page names.
+SHORTFALLS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditContext(ListContext):
+    """shown: the entry that is open; close_url: the list without it.
+
+    system_url: the list with what the system's own parts did, or without it.
+    """
+
+    query: AuditQuery
+    shown: ShownEntry | None
+    next_url: str
+    newest_url: str
+    system_url: str
+    close_url: str
+    csv_url: str
+    json_url: str
+    shortfalls: Sequence[Shortfall]
+
+
+@authorizes
+@require_safe
+@opens_as_usual
+def list_audit(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    revision, now = latest_revision(), datetime.now(UTC)
+    query = AuditQuery.read(request)
+    _demand_audit(request, query.namespace)
+    found = find(query, now)
+    context = AuditContext(
+        place="audit",
+        revision=revision,
+        query=query,
+        table=_table(query, found, person_of(request)),
+        shown=_shown(request, query),
+        next_url=query.url(before=found.on, entry="") if found.on else "",
+        newest_url=query.url(before="", entry=""),
+        system_url=query.url(system="" if query.system else "1", before="", entry=""),
+        close_url=query.url(entry=""),
+        csv_url=_export_url(query, "/audit.csv"),
+        json_url=_export_url(query, "/audit.jsonl"),
+        shortfalls=list(retention.shortfalls()[:SHORTFALLS]),
+    )
+    return show_list(request, "people/audit/list.html", context)
+
+
+def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLine]:
+    namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
+    resources = sorted({one.resource for one in registry}.union(UNSERVED))
+    return Table(
+        id="audit",
+        topics="",
+        title="Entries",
+        css="stack audit",
+        query=query,
+        columns=COLUMNS,
+        rows=found.lines,
+        filters=(
+            Filter("user", "Who", query.user, hint="Who"),
+            Filter("verb", "Did", query.verb, every="Did anything", options=VERBS),
+            Filter("resource", "To", query.resource, every="To anything", options=resources),
+            Filter.of_namespaces(query.namespace, namespaces),
+            Filter("outcome", "Outcome", query.outcome, every="Any outcome", options=OUTCOMES),
+            Filter("range", "Within", query.range, every="Any time", options=tuple(RANGES)),
+        ),
+    )
+
+
+def _export_url(query: AuditQuery, path: str) -> str:
+    return query.url(before="", entry="").replace(query.path, path, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEntry:
+    """One entry with everything. change: None where nothing was written."""
+
+    line: AuditLine
+    change: ObjectChange | None
+    more_url: str  # what else the same request did
+
+
+def _shown(request: HttpRequest, query: AuditQuery) -> ShownEntry | None:
+    """The entry that the address names. Raises: Http404, PermissionDenied."""
+    if not query.entry:
+        return None
+    entry = Entry.objects.filter(id=number(query.entry)).first()
+    if entry is None:
+        raise Http404("This entry does not exist. It may be too old to be kept.")
+    _demand_audit(request, entry.namespace)
+    change = change_of(entry, read_states([entry])) if entry.revision else None
+    more = AuditQuery(path=query.path, request=entry.audit_id, system="1").url() if entry.audit_id else ""
+    return ShownEntry(line=AuditLine.of(entry), change=change, more_url=more)
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+#: Entries in a file, at most: it is made in memory.
+EXPORTED = 20_000
+#: Of processor time, for a file.
+EXPORT_SECONDS = 10.0
+HEAD = (
+    *("at", "user", "inTheNameOf", "verb", "resource", "subresource", "namespace", "name", "uid", "code", "reason"),
+    *("message", "dryRun", "revision", "count", "auditID", "sourceIPs", "userAgent"),
+)
+
+
+@authorizes
+@require_safe
+def export_csv(request: HttpRequest) -> HttpResponse:
+    return _exported(request, _csv, "text/csv; charset=utf-8; header=present", "csv")
+
+
+@authorizes
+@require_safe
+def export_json(request: HttpRequest) -> HttpResponse:
+    return _exported(request, lambda found: map(events.line, found), "application/jsonl", "jsonl")
+
+
+def _exported(
+    request: HttpRequest, pieces: Callable[[Iterable[Entry]], Iterable[bytes]], content_type: str, ending: str
+) -> HttpResponse:
+    query, now = AuditQuery.read(request), datetime.now(UTC)
+    _demand_audit(request, query.namespace)
+    begin_costly(request, seconds=EXPORT_SECONDS)
+    search = query.search(now)
+    found = searching.oldest(search, after=searching.beyond(search, EXPORTED))
+    answer = HttpResponse(b"".join(pieces(found)), content_type=content_type)
+    answer["Content-Disposition"] = f'attachment; filename="audit-{now:%Y%m%dT%H%M}Z.{ending}"'
+    return answer
+
+
+def _csv(found: Iterable[Entry]) -> Iterator[bytes]:
+    yield _csv_line(HEAD)
+    for entry in found:
+        yield _csv_line(_cells(entry))
+
+
+def _cells(entry: Entry) -> tuple[Any, ...]:
+    """In the order of HEAD."""
+    note = events.note_of(entry)
+    asking, acted = (entry.impersonator, entry.username) if entry.impersonator else (entry.username, "")
+    return (
+        *(entry.at.isoformat(timespec="milliseconds"), asking, acted, entry.verb, entry.resource, entry.subresource),
+        *(entry.namespace, entry.name, entry.uid, entry.code, entry.reason, entry.message, entry.dry_run),
+        *(entry.revision or "", entry.count, entry.audit_id, " ".join(note.source_ips), note.user_agent),
+    )
+
+
+def _csv_line(cells: Iterable[Any]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line).writerow([_harmless(cell) for cell in cells])
+    return line.getvalue().encode()
+
+
+def _harmless(cell: Any) -> Any:
+    """A text that a client chose must not be a formula where somebody opens the file as a sheet."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def _demand_audit(request: HttpRequest, namespace: str = "") -> None:
+    """Raises: PermissionDenied saying who may."""
+    if not person_of(request).may_audit(namespace):
+        where = f" of namespace {namespace}" if namespace else ""
+        resource, _, group = AUDIT_EVENTS.partition(".")
+        raise PermissionDenied(
+            f"You may not read the audit trail{where}. Administrators may, and whoever a role allows to list "
+            f"{resource} of {group}."
+        )

@@ -1,0 +1,359 @@
+"""`/notifications`, Tell me: a person's own rules, where they are told, a test of each way, and what they were told.
+
+A webhook's secret is shown in the answer to the form that made it, and nowhere again. The links of mails work for
+whoever has them, signed in or not: one confirms an address, the other ends the mails of one rule, by a button or by the
+one click that mail programs make (RFC 8058).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from dashboard.kit.forms import posted_from
+from dashboard.kit.rendering import PageContext, TemplateContext, render_page
+from dashboard.kit.rights import public, signed_in
+from dashboard.people.notifications.forms import MOST, EmailForm, NotificationRuleForm, WebhookForm
+from insight.notifications import begin
+from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, note_change
+from manciple.durations import duration
+from manciple.notifications import addresses, channels, delivering
+from manciple.notifications.addresses import AddressProblem
+from manciple.notifications.channels import DeliveryFailed
+from manciple.notifications.models import (
+    Channel,
+    Delivery,
+    Happening,
+    Notification,
+    NotificationAddress,
+    NotificationRule,
+)
+from manciple.people import person_of
+from manciple.store import objects
+from manciple.store.event_log import latest_revision
+from manciple.wire.identity import Identity
+from manciple.wire.quantity import whole
+from manciple.wire.resources import NAMESPACES, kind
+
+UNPROCESSABLE = 422
+#: Notifications that are listed: the latest.
+SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelState:
+    """One way to be told. ready: something may be sent there now; lack: what has to be done first."""
+
+    channel: Channel
+    ready: bool
+    lack: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.channel.value)
+
+    @property
+    def word(self) -> str:
+        return str(self.channel.label)
+
+
+class ShownRule(NamedTuple):
+    """A rule in words."""
+
+    rule: NotificationRule
+    what: str
+    scope: str
+    ways: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationsContext(PageContext):
+    """mails: whether this installation sends any. secret: of the webhook, where one was just made. changed: the rule
+    that the form changes; None of a new one.
+    """
+
+    rules: Sequence[ShownRule]
+    rule_form: NotificationRuleForm
+    changed: NotificationRule | None
+    ways: Sequence[ChannelState]
+    address: NotificationAddress
+    webhook_form: WebhookForm
+    email_form: EmailForm
+    mails: bool
+    secret: str
+    told: QuerySet[Notification]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmedContext(TemplateContext):
+    """address: None of a link that is out of date."""
+
+    address: NotificationAddress | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsubscribeContext(TemplateContext):
+    """known: whether the link is one of ours. rule: None where it is gone. done: its mails have just been ended."""
+
+    rule: NotificationRule | None
+    known: bool
+    done: bool
+
+
+@signed_in
+@never_cache
+@require_safe
+def show_notifications(request: HttpRequest) -> HttpResponse:
+    """The page; `?rule=` with a rule to change in the form."""
+    return _draw(request, changed=_own_rule(request, request.GET.get("rule", "")))
+
+
+def _own_rule(request: HttpRequest, number: str) -> NotificationRule | None:
+    """None where there is none, or no longer."""
+    return _own_rules(request).filter(pk=whole(number) or 0).first()
+
+
+def _own_rules(request: HttpRequest) -> QuerySet[NotificationRule]:
+    return NotificationRule.objects.filter(person=request.user)  # type: ignore[misc]  # somebody is signed in
+
+
+def _draw(
+    request: HttpRequest,
+    *,
+    changed: NotificationRule | None = None,
+    rule_form: NotificationRuleForm | None = None,
+    webhook_form: WebhookForm | None = None,
+    email_form: EmailForm | None = None,
+    secret: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    user: Any = request.user
+    address = addresses.address_of(user)
+    rules = _own_rules(request).order_by("pk")
+    told = Notification.objects.filter(person=user).prefetch_related("deliveries").order_by("-pk")[:SHOWN]
+    context = NotificationsContext(
+        place="notifications",
+        revision=latest_revision(),
+        rules=[ShownRule(rule, what_of(rule), _scope_of(rule), _labels(rule.channels)) for rule in rules],
+        rule_form=rule_form or _rule_form(request, None, changed),
+        changed=changed,
+        ways=channel_states(address),
+        address=address,
+        webhook_form=webhook_form or WebhookForm({"url": address.webhook}),
+        email_form=email_form or EmailForm({"email": address.email}),
+        mails=channels.mails(),
+        secret=secret,
+        told=told,
+    )
+    return render_page(request, "people/notifications/page.html", context, status=status)
+
+
+def _labels(values: Sequence[str]) -> list[str]:
+    return [str(Channel(one).label) for one in values]
+
+
+def channel_states(address: NotificationAddress) -> Sequence[ChannelState]:
+    """All ways, in the order of the page."""
+    confirmed = bool(address.email and address.email_confirmed)
+    asked = "its address is not confirmed yet" if address.email else "give an address first"
+    return (
+        ChannelState(channel=Channel.BROWSER, ready=True),
+        ChannelState(
+            channel=Channel.WEBHOOK,
+            ready=bool(address.webhook),
+            lack="" if address.webhook else "give an address first",
+        ),
+        ChannelState(
+            channel=Channel.EMAIL,
+            ready=confirmed and channels.mails(),
+            lack=("" if confirmed else asked) if channels.mails() else "this installation sends no e-mail",
+        ),
+    )
+
+
+def what_of(rule: NotificationRule) -> str:
+    """`A pod waits for over 1 h`."""
+    if rule.happening == Happening.POD_WAITS:
+        return f"A pod waits for over {duration(rule.minutes * 60)}"
+    return str(Happening(rule.happening).label)
+
+
+def _scope_of(rule: NotificationRule) -> str:
+    if rule.mine:
+        return "pods that you created"
+    return f"namespace {rule.namespace}" if rule.namespace else "everything that you see"
+
+
+def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None = None) -> NotificationRuleForm:
+    person = person_of(request)
+    namespaces = [one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)]
+    if changed is not None and data is None:
+        return NotificationRuleForm.of(changed, namespaces=namespaces)
+    return NotificationRuleForm(data, namespaces=namespaces)
+
+
+# Rules ---------------------------------------------------------------------------------------------------------------
+
+
+@signed_in
+@posted_from("notifications")
+def keep_rule(request: HttpRequest) -> HttpResponse:
+    """A new one, or with `rule` another state of one that there is."""
+    changed, form = _own_rule(request, request.POST.get("rule", "")), _rule_form(request, request.POST)
+    if form.is_valid():
+        ready = {state.name for state in channel_states(addresses.address_of(request.user)) if state.ready}
+        if lacking := set(form.cleaned_data["channels"]) - ready:
+            names = " and ".join(sorted(Channel(one).label for one in lacking))
+            form.add_error("channels", ValidationError(f"{names} cannot be used yet: see below.", code="not_ready"))
+        elif changed is None and _own_rules(request).count() >= MOST:
+            form.add_error(None, f"You have {MOST} rules already. Delete one first.")
+    if not form.is_valid():
+        return _draw(request, rule_form=form, changed=changed, status=UNPROCESSABLE)
+    rule = form.rule(request.user, datetime.now(UTC))
+    rule.pk = changed.pk if changed is not None else None
+    with transaction.atomic():
+        # First, so that the rule is about all that happens once it is there.
+        begin()
+        rule.save()
+    note_change(person_of(request).identity, "update" if changed else "create", NOTIFICATION_RULES, _audited_name(rule))
+    what = what_of(rule)
+    messages.success(request, f"You are told from now on when {what[0].lower()}{what[1:]}.")
+    return redirect("notifications")
+
+
+@signed_in
+@posted_from("notifications")
+def delete_rule(request: HttpRequest) -> HttpResponse:
+    found = _own_rule(request, request.POST.get("rule", ""))
+    if found is None:
+        raise Http404("That rule does not exist any more.")
+    note_change(person_of(request).identity, "delete", NOTIFICATION_RULES, _audited_name(found))
+    found.delete()
+    messages.success(request, "The rule is deleted: it tells you nothing any more.")
+    return redirect("notifications")
+
+
+def _audited_name(rule: NotificationRule) -> str:
+    return f"{rule.person.get_username()}/{rule.pk}"
+
+
+def _note_address(request: HttpRequest) -> None:
+    person = person_of(request)
+    note_change(person.identity, "update", NOTIFICATION_ADDRESSES, person.name)
+
+
+# Where one is told ---------------------------------------------------------------------------------------------------
+
+
+@signed_in
+@never_cache
+@posted_from("notifications")
+def keep_webhook(request: HttpRequest) -> HttpResponse:
+    """Another address or none; with `secret` another secret for the address that is there."""
+    user: Any = request.user
+    if "secret" in request.POST:
+        known = addresses.address_of(user)
+        secret = addresses.new_secret(known)
+        known.save()
+        _note_address(request)
+        return _draw(request, secret=secret)
+    form = WebhookForm(request.POST)
+    if not form.is_valid():
+        return _draw(request, webhook_form=form, status=UNPROCESSABLE)
+    secret = addresses.set_webhook(user, form.cleaned_data["url"])
+    _note_address(request)
+    if secret:
+        return _draw(request, secret=secret)
+    said = (
+        "The webhook is saved. Its secret is the same as before."
+        if form.cleaned_data["url"]
+        else "You have no webhook any more."
+    )
+    messages.success(request, said)
+    return redirect("notifications")
+
+
+@signed_in
+@posted_from("notifications")
+def keep_email(request: HttpRequest) -> HttpResponse:
+    """Another address or none; a new one is sent a link."""
+    form = EmailForm(request.POST)
+    if form.is_valid() and form.cleaned_data["email"] and not channels.mails():
+        form.add_error("email", "This installation sends no e-mail. Ask an administrator to set MANCIPLE_MAIL_URL.")
+    if form.is_valid():
+        email = form.cleaned_data["email"]
+        try:
+            token = addresses.set_email(request.user, email, datetime.now(UTC))
+            _note_address(request)
+            if token:
+                link = f"{settings.PAGES_URL.rstrip('/')}/notifications/confirm/{token}"
+                channels.mail_confirmation(email, link)
+                messages.success(request, f"A link was sent to {email}. Follow it within a day.")
+            elif not email:
+                messages.success(request, "You have no e-mail address here any more.")
+        except (AddressProblem, DeliveryFailed) as problem:
+            form.add_error("email", str(problem))
+    if not form.is_valid():
+        return _draw(request, email_form=form, status=UNPROCESSABLE)
+    return redirect("notifications")
+
+
+@signed_in
+@posted_from("notifications")
+def send_test(request: HttpRequest) -> HttpResponse:
+    """By `channel`: at once, and a single time."""
+    wanted = request.POST.get("channel", "")
+    if wanted not in Channel.values:
+        raise Http404("There is no such way to be told.")
+    delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
+    if delivery.state == Delivery.State.GIVEN_UP:
+        messages.error(request, f"The test was not sent: {delivery.problem}.")
+    elif delivery.state == Delivery.State.SENT:
+        messages.success(request, f"The test was sent by {delivery.get_channel_display().lower()}.")
+    else:
+        messages.success(request, "The test appears here within a few seconds.")
+    return redirect("notifications")
+
+
+# Links of mails ------------------------------------------------------------------------------------------------------
+
+
+@public
+@never_cache
+@require_safe
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
+    known = addresses.confirm_email(token)
+    return render_page(request, "people/notifications/confirmed.html", ConfirmedContext(address=known))
+
+
+@public
+@csrf_exempt  # whoever has the link may; mail programs post to it without a page
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
+    number = addresses.unsubscribed_rule(token)
+    rule = NotificationRule.objects.filter(pk=number or 0).first()
+    done = request.method == "POST"
+    if rule is not None and done:
+        rest = [one for one in rule.channels if one != Channel.EMAIL]
+        owner = Identity(rule.person.get_username())
+        note_change(owner, "update" if rest else "delete", NOTIFICATION_RULES, _audited_name(rule))
+        if rest:
+            NotificationRule.objects.filter(pk=rule.pk).update(channels=rest)
+        else:
+            rule.delete()
+    context = UnsubscribeContext(rule=rule, known=number is not None, done=done)
+    return render_page(request, "people/notifications/unsubscribe.html", context)

@@ -1,0 +1,307 @@
+"""What happened: the Events (core/v1) that the person may see, the newest first.
+
+Whoever may write in a namespace may write Events there, and name any object in them. So what an Event says about an
+object of the cluster counts as the system's word only where its author may report about that object (`may_report`);
+elsewhere pages leave it out or name the author. Such Events may also name objects of any namespace: their text is for
+people who see all of them.
+
+`/events`: filtered by `?ns=`, `?type=Warning`, `?kind=` and `?name=` of what they are about, and `?q=` (words in the
+message or the reason); `?before=REVISION` goes on where a page ended. Events are kept for an hour, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from claims.access.event_authors import cluster_kinds, may_report
+from claims.causes.causes import AnyCause
+from claims.causes.messages import brief
+from claims.event_recorder import cause_in
+from dashboard.kit import links
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter
+from dashboard.kit.rendering import ListContext, show_list
+from dashboard.kit.rights import namespaced
+from dashboard.kit.saved_views import opens_as_usual
+from manciple.audit.recording import is_system
+from manciple.people import ALL_NAMESPACES, Person, person_of
+from manciple.store import records
+from manciple.store.event_log import latest_revision
+from manciple.store.history import Recent, namespaces_with, newest
+from manciple.wire.quantity import whole
+from manciple.wire.registry import Kind
+from manciple.wire.resources import EVENTS
+
+#: In place of the text of an Event about an object of the cluster, for people who do not see every namespace.
+HIDDEN = "The text is for people who see every namespace: it may name objects in any of them."
+#: An author that the log does not name.
+UNKNOWN = "an unknown author"
+#: Events on one page.
+SHOWN = 100
+#: Events that are looked through for one page, at most.
+LOOKED_AT = 5000
+#: Events in a file, at most.
+EXPORTED = 10_000
+#: Read at a time.
+BATCH = 500
+NORMAL, WARNING = "Normal", "Warning"
+
+
+class _About(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: str | None = None
+    annotations: dict[str, str] = {}
+
+
+class _Source(msgspec.Struct, frozen=True):
+    component: str = ""
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    """What a page tells of an Event; the rest of its document is not decoded."""
+
+    involved_object: _About = _About()
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int = 0
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    reporting_component: str = ""
+    source: _Source = _Source()
+    metadata: _Meta = _Meta()
+
+
+_decoder = msgspec.json.Decoder(_Document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEvent:
+    """One line. at: when it happened last; first: when it happened for the first time."""
+
+    revision: int
+    namespace: str
+    about: str  # the kind
+    name: str
+    warning: bool
+    reason: str
+    message: str
+    cause: AnyCause | None
+    said_by: str  # the component, with the author unless that is a part of the system
+    count: int
+    at: str | None
+    first: str | None
+    author: str = ""  # who wrote it, where they may not report about the object of the cluster that it names
+
+    @property
+    def url(self) -> str:
+        """The page of what it is about; empty where that has none, or where the event has no say about it."""
+        return "" if self.author else url_of(self.about, self.namespace, self.name)
+
+    @property
+    def clause(self) -> str:
+        """What it says, without what all of the scheduler's refusals begin and end with."""
+        return brief(self.cause) if self.cause else self.message
+
+    @property
+    def title(self) -> str:
+        """`nlp-lab/llama-eval-3`, or the name alone of what belongs to no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery(ListQuery):
+    """What the address asks for."""
+
+    namespace: str = parameter("ns")
+    type: str = parameter("type", known=(NORMAL, WARNING))
+    kind: str = parameter("kind")
+    name: str = parameter("name")
+    text: str = parameter("q")
+    before: str = parameter("before", selects=True)
+
+    @property
+    def revision(self) -> int:
+        """Before which the page begins; 0 for the newest."""
+        return whole(self.before) or 0
+
+    def admits(self, event: ShownEvent) -> bool:
+        """All but the namespace, which the database has chosen."""
+        if self.type and (self.type == WARNING) != event.warning:
+            return False
+        if self.kind and self.kind != event.about:
+            return False
+        if self.name and self.name.lower() not in event.name.lower():
+            return False
+        words = self.text.lower()
+        return not words or any(words in text.lower() for text in (event.clause, event.message, event.reason))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """A page of events. on: the revision before which the next page begins, 0 at the end; looked_at: events read."""
+
+    events: tuple[ShownEvent, ...]
+    on: int
+    looked_at: int
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it ends because it has looked at enough, not because it is full."""
+        return bool(self.on) and len(self.events) < SHOWN
+
+
+COLUMNS = (
+    ListColumn[ShownEvent](title="Last", css="when", text=lambda event: event.at or ""),
+    ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
+    ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
+    ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
+    ListColumn[ShownEvent](title="Said by", text=lambda event: event.said_by),
+    ListColumn[ShownEvent](title="As recorded", text=lambda event: event.message, extra=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsContext(ListContext):
+    query: EventQuery
+    found: EventPage
+    next_url: str
+    newest_url: str
+
+
+@namespaced()
+@require_safe
+@opens_as_usual
+def list_events(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    revision = latest_revision()
+    person, query = person_of(request), EventQuery.read(request)
+    found = find(query, person)
+    context = EventsContext(
+        place="events",
+        revision=revision,
+        query=query,
+        table=_table(query, found, person),
+        found=found,
+        next_url=query.url(before=found.on) if found.on else "",
+        newest_url=query.url(before=""),
+    )
+    return show_list(request, "tools/events/list.html", context)
+
+
+def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEvent]:
+    namespaces = [name for name in namespaces_with(EVENTS) if person.sees(name)]
+    return Table(
+        id="found",
+        topics=f"events:{query.namespace}",
+        title="Events",
+        css="stack happened",
+        query=query,
+        columns=COLUMNS,
+        rows=found.events,
+        all_rows=lambda: find(query, person, shown=EXPORTED).events,
+        filters=(
+            Filter.of_namespaces(query.namespace, namespaces),
+            Filter("type", "Type", query.type, every="All types", options=(WARNING, NORMAL)),
+            Filter("kind", "About a", query.kind, every="About anything", options=KINDS),
+            Filter("name", "named", query.name, hint="Named"),
+            Filter("q", "saying", query.text, hint="Saying"),
+        ),
+    )
+
+
+def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: bool = False) -> EventPage:
+    """The newest events that the question admits and the person sees. reported: by authors who may report them."""
+    events: list[ShownEvent] = []
+    before, looked_at = query.revision, 0
+    batch = BATCH if query.narrows else shown + 1
+    kinds = cluster_kinds()
+    for read in _batches(query, person, before, batch):
+        for stored in read:
+            event = shown_event(stored, person, kinds)
+            if query.admits(event) and not (reported and event.author):
+                if len(events) == shown:
+                    return EventPage(events=tuple(events), on=before, looked_at=looked_at)
+                events.append(event)
+            before, looked_at = stored.revision, looked_at + 1
+        if looked_at >= LOOKED_AT:
+            return EventPage(events=tuple(events), on=before, looked_at=looked_at)
+        if len(read) < batch:
+            break
+    return EventPage(events=tuple(events), on=0, looked_at=looked_at)
+
+
+def _batches(query: EventQuery, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:
+    namespaces: Iterable[str] | None = person.namespaces
+    if query.namespace:
+        namespaces = {query.namespace} if person.sees(query.namespace) else ()
+    chosen = None if namespaces is None else tuple(namespaces)
+    while read := newest(EVENTS, limit=batch, before=before, namespaces=chosen):
+        yield read
+        before = read[-1].revision
+
+
+def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
+    """The newest few that the person sees, without what somebody says about objects that are not theirs."""
+    return find(EventQuery(), person, shown=shown, reported=True).events
+
+
+def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> ShownEvent:
+    """kinds: `cluster_kinds()`."""
+    event = _decoder.decode(stored.text)
+    about, created = event.involved_object, event.metadata.creation_timestamp
+    first = event.first_timestamp or event.event_time or created
+    of_cluster = not about.namespace or about.kind in kinds
+    author, stranger = records.author_of(stored.note), ""
+    if of_cluster and not may_report(author, kinds.get(about.kind), about.name):
+        stranger = author.username or UNKNOWN
+    legible = not of_cluster or person.namespaces is ALL_NAMESPACES
+    return ShownEvent(
+        revision=stored.revision,
+        namespace=about.namespace,
+        about=about.kind,
+        name=about.name,
+        warning=event.type == WARNING,
+        reason=event.reason,
+        message=event.message.strip() if legible else HIDDEN,
+        cause=cause_in(event.metadata.annotations) if legible else None,
+        said_by=said_by(event.reporting_component or event.source.component, stranger or outsider(author)),
+        count=event.count,
+        at=event.last_timestamp or event.event_time or created,
+        first=first,
+        author=stranger,
+    )
+
+
+def outsider(author: records.Actor) -> str:
+    """The name of an author that is no part of the system; authors choose the component that an Event names."""
+    return "" if is_system(author.username) else author.username
+
+
+def said_by(component: str, author: str) -> str:
+    """author: "" if the component stands for itself."""
+    return f"{author}, as {component or 'nobody'}" if author else component
+
+
+#: kind -> its page
+_NAMESPACED = {"Pod": links.pod_url, "ResourceClaim": links.claim_url, "ResourceClaimTemplate": links.template_url}
+_CLUSTER_WIDE = {"Node": links.node_url, "DeviceClass": links.class_url, "Namespace": links.namespace_url}
+KINDS = ("Pod", "ResourceClaim", "Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate", "Namespace")
+
+
+def url_of(kind: str, namespace: str, name: str) -> str:
+    if not name:
+        return ""
+    if kind in _NAMESPACED and namespace:
+        return _NAMESPACED[kind](namespace, name)
+    return _CLUSTER_WIDE[kind](name) if kind in _CLUSTER_WIDE else ""

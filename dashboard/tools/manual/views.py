@@ -1,0 +1,154 @@
+"""The documentation as pages: `docs/NAME.md` drawn as HTML, so that a page can lead to what its words mean.
+
+The files come with the program, and need nothing from elsewhere. Headings have the ids that GitHub gives them, so links
+between documents hold in both places; a word of the glossary has one too. Pictures are left out: the pages that they
+show are a click away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from django.utils.safestring import SafeString, mark_safe
+
+from manciple import layout
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_safe
+
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import signed_in
+from manciple.store.event_log import latest_revision
+
+#: The documents that are shown, in the order of the list: what people read who use or run an installation.
+NAMES = (
+    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "monitoring", "gates",
+    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
+)  # fmt: skip
+ADDRESS = "/manual"
+_PUNCTUATION = re.compile(r"[^\w\- ]")
+_LINK = re.compile(r"^([\w-]+)\.md(?:#(.*))?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """A part of a document."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualPage:
+    """One document. parts: its headings of the second level."""
+
+    name: str
+    title: str
+    parts: Sequence[Heading]
+    ids: frozenset[str]
+    html: SafeString
+
+
+@lru_cache(maxsize=len(NAMES))
+def read(name: str) -> ManualPage | None:
+    """None for what is no document that is shown."""
+    if name not in NAMES:
+        return None
+    tokens = _parser().parse((layout.MANUAL / f"{name}.md").read_text())
+    headings = list(_headings(tokens))
+    words = list(_words(tokens)) if name == "glossary" else []
+    _lead_elsewhere(tokens, name)
+    title = next((text for level, one, text in headings if level == "h1"), name)
+    html = _parser().renderer.render(tokens, _parser().options, {})
+    # What may be wider than the page is scrolled by keyboard as well.
+    html = html.replace("<pre>", '<pre tabindex="0">').replace("<table>", '<table tabindex="0">')
+    return ManualPage(
+        name=name,
+        title=title,
+        parts=[Heading(id=one, text=text) for level, one, text in headings if level == "h2"],
+        ids=frozenset([one for _, one, _ in headings] + words),
+        html=mark_safe(html),  # noqa: S308 - the program's own files
+    )
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB where nobody reads the manual
+
+    return MarkdownIt("commonmark", {"html": True}).enable("table")
+
+
+def _headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
+    """(tag, id, text); gives each its id."""
+    for token, inside in pairwise(tokens):
+        if token.type == "heading_open":
+            text = inside.content.replace("`", "")
+            token.attrSet("id", slug(text))
+            yield token.tag, slug(text), text
+
+
+def slug(text: str) -> str:
+    """As GitHub makes ids of headings."""
+    return _PUNCTUATION.sub("", text.lower()).replace(" ", "-")
+
+
+def _words(tokens: Sequence[Token]) -> Iterator[str]:
+    """Gives each row of the glossary the id of its first word; the other words of a row lead nowhere of their own."""
+    for row, cell, inside in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if row.type == "tr_open" and cell.type == "td_open":
+            word = slug(inside.content.partition(",")[0])
+            row.attrSet("id", word)
+            yield word
+
+
+def _lead_elsewhere(tokens: Sequence[Token], name: str) -> None:
+    """Links to documents that are shown lead to their pages, others nowhere; what was an image is gone."""
+    for token in tokens:
+        for one in token.children or ():
+            if one.type == "link_open":
+                one.attrSet("href", _target(str(one.attrGet("href") or ""), name))
+        if token.children:
+            token.children = [one for one in token.children if one.type != "image"]
+
+
+def _target(href: str, name: str) -> str:
+    if href.startswith("#"):
+        return f"{ADDRESS}/{name}{href}"
+    found = _LINK.match(href)
+    if found and found[1] in NAMES:
+        return f"{ADDRESS}/{found[1]}" + (f"#{found[2]}" if found[2] else "")
+    return href if href.startswith("https://") else f"{ADDRESS}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualContext(PageContext):
+    """page: the document that is shown; others: all of them."""
+
+    page: ManualPage
+    others: Sequence[ManualPage]
+
+
+@signed_in
+@require_safe
+def show_manual(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - the signature is Django's
+    return redirect("manual-page", name=NAMES[0])
+
+
+@signed_in
+@require_safe
+def show_manual_page(request: HttpRequest, name: str) -> HttpResponse:
+    page = read(name)
+    if page is None:
+        raise Http404(f"There is no page of the manual called {name}.")
+    others = [one for one in map(read, NAMES) if one is not None]
+    context = ManualContext(place="manual", revision=latest_revision(), page=page, others=others)
+    return render_page(request, "tools/manual/page.html", context)

@@ -1,0 +1,26 @@
+"""The routes of section `tools`. A list is a file for spreadsheets, too: the same view behind `NAME.csv`."""
+
+from django.urls import path
+
+from dashboard.tools.bulk import views as bulk
+from dashboard.tools.events import views as events
+from dashboard.tools.find import views as finding
+from dashboard.tools.manifests.views import edit_object
+from dashboard.tools.manual import views as manual
+from dashboard.tools.saved_views import views as saved_views
+
+urlpatterns = [
+    path("views", saved_views.list_views, name="views"),
+    path("views/save", saved_views.keep_view, name="view-save"),
+    path("views/<str:name>", saved_views.open_view, name="view"),
+    path("views/<str:name>/change", saved_views.alter_view, name="view-change"),
+    path("bulk/<str:resource>/<str:act>", bulk.act_on_picked, name="bulk"),
+    path("yaml/<str:resource>/<str:name>", edit_object, name="yaml"),
+    path("events", events.list_events, name="events"),
+    path("events.csv", events.list_events, name="events-csv"),
+    path("manual", manual.show_manual, name="manual"),
+    path("manual/<str:name>", manual.show_manual_page, name="manual-page"),
+    path("find", finding.find, name="find"),
+    path("find/suggestions", finding.suggest, name="find-suggestions"),
+    path("keys", finding.show_keys, name="keys"),
+]

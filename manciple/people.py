@@ -1,0 +1,159 @@
+"""Who looks at a page: what that person may see, and what they may change, as the API would answer them.
+
+A person sees the namespaces in which they may list what its pages are made of (pods, claims, templates, events): all of
+them, or those in which a binding says so.
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (`dashboard.kit.rights` asks,
+before any view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a
+button that would be refused, and the writer asks again (`manciple.access.rbac`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model
+from django.http import Http404, HttpRequest
+
+from manciple.access import authorization, rbac
+from manciple.access.authorization import Attributes
+from manciple.access.people import identity_of_user
+from manciple.api.auditing import note_denial
+from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
+
+#: What whoever works in a namespace makes, and what its pages are made of besides: plural.group
+WORK = ("pods", "resourceclaims.resource.k8s.io")
+AROUND = ("resourceclaimtemplates.resource.k8s.io", "events")
+
+#: Whoever may list these may read the audit trail.
+AUDIT_EVENTS = "events.audit.manciple.dev"
+
+#: In place of a verb: all of them.
+ANY = "*"
+#: In place of the names of namespaces.
+ALL_NAMESPACES = None
+
+Row = TypeVar("Row", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who is signed in. `namespaces`: those whose objects they see; ALL_NAMESPACES for all."""
+
+    identity: Identity
+    namespaces: frozenset[str] | None = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def administers(self) -> bool:
+        """Whether they may do everything."""
+        return MASTERS in self.identity.groups or self.may("*", "*.*")
+
+    @property
+    def has_no_role(self) -> bool:
+        """Whether nobody has given them anything yet: no group of their own, and no binding names them."""
+        return set(self.identity.groups) <= {PEOPLE, AUTHENTICATED} and not rbac.policy().names(self.name)
+
+    @property
+    def initials(self) -> str:
+        return self.name[:2].upper()
+
+    def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """resource: `pods`, `pods/log`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
+        return authorization.decide(self.identity, _wanted(verb, resource, namespace, name)).allowed
+
+    def may_somewhere(self, verb: str, resource: str) -> bool:
+        """Whether they may do that everywhere, or in a namespace that they see."""
+        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in self.namespaces or ())
+
+    def sees(self, namespace: str) -> bool:
+        """Whether they may know what is in `namespace` ("" for what belongs to none)."""
+        return not namespace or self.namespaces is None or namespace in self.namespaces
+
+    def may_audit(self, namespace: str = "") -> bool:
+        """Whether they may read the audit trail, or `namespace`'s part of it. AUDIT_EVENTS is no resource of the API:
+        it exists to be allowed, everywhere by a ClusterRoleBinding, in one namespace by a RoleBinding there."""
+        return self.may("list", AUDIT_EVENTS, namespace)
+
+    def may_edit(self, namespace: str) -> bool:
+        """Whether they may make and delete pods and claims in `namespace`."""
+        return all(self.may(verb, resource, namespace) for resource in WORK for verb in ("create", "delete"))
+
+
+def _wanted(verb: str, resource: str, namespace: str, name: str) -> Attributes:
+    whole, _, part = resource.partition("/")
+    plural, _, group = whole.partition(".")
+    return Attributes(verb=verb, group=group, resource=plural, subresource=part, namespace=namespace, name=name)
+
+
+def person_of_user(user: Any) -> Person:
+    """`user`: a signed-in Django user. Reads its groups."""
+    return person_of_identity(identity_of_user(user))
+
+
+def person_of_identity(identity: Identity) -> Person:
+    person = Person(identity)
+    if _sees_work(person, ""):
+        return Person(identity, ALL_NAMESPACES)
+    some = rbac.policy().namespaces_of(identity)
+    return Person(identity, frozenset(namespace for namespace in some if _sees_work(person, namespace)))
+
+
+def _sees_work(person: Person, namespace: str) -> bool:
+    return all(person.may("list", resource, namespace) for resource in (*WORK, *AROUND))
+
+
+def person_of(request: HttpRequest) -> Person:
+    """Who sent the request; it was checked that they are signed in. One query for a request."""
+    known: Person | None = getattr(request, "manciple_person", None)
+    if known is None:
+        known = person_of_user(request.user)
+        request.manciple_person = known  # type: ignore[attr-defined]  # kept for the rest of the request
+    return known
+
+
+def demand_sight(request: HttpRequest, namespace: str, what: str) -> Person:
+    """Raises: Http404 as for an object that does not exist, so that nothing is told about it."""
+    person = person_of(request)
+    if not person.sees(namespace):
+        raise Http404(f"{what} does not exist.")
+    return person
+
+
+def demand_edit(request: HttpRequest, what: str, namespace: str, *, resource: str) -> Person:
+    """Raises: PermissionDenied saying who may. what: "delete pods in team-a"; resource: of what goes."""
+    person = person_of(request)
+    if not person.may_edit(namespace):
+        raise denied(request, what, "delete", resource, namespace)
+    return person
+
+
+def demand(request: HttpRequest, what: str, verb: str, resource: str, namespace: str = "") -> Person:
+    """The same for one resource; without a namespace, everywhere. Raises: PermissionDenied. what: "change nodes"."""
+    person = person_of(request)
+    if not person.may(verb, resource, namespace):
+        raise denied(request, what, verb, resource, namespace)
+    return person
+
+
+def denied(request: HttpRequest, what: str, verb: str, resource: str, namespace: str = "") -> PermissionDenied:
+    """What to raise where the person may not do this; it is in the audit trail from now on.
+
+    The object is the one that the address names, if it names one.
+    """
+    where = f' in the namespace "{namespace}"' if namespace else ""
+    message = f"You may not {what}. Ask an administrator for a role that allows it{where}."
+    if verb != ANY:  # a right to everything is demanded in place of one that has no name
+        note_denial(
+            verb,
+            resource,
+            identity=person_of(request).identity,
+            namespace=namespace,
+            name=request.resolver_match.kwargs.get("name", "") if request.resolver_match else "",
+            message=message,
+        )
+    return PermissionDenied(message)

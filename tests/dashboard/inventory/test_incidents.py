@@ -1,0 +1,219 @@
+"""The pages of incidents, and what device, timeline and overview tell of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from msgspec import structs
+
+from claims.devices.states import DeviceState
+from dashboard.inventory.devices.history import strip_of
+from dashboard.inventory.incidents.reading import ImpairedSpan
+from inventory.kinds.devices import DeviceTaint
+from inventory.models import Impairment, Incident
+from manciple.access import authorization
+from manciple.access.authorization import Attributes, Decision
+from manciple.audit import trail
+from manciple.audit.models import Entry
+from manciple.wire.identity import Identity
+from tests.builders import DRIVER, make_class, make_device, make_slice, make_taint_rule
+from tests.dashboard import texts
+from tests.dashboard.browsing import admin, exported, signed_in, viewer, words
+from tests.dashboard.claim_scene import runs
+from tests.scheduling.cluster import Cluster
+
+__all__ = ["admin", "viewer"]
+
+XID = "gpu.example.com/xid"
+NOW = datetime.now(UTC)
+
+
+def publish(cluster: Cluster, *broken: str, node: str = "node-1", of: Sequence[str] = ("gpu-0", "gpu-1")) -> None:
+    taint = DeviceTaint(key=XID, value="79", effect="NoSchedule")
+    devices = [structs.replace(one, taints=(taint,)) if one.name in broken else one for one in map(make_device, of)]
+    made = make_slice(f"{node}-{DRIVER}", node=node, devices=devices)
+    known = next((one for one in cluster.all(type(made)) if one.metadata.name == made.metadata.name), None)
+    if known is None:
+        cluster.create(made)
+    else:
+        cluster.update(structs.replace(known, spec=made.spec))
+
+
+@pytest.fixture
+def scene(cluster: Cluster) -> Cluster:
+    """Pod web holds a device of node-1; both devices of it broke, one of node-2 did and works again."""
+    cluster.with_gpus("node-1", "node-2", each=2)
+    runs(cluster, "web")
+    publish(cluster, "gpu-0", "gpu-1")
+    publish(cluster, "gpu-0", node="node-2")
+    publish(cluster, node="node-2")
+    return cluster
+
+
+def ids() -> dict[str, str]:
+    return dict(Incident.objects.values_list("pool", "id"))
+
+
+def test_what_goes_on_stands_first_with_whom_it_hit_and_devices_together(admin: Client, scene: Cluster) -> None:
+    shown = words(admin, "/incidents")
+    assert texts.INCIDENT_FILTERS(2, 1, 0, 1) in shown
+    first, second = shown.index("2 devices of node-1"), shown.index("node-2 / gpu-0")
+    assert first < second
+    assert "node-1 / gpu-0 node-1 / gpu-1" in shown[first:second]
+    assert texts.INCIDENT_ROW(f"{XID}=79", DRIVER) in shown[first:second]
+    assert "nobody held it" in shown[second:]
+    assert "2 devices of node-1 unhealthy" in words(admin, f"/incidents/{ids()['node-1']}")
+    assert admin.get("/incidents/none").status_code == 404
+
+
+FILTERS = {
+    "state=open": ["node-1"],
+    "state=closed": ["node-2"],
+    "node=node-2": ["node-2"],
+    "node=node-9": [],
+    f"device={DRIVER}/node-1/gpu-1": ["node-1"],
+    "device=nonsense": [],
+    "class=second": ["node-1", "node-2"],
+    "class=none": [],
+    f"cause={XID}=79": ["node-1", "node-2"],
+    "cause=other": [],
+}
+
+
+def test_filters_leave_what_they_name(admin: Client, scene: Cluster) -> None:
+    scene.create(make_class("second"))
+    for query, expected in FILTERS.items():
+        page = admin.get(f"/incidents?{query}").content.decode()
+        assert [pool for pool, name in sorted(ids().items()) if f'id="incident-{name}"' in page] == expected, query
+
+
+def test_acknowledging_is_told_to_all_with_a_note_and_stands_in_the_audit_trail(admin: Client, scene: Cluster) -> None:
+    name = ids()["node-1"]
+    answer = admin.post(f"/incidents/{name}/acknowledge", {"note": "seen to", "back": "//evil.example"})
+    assert answer["Location"] == f"/incidents/{name}"
+    assert re.search(r" 2 \w+ 0 \w+ 1 \w+ 1 ", words(admin, "/incidents"))
+    assert "ada, " in words(admin, "/incidents")
+    assert "seen to" in words(admin, f"/incidents/{name}")
+    trail.flush()
+    entry = Entry.objects.get(resource="incidents.manciple.dev")
+    assert (entry.username, entry.verb, entry.name) == ("ada", "update", name)
+    form = {"withdraw": "1", "back": "/incidents?state=open"}
+    assert admin.post(f"/incidents/{name}/acknowledge", form)["Location"] == form["back"]
+    assert "All 2 Open 1" in words(admin, "/incidents")
+
+
+def test_who_may_not_has_no_button_and_is_refused(
+    scene: Cluster, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ids()["node-1"]
+    let_in(monkeypatch, {("list", "resourceslices")})
+    assert "not yet" in words(viewer, "/incidents")
+    assert "Acknowledge:" not in viewer.get("/incidents").content.decode()
+    assert viewer.post(f"/incidents/{name}/acknowledge").status_code == 403
+    let_in(monkeypatch, {("list", "resourceslices"), ("update", "incidents")})
+    assert viewer.post(f"/incidents/{name}/acknowledge").status_code == 302
+
+
+def let_in(monkeypatch: pytest.MonkeyPatch, allowed: set[tuple[str, str]]) -> None:
+    """Everybody may do this, and nothing else."""
+
+    def decide(_identity: Identity, wanted: Attributes) -> Decision:
+        return Decision(allowed=(wanted.verb, wanted.resource) in allowed, reason="")
+
+    monkeypatch.setattr(authorization, "decide", decide)
+
+
+def test_holders_elsewhere_have_no_name(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = signed_in("sam")
+    let_in(monkeypatch, {("list", "resourceslices")})
+    for path in ("/incidents", f"/incidents/{ids()['node-1']}"):
+        page = stranger.get(path).content.decode()
+        assert "another namespace" in page
+        assert "default/web" not in page
+        assert ">web<" not in page
+
+
+def test_a_list_costs_as_many_queries_for_many_incidents_as_for_one(
+    admin: Client, cluster: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(12):
+        publish(cluster, "gpu-0", node=f"node-{number}")
+    admin.get("/incidents")
+    with django_assert_max_num_queries(20):
+        assert admin.get("/incidents").content.decode().count('id="incident-') == 12
+
+
+# Elsewhere ------------------------------------------------------------------------------------------------------------
+
+
+def span(state: DeviceState, began: float, ended: float | None) -> ImpairedSpan:
+    """began, ended: days from now."""
+    return ImpairedSpan(
+        incident="1", place=(DRIVER, "node-1", "gpu-0"), node="node-1", source="driver", reporter="", state=state,
+        key=XID, value="", effect="NoSchedule", message="", began=NOW + timedelta(days=began),
+        ended=None if ended is None else NOW + timedelta(days=ended),
+    )  # fmt: skip
+
+
+BAD, TAINTED = DeviceState.UNHEALTHY, DeviceState.TAINTED
+
+
+@pytest.mark.parametrize(
+    ("held", "impaired", "marks"),
+    [
+        ([], [(BAD, -2, None)], ["free", "bad"]),
+        ([(-4, -1)], [(TAINTED, -3, -2)], ["free", "reserved", "taint+", "reserved", "free"]),
+        ([(-9, -3)], [(TAINTED, -5, None), (BAD, -4, -1)], ["reserved", "taint+", "bad+", "bad", "taint"]),
+        ([], [(BAD, -2, -1), (BAD, -1.5, -0.5)], ["free", "bad", "free"]),
+        ([], [(BAD, -20, -10)], ["free"]),
+    ],
+    ids=["broken now", "tainted while held", "broken before tainted", "two causes", "long ago"],
+)
+def test_the_strip_shows_what_was_out_of_order(
+    held: list[tuple[float, float]], impaired: list[tuple[DeviceState, float, float | None]], marks: list[str]
+) -> None:
+    spans = [(NOW + timedelta(days=began), NOW + timedelta(days=ended)) for began, ended in held]
+    strip = strip_of(spans, [span(*one) for one in impaired], start=NOW - timedelta(days=7), now=NOW)
+    assert [f"{mark.state}{'+' if mark.held else ''}" for mark in strip.marks] == marks
+    assert sum(mark.weight for mark in strip.marks) == 7 * 86400
+
+
+def test_a_device_the_overview_and_a_rule_tell_of_incidents(admin: Client, scene: Cluster) -> None:
+    page = admin.get(f"/devices/d/{DRIVER}/node-2/gpu-0").content.decode()
+    assert f'href="/incidents/{ids()["node-2"]}"' in page
+    assert "out of service" in page
+    assert texts.INCIDENTS_NOT_ACKNOWLEDGED(1) in words(admin, "/overview")
+    Incident.objects.update(acknowledged_at=NOW, acknowledged_by="ada")
+    assert texts.INCIDENTS_ALL_ACKNOWLEDGED(1) in words(admin, "/overview")
+    assert Impairment.objects.count() == 3
+    scene.create(make_taint_rule("repair", driver=DRIVER, key="x/repair"))
+    shown = words(admin, "/incidents?cause=x/repair")
+    assert "4 devices on 2 nodes" in shown
+    assert "by DeviceTaintRule repair" in shown
+    assert "4 devices on 2 nodes" in words(admin, "/incidents?node=node-2&cause=x/repair")
+
+
+def test_the_timeline_draws_lists_and_exports_it(admin: Client, scene: Cluster) -> None:
+    scene.create(make_taint_rule("repair", driver=DRIVER, pool="node-2", key="x/repair"))
+    shown = admin.get("/timeline?range=1h").content.decode()
+    assert 'class="out" data-s="bad"' in shown
+    assert "Unhealthy since" in shown
+    assert f": {XID}=79" in shown
+    assert "1 allocation and 4 impairments" in words(admin, "/timeline?range=1h")
+    table = words(admin, "/timeline?range=1h&view=table")
+    assert f"Unhealthy {XID}=79" in table
+    assert "node-2 / gpu-1 Tainted x/repair" in table
+    rows = exported(admin, "/timeline.csv?range=1h")
+    told = {(row["node"], row["device"], row["state"], row["cause"]) for row in rows if row["state"] != "held"}
+    assert told == {
+        *(("node-1", device, "unhealthy", f"{XID}=79:NoSchedule") for device in ("gpu-0", "gpu-1")),
+        ("node-2", "gpu-0", "unhealthy", f"{XID}=79:NoSchedule"),
+        *(("node-2", device, "tainted", "x/repair:NoSchedule") for device in ("gpu-0", "gpu-1")),
+    }
+    assert {row["state"] for row in exported(admin, "/timeline.csv?range=1h&ns=default")} == {"held"}
+    assert {row["node"] for row in exported(admin, "/timeline.csv?range=1h&node=node-2")} == {"node-2"}

@@ -1,0 +1,243 @@
+"""Finding things by their name: the best first, and only what the person may see."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from claims.kinds.pods import Pod
+from dashboard.tools.find.keys import KEYS
+from dashboard.tools.find.sought import EXACT, PART, PREFIX, Sought
+from dashboard.tools.find.views import search
+from inventory.kinds.devices import DeviceTaint
+from inventory.kinds.nodes import Taint
+from manciple.people import person_of_user
+from tests.builders import (
+    make_claim,
+    make_device,
+    make_devices,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_slice,
+    make_template,
+)
+from tests.dashboard import texts
+from tests.dashboard.browsing import admin, signed_in, viewer, words
+from tests.scheduling.cluster import Cluster, with_spec
+
+__all__ = ["admin", "viewer"]
+
+RANKS = {
+    ("llama", "llama", ""): EXACT,
+    ("LLAMA", "llama", ""): EXACT,
+    ("llama", "llama-7b", ""): PREFIX,
+    ("lama", "llama", ""): PART,
+    ("camel", "llama", ""): None,
+    ("lab/llama", "llama", "lab"): EXACT,
+    ("la/llama", "llama", "lab"): PREFIX,
+    ("den/llama", "llama", "lab"): None,
+    ("lab/", "llama", "lab"): PREFIX,
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_how_well_a_name_fits(case: tuple[str, str, str]) -> None:
+    text, name, place = case
+    assert Sought(text).rank(name, place) == RANKS[case]
+
+
+@pytest.fixture
+def lab(cluster: Cluster) -> Cluster:
+    """One thing of each kind whose name holds `alpha`."""
+    cluster.create(make_namespace("alpha-lab"))
+    cluster.create(make_node("alpha-1"))
+    cluster.create(make_slice(node="alpha-1", driver="alpha.example.com", devices=make_devices(2)))
+    cluster.create(make_claim("my-alpha", namespace="alpha-lab"))
+    cluster.create(make_template("alpha-template", namespace="alpha-lab"))
+    cluster.create(make_pod("alpha", namespace="alpha-lab"))
+    return cluster
+
+
+def sections(client: Client, text: str) -> dict[str, list[str]]:
+    """title -> what was found, in order."""
+    page = client.get("/find", {"q": text}).content.decode()
+    parts = re.split(r'<section class="sheet mb"', page)[1:]
+    plain = {re.sub(r"<[^>]*>", "", re.findall(r"<h2[^>]*>(.*?)</h2>", part)[0]): part for part in parts}
+    return {
+        title: [re.sub(r"<[^>]*>", "", one) for one in re.findall(r'<a class="ent"[^>]*>(.*?)</a>', part)]
+        for title, part in plain.items()
+    }
+
+
+def test_the_best_match_comes_first_within_a_kind(viewer: Client, cluster: Cluster) -> None:
+    for name in ("a-web", "web", "web-2", "aa-web"):
+        cluster.create(make_pod(name))
+    assert sections(viewer, "web")["Pods"] == ["web", "web-2", "a-web", "aa-web"]
+
+
+DEVICES = {
+    "gpu-1": ["alpha-1 / gpu-1"],
+    "alpha-1 / gpu-0": ["alpha-1 / gpu-0"],
+    "alpha.example.com/alpha-1/gpu-0": ["alpha-1 / gpu-0"],
+    "alpha-1/": ["alpha-1 / gpu-0", "alpha-1 / gpu-1"],
+}
+
+
+def test_every_kind_is_found_by_its_name_and_a_device_as_it_is_shown(viewer: Client, lab: Cluster) -> None:
+    assert sections(viewer, "alpha") == {
+        "Pods": ["alpha"],
+        "Claim templates": ["alpha-template"],
+        "Nodes": ["alpha-1"],
+        "Drivers": ["alpha.example.com"],
+        "Namespaces": ["alpha-lab"],
+        "Devices": ["alpha-1 / gpu-0", "alpha-1 / gpu-1"],
+        "Claims": ["my-alpha"],
+    }
+    assert {text: sections(viewer, text)["Devices"] for text in DEVICES} == DEVICES
+
+
+GOES = {
+    "q=alpha-1&go=1": "/nodes/alpha-1",
+    "q=ALPHA-LAB&go=1": "/namespaces/alpha-lab",
+    "q=alpha-lab/alpha&go=1": "/pods/alpha-lab/alpha",
+    "q=alpha-1+/+gpu-0&go=1": "/devices/d/alpha.example.com/alpha-1/gpu-0",
+    "q=alpha-&go=1": None,
+    "q=alpha-1": None,
+    "q=nothing&go=1": None,
+}
+
+
+def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster) -> None:
+    assert {query: viewer.get(f"/find?{query}").headers.get("Location") for query in GOES} == GOES
+    lab.create(make_claim("alpha", namespace="alpha-lab"))
+    assert viewer.get("/find?q=alpha&go=1").status_code == 200, "there are two to choose from"
+
+
+def test_a_namespace_narrows_and_only_what_one_may_see_is_found(viewer: Client, lab: Cluster) -> None:
+    lab.create(make_pod("alpha", namespace="away"))
+    assert "away" not in words(viewer, "/find?q=alpha-lab/alpha")
+    mia = signed_in("mia", "namespace:other")
+    assert set(sections(mia, "alpha")) == {"Nodes", "Drivers", "Devices"}
+    assert mia.get("/find?q=alpha-lab/alpha&go=1").status_code == 200
+    uid = lab.get(Pod, "alpha", "alpha-lab").metadata.uid
+    assert sections(viewer, uid)["UIDs"] == sections(viewer, uid[:13])["UIDs"] == [uid]
+    assert "UIDs" not in sections(mia, uid)
+
+
+def test_of_many_the_first_are_shown_with_a_bounded_number_of_queries(viewer: Client, cluster: Cluster) -> None:
+    person = person_of_user(viewer.get("/find").wsgi_request.user)
+    with CaptureQueriesContext(connection) as few:
+        search("web", person)
+    for index in range(30):
+        cluster.create(make_pod(f"web-{index}"))
+    with CaptureQueriesContext(connection) as many:
+        (section,) = search("web", person)
+    assert (len(section.found), section.more) == (20, True)
+    assert len(many) <= len(few)
+    assert texts.FIND_ONLY_THE_FIRST(20) in words(viewer, "/find?q=web")
+
+
+# By what things have -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hardware(cluster: Cluster) -> Cluster:
+    """Two devices with a UUID each and one model, one of them tainted, on a node with a label and a taint."""
+    devices = [
+        make_device(
+            f"gpu-{number}",
+            attributes={"uuid": f"GPU-{number}f3a", "pciAddress": f"0000:4{number}:00.0", "model": "Hopper"},
+            taints=(DeviceTaint(key="lab/repair", value="fan", effect="NoSchedule"),) * number,
+        )
+        for number in range(2)
+    ]
+    node = make_node("box-1", labels={"rack": "r_7"})
+    cluster.create(with_spec(node, taints=(Taint(key="lab/moving", effect="NoSchedule"),)))
+    cluster.create(make_slice(node="box-1", devices=devices))
+    return cluster
+
+
+VALUES = {
+    "GPU-1f3": ("Device attributes", ["GPU-1f3a"], "/devices/d/gpu.example.com/box-1/gpu-1"),
+    "0000:40": ("Device attributes", ["0000:40:00.0"], "/devices/d/gpu.example.com/box-1/gpu-0"),
+    "hopper": ("Device attributes", ["Hopper"], "/devices?attr=model%3AHopper"),
+    "repair": ("Taints", ["lab/repair=fan:NoSchedule"], "/devices/d/gpu.example.com/box-1/gpu-1"),
+    "lab/moving": ("Taints", ["lab/moving:NoSchedule"], "/nodes/box-1"),
+    "rack=r_7": ("Labels", ["rack=r_7"], "/nodes/box-1"),
+}
+
+
+def test_a_thing_is_found_by_what_it_has_and_by_no_pattern(viewer: Client, hardware: Cluster) -> None:
+    for text, (title, found, url) in VALUES.items():
+        assert sections(viewer, text)[title] == found, text
+        assert f'href="{url}"' in viewer.get("/find", {"q": text}).content.decode(), text
+    for text in ("rack=r.7", "rack=%", "gpu-%f3a", '"rack"'):
+        assert not {"Labels", "Device attributes"} & set(sections(viewer, text)), text
+
+
+# Doing something -----------------------------------------------------------------------------------------------------
+
+
+def done(client: Client, text: str) -> list[str]:
+    """Where the verbs that are offered lead."""
+    answer = client.get("/find/suggestions", {"q": text}).content.decode()
+    part = re.search(r'aria-label="Do">(.*?)</div>\s*(?:<div role="group"|</div>|$)', answer, re.DOTALL)
+    return [html.unescape(url) for url in re.findall(r'<a [^>]*href="([^"]*)"', part[1])] if part else []
+
+
+DONE = {
+    "drain alpha-1": ["/nodes/alpha-1?change=drain"],
+    "alpha-1 drain": ["/nodes/alpha-1?change=drain"],
+    "cordon alpha-1 / gpu-0": ["/devices/act/cordon?at=alpha.example.com%2Falpha-1%2Fgpu-0"],
+    "delete alpha-lab/alpha": ["/pods/alpha-lab/alpha/delete", "/claims/alpha-lab/my-alpha/delete"],
+    "dup alpha": ["/pods/new?like=alpha-lab/alpha"],
+    "logs alpha": ["/pods/alpha-lab/alpha?tab=logs"],
+    "new po": ["/pods/new"],
+    "dra": ["/find?q=drain+"],
+    "drain nothing": [],
+}
+
+
+def test_a_verb_leads_to_what_it_would_do(admin: Client, lab: Cluster) -> None:
+    for text, expected in DONE.items():
+        found = done(admin, text)
+        assert found[: len(expected)] == expected, text
+        assert bool(found) == bool(expected), text
+
+
+def test_nobody_is_offered_what_they_may_not_do(viewer: Client, lab: Cluster) -> None:
+    for text in ("drain alpha-1", "delete alpha", "new pod", "taint alpha-1", "release my-alpha"):
+        assert done(viewer, text) == [], text
+    assert done(viewer, "yaml alpha-1")[:1] == ["/yaml/nodes/alpha-1"]
+    assert done(signed_in("mia", "namespace:other"), "delete alpha") == []
+
+
+def test_places_are_found_by_the_beginning_of_a_word(viewer: Client, db: None) -> None:
+    assert sections(viewer, "rul")["Go to"] == ["Taint rules"]
+    assert viewer.get("/find?q=timeline&go=1")["Location"] == "/timeline"
+    assert "Audit" not in words(viewer, "/find?q=audit")
+
+
+def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> None:
+    for index in range(9):
+        cluster.create(make_pod(f"web-{index}"))
+    answer = viewer.get("/find/suggestions?q=web").content.decode()
+    assert len(re.findall(r'href="/pods/default/web-\d"', answer)) == 5
+    assert 'href="/find?q=web"' in answer, "the page has all of them"
+    assert "Nothing is called" in viewer.get("/find/suggestions?q=no-such").content.decode()
+
+
+def test_the_docs_tell_every_key() -> None:
+    told = (Path(__file__).parents[3] / "docs" / "dashboard.md").read_text().partition("## Keyboard")[2]
+    for group in KEYS:
+        assert f"| **{group.title}** |" in told
+        for line in group.lines:
+            keys = " ".join(f"<kbd>{part}</kbd>" for key in line.keys for part in key.split())
+            assert f"| {keys} | {line.does} |" in told, line

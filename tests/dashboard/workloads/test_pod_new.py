@@ -1,0 +1,299 @@
+"""A new pod: from YAML with findings where they stand, from a form that makes the same YAML; only where one may."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from dashboard.workloads.pods import creation as pod_examples
+from dashboard.workloads.pods.documents import read
+from dashboard.workloads.pods.form import PodForm, as_yaml
+from insight.class_summary import read_stock
+from manciple.store.event_log import latest_revision
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_devices,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_quota,
+    make_request,
+    make_slice,
+    make_template,
+)
+from tests.dashboard import browsing, texts
+from tests.dashboard.browsing import said
+from tests.scheduling.cluster import Cluster, with_spec
+
+POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: team-a
+spec:
+  containers:
+  - name: main
+    image: example.com/main
+"""
+CLAIM = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: ours
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+"""
+
+
+@pytest.fixture
+def namespaces(cluster: Cluster) -> Cluster:
+    for name in ("default", "team-a", "team-b"):
+        cluster.create(make_namespace(name))
+    cluster.create(make_class())
+    return cluster
+
+
+@pytest.fixture
+def member(namespaces: Cluster) -> Client:
+    """Somebody who may make pods in team-a."""
+    return browsing.member("ann", "team-a")
+
+
+def _findings(client: Client, text: str, **fields: str) -> list[dict[str, Any]]:
+    answer = client.post("/pods/new/diagnostics", {"text": text, **fields})
+    assert answer.status_code == 200
+    return [dict(one) for one in json.loads(answer.content)]
+
+
+def test_several_documents_are_created_and_the_pod_is_shown(member: Client, cluster: Cluster) -> None:
+    pod = POD + "  resourceClaims:\n  - name: gpu\n    resourceClaimName: ours\n"
+    answer = member.post("/pods/new", {"yaml": f"{pod}---\n{CLAIM}", "namespace": "team-a", "action": "create"})
+    assert answer.headers["Location"] == "/pods/team-a/web"
+    assert cluster.get(Pod, "web", "team-a").spec.resource_claims[0].resource_claim_name == "ours"
+    assert cluster.get(ResourceClaim, "ours", "team-a").spec.devices.requests[0].exactly is not None
+
+
+def test_checking_says_where_the_pod_would_start_and_stores_nothing(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    revision = latest_revision()
+    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
+    assert texts.NEW_POD_PREVIEW in said(answer.content.decode())
+    started = answer.context["page"].started
+    assert started.good
+    assert "`node-1`" in started.title
+    assert latest_revision() == revision
+    assert cluster.find(Pod, "web", "team-a") is None
+
+
+WRONG: list[tuple[str, int, int, str]] = [
+    (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field of this"),
+    (POD.replace("    image: example.com/main", "    image: 7"), 9, 5, "image must be of type string, not number"),
+    (POD.replace("  name: web", "  name: Web"), 4, 3, "metadata.name: Invalid value"),
+    (POD.replace("kind: Pod", "kind: Pot"), 2, 1, "A Pot cannot be created here"),
+    (POD.replace("v1", "v2"), 2, 1, "A Pod has apiVersion v1"),
+    (POD.replace("team-a", "team-b"), 5, 3, "may not create anything in namespace team-b"),
+    (POD.replace("  namespace: team-a\n", ""), 3, 1, "Name a namespace"),
+    (f"# first\n---\n{POD.replace('  - name: main', '  - name: Main')}", 10, 5, "spec.containers[0].name"),
+    (f"{POD}---\n{POD}", 14, 3, "web is already defined above"),
+    ("apiVersion: [", 2, 1, ""),
+    ("- a", 1, 1, "An object is a mapping"),
+]
+
+
+def test_what_is_wrong_is_told_where_it_stands(member: Client) -> None:
+    for text, line, column, says in WRONG:
+        first = _findings(member, text)[0]
+        assert says in first["message"], text
+        if says:
+            assert (first["line"], first["column"]) == (line, column), text
+        answer = member.post("/pods/new", {"yaml": text, "action": "create"})
+        assert answer.status_code == 422, text
+        assert f"Line {first['line']}, column {first['column']}:" in answer.content.decode(), text
+
+
+def test_nothing_is_created_where_one_of_several_is_wrong_or_the_namespace_forged(
+    member: Client, cluster: Cluster
+) -> None:
+    wrong = POD.replace("name: web", "name: Web")
+    member.post("/pods/new", {"yaml": f"{CLAIM}---\n{POD}---\n{wrong}", "namespace": "team-a"})
+    text = POD.replace("  namespace: team-a\n", "")
+    assert member.post("/pods/new", {"yaml": text, "namespace": "team-b"}).status_code == 422
+    assert cluster.all(Pod) == []
+    assert cluster.all(ResourceClaim) == []
+    assert _findings(member, POD) == []
+    member.post("/pods/new", {"yaml": POD})
+    (found,) = _findings(member, POD)
+    assert found["message"] == texts.NAME_TAKEN("web", "team-a")
+
+
+FORM = {"from": "form", "name": "train", "namespace": "team-a", "image": "example.com/x", "devices": "class"}
+
+
+def test_the_form_makes_a_template_and_a_pod_or_takes_one_that_exists(member: Client, cluster: Cluster) -> None:
+    command = 'python train.py --name "two words"'
+    fields = {**FORM, "class": "gpu.example.com", "count": "2", "command": command}
+    answer = member.post("/pods/new", fields)
+    assert answer.headers["Location"] == "/pods/team-a/train"
+    pod = cluster.get(Pod, "train", "team-a")
+    assert pod.spec.containers[0].command == ("python", "train.py", "--name", "two words")
+    template = cluster.get(ResourceClaimTemplate, "train-devices", "team-a")
+    exactly = template.spec.spec.devices.requests[0].exactly
+    assert exactly is not None
+    assert (exactly.device_class_name, exactly.count) == ("gpu.example.com", 2)
+    member.post("/pods/new", {**FORM, "name": "again", "devices": "template", "template": "train-devices"})
+    (entry,) = cluster.get(Pod, "again", "team-a").spec.resource_claims
+    assert entry.resource_claim_template_name == "train-devices"
+
+
+#: what was typed -> the field where the error stands
+MISTAKES = (
+    ({"name": ""}, "name"),
+    ({"name": "Not A Name"}, "name"),
+    ({"image": ""}, "image"),
+    ({"class": ""}, "device_class"),
+    ({"count": "0"}, "count"),
+    ({"devices": "template"}, "template"),
+)
+
+
+def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:
+    for fields, field in MISTAKES:
+        answer = member.post("/pods/new", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
+        assert answer.status_code == 422, fields
+        form = answer.context["page"].form
+        assert list(form.errors) == [field], fields
+        assert f'id="{form[field].error_id}"' in answer.content.decode(), fields
+
+
+def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Client) -> None:
+    fields = {**FORM, "class": "gpu.example.com", "count": "2"}
+    made = as_yaml(PodForm(fields))
+    shown = member.post("/pods/new/made", fields).content.decode()
+    assert "name: train-devices" in shown
+    assert member.post("/pods/new", {**fields, "action": "yaml"}).context["page"].text == made
+    assert [one.kind.kind for one in read(made).documents] == ["ResourceClaimTemplate", "Pod"]
+
+
+@pytest.mark.parametrize("example", [one.name for one in pod_examples.EXAMPLES])
+def test_every_example_can_be_created_as_it_stands(member: Client, cluster: Cluster, example: str) -> None:
+    text = member.get(f"/pods/new?example={example}").context["page"].text
+    assert _findings(member, text) == []
+    assert member.post("/pods/new", {"yaml": text}).status_code == 302
+    assert cluster.all(Pod)
+
+
+def test_completions_come_from_the_types_and_from_what_exists(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_template("gpus", namespace="team-a"))
+    cluster.create(make_template("secret", namespace="team-b"))
+    table = json.loads(member.get("/pods/new/completions").content)
+    containers = {one["label"]: one for one in table["keys"]["Pod/spec.containers"]}
+    assert containers["image"]["detail"] == "string"
+    requests = [one["label"] for one in table["keys"]["ResourceClaim/spec.devices.requests.exactly"]]
+    assert {"deviceClassName", "selectors", "count"} <= set(requests)
+    assert table["values"]["metadata.namespace"] == ["team-a"]
+    assert table["values"]["spec.resourceClaims.resourceClaimTemplateName"] == ["gpus"]
+    assert table["values"]["ResourceClaim/spec.devices.requests.exactly.deviceClassName"] == ["gpu.example.com"]
+
+
+# Where it would start ------------------------------------------------------------------------------------------------
+
+
+TRAINER = {"from": "form", "name": "trainer", "namespace": "team-a", "image": "example.com/main", "devices": "class"}
+
+
+def _made(client: Client, **fields: str) -> str:
+    return said(f"<main{_posted(client, **fields).content.decode()}</main>")
+
+
+def _posted(client: Client, **fields: str) -> Any:
+    answer = client.post("/pods/new/made", {**TRAINER, "class": "gpu.example.com", **fields})
+    assert answer.status_code == 200
+    return answer
+
+
+def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Client, namespaces: Cluster) -> None:
+    for node, each in (("node-1", 2), ("node-2", 4)):
+        namespaces.create(make_node(node))
+        namespaces.create(make_slice(node=node, devices=make_devices(each)))
+    assert texts.STARTS_NOW_ON("node-2", "gpu-0 , gpu-1 , gpu-2") in _made(member, count="3")
+    assert texts.WAITS_BECAUSE in _made(member, count="5")
+    assert texts.NEXT_ASK_FOR_FEWER(4) in _made(member, count="5")
+    assert _posted(member, **{"class": ""}).context["started"] is None
+    assert _posted(member, namespace="team-b").context["started"] is None  # where they may make nothing
+    member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
+    namespaces.settle()
+    assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "node-2"
+
+
+def test_a_quota_that_refuses_the_claim_is_told_before_the_pod_is_made(member: Client, namespaces: Cluster) -> None:
+    namespaces.create(make_node("node-1"))
+    namespaces.create(make_slice(node="node-1", devices=make_devices(4)))
+    one_device = {"gpu.example.com.deviceclass.resource.k8s.io/devices": "1"}
+    namespaces.create(make_quota(one_device, name="one", namespace="team-a"))
+    revision = latest_revision()
+    starts, waits = (_posted(member, count=count).context["started"] for count in ("1", "2"))
+    assert (starts.good, waits.good) == (True, False)
+    assert "`devices`" in waits.title
+    assert "`one`" in waits.title
+    assert latest_revision() == revision, "nothing was written to find that out"
+    member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "2", "action": "create"})
+    namespaces.settle()
+    assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "", "and so it is"
+
+
+def test_classes_are_chosen_by_what_they_have(member: Client, namespaces: Cluster) -> None:
+    for node, each in (("node-1", 2), ("node-2", 4)):
+        namespaces.create(make_node(node))
+        devices = make_devices(each, attributes={"model": "A100"})
+        namespaces.create(make_slice(node=node, devices=devices))
+    namespaces.create(make_template("three", requests=[make_request(count=3)]))
+    namespaces.create(make_pod("holds", templates={"gpu": "three"}))
+    namespaces.settle()
+    (one,) = read_stock(namespaces.now)
+    assert (one.models, one.devices, one.free, one.fits) == (("A100",), 6, 3, 3)
+    assert (one.largest, one.node, one.waits and one.waits.claims) == (2, "node-1", 1)
+    shown = said(member.get("/pods/new?from=form").content.decode())
+    assert texts.STOCK_ROW("gpu.example.com A100 3 of 6", "node-1") in shown
+    namespaces.update(with_spec(namespaces.node("node-1"), unschedulable=True))
+    (one,) = read_stock(namespaces.now)
+    assert (one.largest, one.node) == (1, "node-2")
+
+
+def test_a_template_that_an_earlier_pod_left_is_used_again_or_another_name_is_taken(
+    member: Client, namespaces: Cluster
+) -> None:
+    form = {**TRAINER, "class": "gpu.example.com", "action": "create"}
+    for count, template in (("1", "trainer-devices"), ("1", "trainer-devices"), ("2", "trainer-devices-2")):
+        assert member.post("/pods/new", {**form, "count": count}).status_code == 302
+        pod = namespaces.get(Pod, "trainer", "team-a")
+        assert pod.spec.resource_claims[0].resource_claim_template_name == template
+        namespaces.delete(pod)
+    assert "trainer-devices-2" in _made(member, count="2")
+    assert texts.TEMPLATE_EXISTS in _made(member, count="2")
+    assert len(namespaces.all(ResourceClaimTemplate)) == 2
+
+
+def test_a_pod_is_duplicated_without_what_the_api_filled_in(member: Client, namespaces: Cluster) -> None:
+    namespaces.create(make_claim("ours", namespace="team-a"))
+    for name in ("web", "web-2"):
+        namespaces.create(make_pod(name, namespace="team-a", claims={"gpu": "ours"}, node="node-1"))
+    namespaces.create(make_pod("secret", namespace="team-b", node="node-1"))
+    answer = member.get("/pods/new?like=team-a/web").content.decode()
+    text = html.unescape(answer.partition('id="yaml"')[2].partition(">")[2].partition("</textarea>")[0])
+    (document,) = read(text).documents
+    assert document.object.metadata.name == "web-3"
+    assert "nodeName" not in text
+    assert "uid" not in text
+    assert "resourceClaimName: ours" in text
+    assert "secret" not in member.get("/pods/new?like=team-b/secret").content.decode()
+    assert member.post("/pods/new", {"yaml": text, "action": "create"}).status_code == 302
