@@ -1,4 +1,15 @@
-"""Icons in templates: `{% icon "i-pod" 13 %}` draws one of `kit/icons.html`."""
+"""The tags and filters that every template has, and the components that pages are built from; `/kit` shows them all.
+
+{% card "Latest events" id="events" topics="events:" %}…{% endcard %}
+{% empty "i-dev" "No driver yet" %}<p>…</p>{% endempty %}
+{% mark "warn" %}                        a severity, beside words that say it
+{{ row.devices|counted:"device" }}       1 device, 5,000 devices
+{{ names|listed:3 }}                     a, b, c and 2 more
+{% names holders 3 more=row.hidden %}    the same with links
+{% meter limit.percent state="full" %}   a share of a limit, beside its numbers
+{% bar row.parts label=row.label %}      counts by state
+{% icon "i-pod" 13 %}  {% help "dashboard#times" "Times" %}  {% time event.at %}  {% ago pod.created "ago" %}
+"""
 
 from __future__ import annotations
 
@@ -8,11 +19,14 @@ from itertools import accumulate
 from typing import Any
 
 from django import template
+from django.forms.utils import flatatt
+from django.template import Context
 from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import slugify
 
-from dashboard.kit import links
+from dashboard.kit import links, wording
 from dashboard.kit.lists import ListQuery, Table
 from manciple import durations
 
@@ -33,12 +47,99 @@ def number(value: Any) -> Any:
 
 @register.filter
 def counted(number: int, words: str) -> str:
-    """words: `singular` (its plural takes an s), or `singular,verb,plural,verb`; a verb may be empty."""
-    singular, _, rest = words.partition(",")
-    if not rest:
-        return f"{number:,} {singular}{'' if number == 1 else 's'}"
-    verb, plural, verbs = rest.split(",")
-    return (f"{number:,} {singular} {verb}" if number == 1 else f"{number:,} {plural} {verbs}").rstrip()
+    """words: `device`; or the singular and the plural, as in `claim holds,claims hold`."""
+    singular, _, plural = words.partition(",")
+    return wording.counted(number, singular, plural)
+
+
+@register.filter
+def listed(names: Sequence[str], most: int = 0) -> str:
+    """`a, b and 3 more`. most: names that are written, 0 for all."""
+    return wording.listed(names, most)
+
+
+@register.simple_tag
+def names(links: Sequence[str | tuple[str, str]], most: int = 0, more: int = 0) -> SafeString:
+    """The same with links: (name, address), or a name alone. more: how many there are besides `links`."""
+    drawn = [
+        format_html("{}", one)
+        if isinstance(one, str)
+        else format_html('<a class="link" href="{}">{}</a>', one[1], one[0])
+        for one in (links[:most] if most else links)
+    ]
+    return mark_safe(wording.listed(drawn, more=more + len(links) - len(drawn)))  # noqa: S308 - each part is escaped
+
+
+#: Severity -> its character.
+_MARKS = {"ok": "✓", "info": "i", "warn": "!", "err": "\N{MULTIPLICATION SIGN}", "none": "\N{EN DASH}"}
+
+
+@register.simple_tag
+def mark(severity: str, character: str = "") -> SafeString:
+    """A severity: ok, info, warn, err, none. It is hidden from screen readers: words beside it say the same."""
+    return format_html('<span class="sev {}" aria-hidden="true">{}</span>', severity, character or _MARKS[severity])
+
+
+@register.simple_tag
+def meter(percent: float, state: str = "") -> SafeString:
+    """The share of a limit that is used, beside its numbers. percent: above 100 is drawn as 100; state: full, over."""
+    return format_html(
+        '<span class="meter{}" aria-hidden="true" style="--p:{}"><i></i></span>',
+        f" {state}" if state else "",
+        min(percent, 100),
+    )
+
+
+@register.simple_block_tag(takes_context=True)
+def aside(context: Context, content: str) -> str:
+    """Within a card: the elements at the right end of its head. A text alone is the card's own parameter."""
+    context.render_context["card_aside"] = mark_safe(content.strip())  # noqa: S308 - the template's own
+    return ""
+
+
+@register.simple_block_tag(takes_context=True)
+def card(context: Context, content: str, title: str, **given: Any) -> SafeString:
+    """A part of a page with a title: `{% card "Pods" id="node-pods" topics="nodes" css="mb" aside=… help=… %}`.
+
+    id: with it the part is followed live, and linked to; topics: what touches it (`dashboard.kit.live`). name: of the
+    title's id where the card has no id. help: a place of the manual, as for `{% help %}`. level: of the title, 2 by
+    default. Anything else becomes an attribute, with dashes for underscores: `data_keep=True`.
+    """
+    id_, name = given.pop("id", ""), given.pop("name", "")
+    heading = f"h-{name or id_ or slugify(title)}"
+    level, css = given.pop("level", 2), given.pop("css", "")
+    attributes = {"class": f"sheet {css}".rstrip(), "id": id_, "data-topics": given.pop("topics", "")}
+    help_, text = given.pop("help", ""), given.pop("aside", "")
+    beside = (
+        format_html('<span class="aside">{}</span>', text) if text else context.render_context.get("card_aside", "")
+    )
+    context.render_context["card_aside"] = ""
+    attributes |= {key.replace("_", "-"): value for key, value in given.items()}
+    return format_html(
+        '<section{} aria-labelledby="{}"><header><h{} id="{}">{}{}</h{}>{}</header>{}</section>',
+        flatatt({key: value for key, value in attributes.items() if value not in ("", None, False)}),
+        heading,
+        level,
+        heading,
+        title,
+        help_link(help_, title) if help_ else "",
+        level,
+        beside,
+        mark_safe(content),  # noqa: S308 - the template's own
+    )
+
+
+@register.simple_block_tag
+def empty(content: str, icon_name: str, title: str, level: int = 3) -> SafeString:
+    """What stands in the place of rows: why there are none, and what to do about it. level: of the title."""
+    return format_html(
+        '<div class="empty">{}<h{}>{}</h{}>{}</div>',
+        icon(icon_name, 26) if icon_name else "",
+        level,
+        title,
+        level,
+        mark_safe(content),  # noqa: S308 - the template's own
+    )
 
 
 @register.filter

@@ -1,0 +1,48 @@
+"""The components of templates: what each draws, and that it escapes what it is given."""
+
+from __future__ import annotations
+
+import pytest
+from django.template import Context, Template
+
+#: source -> what it draws of `HOSTILE` and some counts
+DRAWN = {
+    '{{ n|counted:"device" }}': "1,200 devices",
+    '{{ one|counted:"device" }}': "1 device",
+    '{{ one|counted:"claim holds,claims hold" }}': "1 claim holds",
+    '{{ n|counted:"claim holds,claims hold" }}': "1,200 claims hold",
+    "{{ names|listed:2 }}": "a, b and 2 more",
+    "{{ names|listed }}": "a, b, c, d",
+    "{% names linked 1 more=2 %}": '<a class="link" href="/a?x=1&amp;y=2">&lt;a&gt;</a> and 3 more',
+    '{% mark "warn" %}': '<span class="sev warn" aria-hidden="true">!</span>',
+    '{% mark "err" "!" %}': '<span class="sev err" aria-hidden="true">!</span>',
+    '{% meter 130 state="over" %}': '<span class="meter over" aria-hidden="true" style="--p:100"><i></i></span>',
+    '{% empty "" hostile %}<p>{{ hostile }}</p>{% endempty %}': (
+        '<div class="empty"><h3>&lt;b&gt;</h3><p>&lt;b&gt;</p></div>'
+    ),
+    '{% card hostile name="x" %}{{ hostile }}{% endcard %}': (
+        '<section class="sheet" aria-labelledby="h-x"><header><h2 id="h-x">&lt;b&gt;</h2></header>&lt;b&gt;</section>'
+    ),
+    '{% card "Pods" id="pods" topics="pods:" css="mb" aside=hostile data_keep=True %}…{% endcard %}': (
+        '<section class="sheet mb" data-topics="pods:" id="pods" data-keep aria-labelledby="h-pods">'
+        '<header><h2 id="h-pods">Pods</h2><span class="aside">&lt;b&gt;</span></header>…</section>'
+    ),
+    '{% card "Pods" %}{% aside %}<a href="/pods">{{ hostile }}</a>{% endaside %}…{% endcard %}'
+    '{% card "Next" %}{% endcard %}': (
+        '<section class="sheet" aria-labelledby="h-pods"><header><h2 id="h-pods">Pods</h2>'
+        '<a href="/pods">&lt;b&gt;</a></header>…</section>'
+        '<section class="sheet" aria-labelledby="h-next"><header><h2 id="h-next">Next</h2></header></section>'
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "expected"), DRAWN.items(), ids=DRAWN.keys())
+def test_what_it_draws(source: str, expected: str) -> None:
+    values = {
+        "n": 1200,
+        "one": 1,
+        "names": ["a", "b", "c", "d"],
+        "linked": [("<a>", "/a?x=1&y=2"), ("b", "/b")],
+        "hostile": "<b>",
+    }
+    assert Template(source).render(Context(values)) == expected
