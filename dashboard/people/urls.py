@@ -2,23 +2,15 @@
 
 from django.urls import path
 
-from dashboard.people.access import views as access
-from dashboard.people.account import preferences
-from dashboard.people.account import views as account
-from dashboard.people.audit import views as audit
-from dashboard.people.namespaces import views as namespaces
-from dashboard.people.notifications import views as notifications
-from dashboard.people.people import views as people
-from dashboard.people.roles import changing as changing_roles
-from dashboard.people.roles import views as roles
+from dashboard.people import access, account, audit, namespaces, notifications, people, roles
 
 urlpatterns = [
     path("account", account.show_account, name="account"),
     path("account/tokens", account.make_token, name="account-tokens"),
     path("account/tokens/revoke", account.revoke_token, name="account-revoke"),
     path("account/password", account.change_password, name="account-password"),
-    path("account/zone", preferences.keep_zone, name="account-zone"),
-    path("account/tour", preferences.keep_toured, name="account-tour"),
+    path("account/zone", account.keep_zone, name="account-zone"),
+    path("account/tour", account.keep_toured, name="account-tour"),
     path("account/sessions", account.end_sessions, name="account-sessions"),
     path("notifications", notifications.show_notifications, name="notifications"),
     path("notifications/rules", notifications.keep_rule, name="notifications-rule"),
@@ -38,10 +30,10 @@ urlpatterns = [
     path("people/revoke", people.revoke_tokens, name="people-revoke"),
     path("roles", roles.list_roles, name="roles"),
     path("roles.csv", roles.list_roles, name="roles-csv"),
-    path("roles/new/make", changing_roles.make_role, name="role-new"),
+    path("roles/new/make", roles.make_role, name="role-new"),
     path("roles/<str:name>", roles.show_role, name="role"),
-    path("roles/<str:name>/give", changing_roles.give_role, name="role-give"),
-    path("roles/<str:name>/take", changing_roles.take_role, name="role-take"),
+    path("roles/<str:name>/give", roles.give_role, name="role-give"),
+    path("roles/<str:name>/take", roles.take_role, name="role-take"),
     path("access", access.show_access, name="access"),
     path("namespaces", namespaces.list_namespaces, name="namespaces"),
     path("namespaces.csv", namespaces.list_namespaces, name="namespaces-csv"),

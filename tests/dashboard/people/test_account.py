@@ -12,7 +12,7 @@ import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.people.account.views import browser_of
+from dashboard.people.account import browser_of
 from manciple.access.authentication import tokens
 from manciple.access.models import SignIn, Token
 from manciple.access.passwords import MOST_BY_NAME

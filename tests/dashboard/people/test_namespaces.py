@@ -10,8 +10,7 @@ from django.test import Client
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
-from dashboard.people.namespaces.reading import read_namespaces
-from dashboard.people.namespaces.tokens import AccountToken
+from dashboard.people.namespaces import AccountToken, read_namespaces
 from manciple.access.authentication.chain import identify_token
 from manciple.access.kinds.roles import Subject
 from manciple.access.kinds.secrets import Secret

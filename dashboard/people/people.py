@@ -1,46 +1,178 @@
-"""`/people`: who may sign in, for administrators; `?who=NAME` shows one, with what can be changed about them.
+"""`/people`: who may sign in, for administrators; `?who=NAME` shows one person, with what can be changed about them.
 
-Somebody new is made with an invitation: a link, shown in the answer to the form and nowhere again, with which they set
-their password. The same link serves whoever has forgotten theirs.
+A new person gets an invitation: a link, shown in the answer to the form and never again, with which they set their
+password. The same link serves people who have forgotten theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import Filter, ListColumn, Table
+from dashboard.kit import links
+from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import administrators_only
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.people.people.forms import InvitationForm, StandingForm
-from dashboard.people.people.reading import (
-    ADMINISTRATORS,
-    CLOSED,
-    PeopleQuery,
-    PersonRow,
-    all_groups,
-    find_people,
-    read_person,
-    tokens_of,
-)
 from manciple.access import membership
 from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
-from manciple.access.membership import ChangeRefused
+from manciple.access.membership import ChangeRefused, Standing
 from manciple.access.models import Token
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
 from manciple.people import Person, person_of
 from manciple.store.event_log import latest_revision
+
+#: People on a page.
+SHOWN = 100
+ADMINISTRATORS, CLOSED = "Administrators", "Closed accounts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleQuery(ListQuery):
+    """who: the one that is shown above the list."""
+
+    text: str = parameter("q")
+    kind: str = parameter("kind", known=(ADMINISTRATORS, CLOSED))
+    group: str = parameter("group")
+    who: str = parameter("who", selects=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRow:
+    """One person in the list. user: a user of Django's, its groups fetched; tokens: of theirs and of their name, that
+    have not expired."""
+
+    user: Any
+    tokens: int
+
+    @property
+    def name(self) -> str:
+        return str(self.user.get_username())
+
+    @property
+    def groups(self) -> list[str]:
+        return sorted(group.name for group in self.user.groups.all())
+
+    @property
+    def seen(self) -> str:
+        return self.user.last_login.isoformat(timespec="seconds") if self.user.last_login else ""
+
+    @property
+    def url(self) -> str:
+        return links.person_url(self.name)
+
+
+#: `sort` in the address -> the order
+_ORDERS = {
+    "name": F("username").asc(),
+    "-name": F("username").desc(),
+    "seen": F("last_login").asc(nulls_first=True),
+    "-seen": F("last_login").desc(nulls_last=True),
+    "tokens": F("token_count").asc(),
+    "-tokens": F("token_count").desc(),
+}
+
+
+def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callable[[], list[PersonRow]]]:
+    """A page of those whom the query lets through, and how all of them are read."""
+    found = _filtered(query)
+    page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
+    theirs = Q(person=OuterRef("pk")) | Q(person=None, name=OuterRef("username"))
+    together = tokens.live().filter(theirs).annotate(all=Value(1)).values("all")
+    count = Subquery(together.annotate(count=Count("pk")).values("count"))
+    counted = found.annotate(token_count=Coalesce(count, 0)).prefetch_related("groups")
+    order = _ORDERS.get(query.sort, _ORDERS["name"])
+    ordered = counted.order_by(order, "pk")
+    return page, _rows(ordered[page.rows]), lambda: _rows(ordered)
+
+
+def _rows(found: QuerySet[Any]) -> list[PersonRow]:
+    return [PersonRow(user=one, tokens=one.token_count) for one in found]
+
+
+def _filtered(query: PeopleQuery) -> QuerySet[Any]:
+    found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
+    if query.group:
+        found = found.filter(groups__name=query.group)
+    if query.kind == ADMINISTRATORS:
+        return found.filter(is_staff=True)
+    return found.filter(is_active=False) if query.kind == CLOSED else found
+
+
+def all_groups() -> list[str]:
+    """Those that somebody is in."""
+    found = Group.objects.filter(user__isnull=False).distinct().order_by("name")
+    return list(found.values_list("name", flat=True))
+
+
+def read_person(name: str) -> PersonRow | None:
+    found = get_user_model()._default_manager.filter(username=name).prefetch_related("groups").first()
+    return PersonRow(user=found, tokens=tokens_of(found).count()) if found else None
+
+
+def tokens_of(user: Any) -> QuerySet[Token]:
+    """Theirs and those of their name that have not expired, the newest first."""
+    return (tokens.of_person(user) & tokens.live()).order_by("-created")
+
+
+_LONGEST = Group._meta.get_field("name").max_length or 0
+
+
+class GroupNames(forms.CharField):
+    """Names with commas or blanks between them, as a list in which each is once."""
+
+    def clean(self, value: Any) -> Any:
+        names = list(dict.fromkeys(super().clean(value).replace(",", " ").split()))
+        for name in names:
+            if len(name) > _LONGEST:
+                raise ValidationError(f"A group's name has at most {_LONGEST} characters.")
+        return names
+
+
+def _groups() -> GroupNames:
+    return GroupNames(max_length=5000, required=False, widget=code_input("namespace:vision, readers"))
+
+
+class InvitationForm(PageForm):
+    """Somebody who is new here."""
+
+    ids = "invite-%s"
+
+    name = forms.CharField(
+        max_length=150, widget=code_input("alice"), error_messages={"required": "Enter the name for signing in."}
+    )
+    groups = _groups()
+    administers = forms.BooleanField(required=False)
+
+
+class StandingForm(PageForm):
+    """What a person is to be."""
+
+    ids = "person-%s"
+
+    groups = _groups()
+    administers = forms.BooleanField(required=False)
+    active = forms.BooleanField(required=False)
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(**self.cleaned_data)
+
 
 UNPROCESSABLE = 422
 _KUBECONFIG = ", so HOME/kubeconfig lets nobody in now"

@@ -1,35 +1,38 @@
-"""`/account`: what a person does for themselves, and for nobody else.
+"""`/account`: what people change about their own account: tokens, password, sessions, time zone.
 
-A new token is shown in the answer to the form that asked for it, and nowhere again: it is not kept, in the session
-neither. Who changes their password stays signed in here, and nowhere else. A wrong old password counts as a failed
-attempt to sign in: an open browser that somebody came upon is no place to try passwords at.
+A new token is shown in the answer to the form that asked for it and never again, and is not kept in the session either.
+Changing the password ends all other sessions. A wrong old password counts as a failed attempt to sign in, so that an
+open browser is no place to try passwords.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import authenticate, update_session_auth_hash
+from django.contrib.auth import authenticate, password_validation, update_session_auth_hash
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.http.request import split_domain_port
 from django.shortcuts import redirect
 from django.utils.text import slugify
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.kit.forms import posted_from
-from dashboard.kit.preferences import preferences_of, zone_names
+from dashboard.kit.forms import PageForm, posted_from
+from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import signed_in
-from dashboard.people.account.forms import ChangePasswordForm, NewTokenForm
 from manciple.access import sign_ins
 from manciple.access.authentication import tokens
+from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import SignIn, Token
 from manciple.access.passwords import locked_for
 from manciple.access.people import groups_of_user
@@ -41,6 +44,105 @@ from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 from manciple.wire.quantity import whole
+
+
+@signed_in
+@posted_from("account")
+def keep_zone(request: HttpRequest) -> HttpResponse:
+    """`zone`: a name, or "" for that of the browser."""
+    zone = request.POST.get("zone", "")
+    if zone and zone not in zone_names():
+        return HttpResponseBadRequest("There is no such time zone.")
+    choose(request, time_zone=zone)
+    messages.success(request, f"Times are shown in {zone or 'the time zone of your browser'} from now on.")
+    return redirect("account")
+
+
+@signed_in
+@require_POST
+def keep_toured(request: HttpRequest) -> HttpResponse:
+    """`again` shows the tour once more; otherwise it is over for good."""
+    if "again" in request.POST:
+        choose(request, toured=False)
+        return redirect("overview")
+    choose(request, toured=True)
+    return HttpResponse(status=204)
+
+
+#: Lifetimes to choose from, in days, beside that of the settings.
+DAYS = (1, 7, 30, 90, 180, 365)
+NEVER = "never"
+
+
+def lifetimes() -> list[tuple[str, str]]:
+    """(value, words) of the lifetimes that the settings allow."""
+    longest = settings.TOKEN_MAX_DAYS or float("inf")
+    days = sorted({float(one) for one in DAYS if one <= longest} | {min(settings.TOKEN_DAYS, longest)})
+    offered = [(f"{one:g}", f"{one:g} day{'' if one == 1 else 's'}") for one in days]
+    return offered if settings.TOKEN_MAX_DAYS else [*offered, (NEVER, "until revoked")]
+
+
+class NewTokenForm(PageForm):
+    """A token, or a kubeconfig file with one."""
+
+    ids = "token-%s"
+
+    title = forms.CharField(
+        max_length=100,
+        widget=forms.TextInput({"class": "input", "placeholder": "laptop", "autocomplete": "off"}),
+        error_messages={"required": "Enter what it is for, so that you can recognise it later."},
+    )
+    description = forms.CharField(
+        max_length=1000, required=False, widget=forms.TextInput({"class": "input", "autocomplete": "off"})
+    )
+    days = forms.ChoiceField(widget=forms.Select({"class": "input"}))
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        field: Any = self.fields["days"]
+        field.choices = lifetimes()
+        field.initial = f"{settings.TOKEN_DAYS:g}"
+
+    def clean_days(self) -> timedelta | None:
+        given = self.cleaned_data["days"]
+        try:
+            return tokens.lifetime_of(None if given == NEVER else float(given))
+        except LifetimeRefused as error:
+            raise ValidationError(str(error)) from error
+
+    @property
+    def purpose(self) -> Purpose:
+        return Purpose(title=self.cleaned_data["title"], description=self.cleaned_data["description"])
+
+
+def _password_input(purpose: str) -> forms.PasswordInput:
+    return forms.PasswordInput({"class": "input", "autocomplete": purpose})
+
+
+class ChangePasswordForm(PageForm):
+    """person: whose it is, for the rules that a new password must keep."""
+
+    ids = "password-%s"
+
+    old = forms.CharField(strip=False, widget=_password_input("current-password"))
+    new = forms.CharField(strip=False, widget=_password_input("new-password"))
+    again = forms.CharField(strip=False, widget=_password_input("new-password"))
+
+    def __init__(self, data: Any = None, *, person: Any = None) -> None:
+        super().__init__(data)
+        self._person = person
+
+    def clean(self) -> dict[str, Any]:
+        found = self.cleaned_data
+        if "new" in found and "again" in found and found["new"] != found["again"]:
+            self.add_error("again", "This is not the same as the new password.")
+        elif "new" in found:
+            try:
+                password_validation.validate_password(found["new"], self._person)
+            except ValidationError as error:
+                self.add_error("new", error)
+        return found
+
 
 UNPROCESSABLE = 422
 #: Where the API listens unless the settings say otherwise.

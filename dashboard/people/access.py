@@ -1,20 +1,34 @@
-"""Reads what somebody may do, by namespace, and why; and who could allow what they may not."""
+"""`/access?user=bob`: what bob may do and why, for whoever may create SubjectAccessReviews.
+
+With `&verb=create&resource=pods&ns=team-a` also whether bob may do that, and which rule of which role allows it, or who
+could. `&groups=` are groups of his besides those that are known here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from django import forms
 from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
 
 from dashboard.kit import links
-from dashboard.people.roles.words import RuleLine, in_short
+from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import authorizes
+from dashboard.people.roles import RuleLine, find_kind, in_short, may_ask
 from manciple.access import authorization, rbac
 from manciple.access.authorization import Attributes
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
 from manciple.access.membership import administrators
 from manciple.access.people import identity_of_user
 from manciple.access.rbac import Grant, Policy
+from manciple.people import person_of
+from manciple.store.event_log import latest_revision
 from manciple.wire.identity import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -25,6 +39,7 @@ from manciple.wire.identity import (
     account_of,
     service_account,
 )
+from manciple.wire.registry import Kind, registry
 
 _NODE_PREFIX = "system:node:"
 #: How the sources of grants end that are given to everybody.
@@ -168,3 +183,121 @@ def _enough(held: Policy, wanted: Attributes) -> list[tuple[str, str]]:
         and not name.startswith("system:")
         and rules.allow(wanted, places_of(wanted))
     ]
+
+
+#: Verbs to choose from; any other may be typed.
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+class AccessForm(PageForm):
+    """Who it is about, and "may they VERB RESOURCE in NAMESPACE?"."""
+
+    ids = "access-%s"
+
+    user = forms.CharField(max_length=253, widget=code_input("alice"), error_messages={"required": "Whose access?"})
+    groups = forms.CharField(max_length=2000, required=False, widget=code_input("team-a, team-b"))
+    verb = forms.CharField(max_length=63, required=False, widget=code_input("create", list="access-verbs"))
+    resource = forms.CharField(max_length=253, required=False, widget=code_input("pods", list="access-resources"))
+    ns = forms.CharField(max_length=63, required=False, widget=code_input("all namespaces"))
+    name = forms.CharField(max_length=253, required=False, widget=code_input("any"))
+
+    def clean(self) -> dict[str, Any]:
+        found = self.cleaned_data
+        if bool(found.get("verb")) != bool(found.get("resource")):
+            missing = "resource" if found.get("verb") else "verb"
+            self.add_error(missing, "Enter both a verb and a resource.")
+        return found
+
+    @property
+    def groups_given(self) -> list[str]:
+        return [one for one in self.cleaned_data["groups"].replace(",", " ").split() if one]
+
+    @property
+    def asks(self) -> bool:
+        return bool(self.cleaned_data["verb"])
+
+    def wanted(self) -> Attributes:
+        """What the question is about, as a request for it would ask the authorizers."""
+        asked = self.cleaned_data
+        verb, resource = asked["verb"].lower(), asked["resource"]
+        if resource.startswith("/"):
+            return Attributes(verb=verb, path=resource)
+        named, _, subresource = resource.partition("/")
+        kind = find_kind(named)
+        plural, _, group = named.partition(".")
+        namespaced = kind is None or kind.namespaced
+        return Attributes(
+            verb=verb,
+            group=kind.group if kind else group,
+            version=kind.version if kind else "*",
+            resource=kind.plural if kind else plural,
+            subresource=subresource,
+            namespace=asked["ns"] if namespaced else _namespace_itself(kind, asked["name"]),
+            name=asked["name"],
+        )
+
+
+def _namespace_itself(kind: Kind | None, name: str) -> str:
+    """A request for a namespace is one in it, as with kube-apiserver (RequestInfo)."""
+    return name if kind is not None and kind.resource == "namespaces" else ""
+
+
+@authorizes
+@require_safe
+def show_access(request: HttpRequest) -> HttpResponse:
+    revision = latest_revision()
+    if not may_ask(person_of(request)):
+        raise PermissionDenied("You may not ask what others may do. Ask an administrator for a role that allows it.")
+    form = AccessForm(request.GET if "user" in request.GET else None)
+    context = AccessContext(
+        place="access", revision=revision, form=form, resources=sorted({kind.resource for kind in registry})
+    )
+    shown = _found(context, form) if form.is_valid() else context
+    return render_page(request, "people/access/page.html", shown, status=422 if form.errors else 200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessContext(PageContext):
+    """The form, and what is known of `who`, once somebody is named.
+
+    everything: a member of system:masters; incomplete: why there may be more roles. wanted, what, answer: what the form
+    asks whether they may; unknown: no resource of that name is served.
+    """
+
+    form: AccessForm
+    resources: Sequence[str]
+    verbs: Sequence[str] = VERBS
+    who: Identity | None = None
+    everything: bool = False
+    scopes: Sequence[AccessScope] = ()
+    incomplete: str = ""
+    wanted: Attributes | None = None
+    what: str = ""
+    answer: AccessAnswer | None = None
+    unknown: bool = False
+
+
+def _found(context: AccessContext, form: AccessForm) -> AccessContext:
+    who = identity_of(form.cleaned_data["user"], form.groups_given)
+    found = replace(
+        context,
+        who=who,
+        everything=MASTERS in who.groups,
+        scopes=read_scopes(who),
+        incomplete=authorization.rules_of(who, "").error,
+    )
+    if not form.asks:
+        return found
+    wanted = form.wanted()
+    unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
+    return replace(found, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
+
+
+def _what(wanted: Attributes) -> str:
+    """`pods/log web in team-a`, `nodes`, `/healthz`."""
+    if wanted.path:
+        return wanted.path
+    below = f"/{wanted.subresource}" if wanted.subresource else ""
+    named = f" {wanted.name}" if wanted.name else ""
+    where = f" in {wanted.namespace}" if wanted.namespace else ""
+    return f"{wanted.resource}{below}{named}{where}"

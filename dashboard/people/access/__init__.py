@@ -1,1 +1,0 @@
-"""What somebody may do, and why."""

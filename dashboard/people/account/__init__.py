@@ -1,1 +1,0 @@
-"""A person's own account: password, tokens, where they are signed in."""

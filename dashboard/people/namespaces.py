@@ -1,0 +1,624 @@
+"""The namespaces: `/namespaces`, and `/namespaces/NS` with what one holds: claims, pods, quotas, budgets, accounts.
+
+Administrators create them, open them to admin access and delete them; what a deletion takes along is counted first
+(`?delete=1`), and only the button below the counts deletes. Tokens of service accounts are shown in the answer to the
+button that made them, and never again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Exists, Model, OuterRef, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+from msgspec import structs
+
+from claims.admission import ADMIN_ACCESS_LABEL, is_admin_namespace
+from claims.causes.causes import decode
+from claims.causes.next_steps import Topic, topic_of
+from claims.kinds.disruption_budgets import (
+    DISRUPTION_ALLOWED,
+    SYNC_FAILED,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+)
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from dashboard.capacity.quotas.reading import QuotaLine, may_read, read_quotas
+from dashboard.kit import links
+from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.rights import namespaced
+from dashboard.kit.saved_views import opens_as_usual
+from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
+from dashboard.tools.history.views import HistoryPage, asked, show_history
+from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
+from manciple.api import service_account_tokens, verbs
+from manciple.api.auditing import page_write
+from manciple.api.namespaces import IMMORTAL_NAMESPACES
+from manciple.api.requests import ResourcePath, WriteOptions
+from manciple.people import Person, demand, demand_sight, person_of
+from manciple.store import objects, sql
+from manciple.store.event_log import latest_revision
+from manciple.store.objects import listed
+from manciple.store.records import Stored
+from manciple.wire import codec
+from manciple.wire.base import ObjectMeta, condition_of
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import service_account_name
+from manciple.wire.machinery import Namespace
+from manciple.wire.registry import registry
+from manciple.wire.resources import BUDGETS, NAMESPACES, NEW_PHASES, kind
+from scheduling.models import QueuedPod
+
+#: Pods in the order in which they are told.
+POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
+#: Claims likewise.
+CLAIM_STATES = ("Pending", "Reserved", "Allocated", "Deleting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceHoldings:
+    """What one namespace holds."""
+
+    name: str
+    exists: bool = True
+    ending: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)  # class -> devices held
+    claims: Mapping[str, int] = field(default_factory=dict)
+    pods: Mapping[str, int] = field(default_factory=dict)
+    causes: tuple[tuple[Topic, int], ...] = ()  # why its pods wait, and how many for that, the most first
+
+    @property
+    def device_count(self) -> int:
+        return sum(self.devices.values())
+
+    @property
+    def claim_count(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def pod_count(self) -> int:
+        return sum(self.pods.values())
+
+    @property
+    def waiting(self) -> int:
+        return self.pods.get("Waiting", 0)
+
+    @property
+    def cause(self) -> Topic | None:
+        """Why most of its waiting pods wait."""
+        return self.causes[0][0] if self.causes else None
+
+    @property
+    def admin_access(self) -> bool:
+        return is_admin_namespace(self.labels)
+
+    @property
+    def immortal(self) -> bool:
+        return self.name in IMMORTAL_NAMESPACES
+
+
+def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings]:
+    """Those that `person` sees, or only `name`; ones that hold something without existing are told too."""
+    found = {one.name: one for one in _objects(name) if person.sees(one.name)}
+    pods = _pods(_within(Pod.objects.restrict(person), name))
+    claims = _claims(_within(Claim.objects.restrict(person), name))
+    given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
+    devices = _devices(given.filter(claim__namespace=name) if name else given)
+    causes = _causes(_within(QueuedPod.objects.waiting().restrict(person), name))
+    names = sorted({*found, *pods, *claims, *devices})
+    return [
+        _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], causes=causes[one])
+        for one in names
+    ]
+
+
+def _objects(name: str) -> Iterable[Stored]:
+    if not name:
+        return objects.list(kind(NAMESPACES)).items
+    stored = objects.get(kind(NAMESPACES), "", name)
+    return [stored] if stored else []
+
+
+def _within(found: QuerySet[Any], name: str) -> QuerySet[Any]:
+    return found.filter(namespace=name) if name else found
+
+
+def _held(
+    name: str,
+    stored: Stored | None,
+    *,
+    pods: Counter[str],
+    claims: Counter[str],
+    devices: Counter[str],
+    causes: Counter[Topic],
+) -> NamespaceHoldings:
+    return NamespaceHoldings(
+        name=name,
+        exists=stored is not None,
+        ending=stored is not None and stored.deleting,
+        labels=stored.labels if stored else {},
+        devices=dict(sorted(devices.items(), key=lambda one: (-one[1], one[0]))),
+        claims={state: claims[state] for state in CLAIM_STATES if claims[state]},
+        pods={state: pods[state] for state in POD_STATES if pods[state]},
+        causes=tuple(sorted(causes.items(), key=lambda one: (-one[1], one[0].title))),
+    )
+
+
+def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]:
+    """(values of the columns, rows with them)."""
+    counted: Iterable[tuple[Any, ...]] = found.order_by().values_list(*columns).annotate(count=Count("pk"))
+    return counted
+
+
+def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
+    pods: dict[str, Counter[str]] = defaultdict(Counter)
+    bound = found.exclude(node_name="")
+    for namespace, phase, deleting, count in _counted(bound, "namespace", "phase", "deleting"):
+        pods[namespace][_pod_state(phase, deleting=deleting, bound=True)] += count
+    for namespace, phase, deleting, count in _counted(found.filter(node_name=""), "namespace", "phase", "deleting"):
+        pods[namespace][_pod_state(phase, deleting=deleting, bound=False)] += count
+    return pods
+
+
+def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
+    if deleting:
+        return "Deleting"
+    if phase in NEW_PHASES:
+        return "Starting" if bound else "Waiting"
+    return phase if phase in POD_STATES else "Unknown"
+
+
+def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
+    claims: dict[str, Counter[str]] = defaultdict(Counter)
+    reserved = Exists(Reservation.objects.filter(claim_id=OuterRef("pk")))
+    columns = ("namespace", "allocated", "reserved", "deleting")
+    for namespace, allocated, used, deleting, count in _counted(found.annotate(reserved=reserved), *columns):
+        state = "Deleting" if deleting else "Pending" if not allocated else "Reserved" if used else "Allocated"
+        claims[namespace][state] += count
+    return claims
+
+
+def _devices(found: QuerySet[AllocatedDevice]) -> dict[str, Counter[str]]:
+    devices: dict[str, Counter[str]] = defaultdict(Counter)
+    for namespace, class_name, count in _counted(found, "claim__namespace", "device_class"):
+        devices[namespace][class_name or "no class"] += count
+    return devices
+
+
+def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
+    causes: dict[str, Counter[Topic]] = defaultdict(Counter)
+    for namespace, cause, count in _counted(found.exclude(cause=""), "namespace", "cause"):
+        causes[namespace][topic_of(decode(cause))] += count
+    return causes
+
+
+def contents(person: Person, name: str) -> list[tuple[str, int]]:
+    """(kind, how many objects of it) that would go with the namespace, most first; what `person` may list."""
+    found = [
+        (one.kind, sql.count(one.resource, namespace=name))
+        for one in registry
+        if one.namespaced and person.may("list", one.resource, name)
+    ]
+    return sorted(((title, count) for title, count in found if count), key=lambda one: (-one[1], one[0]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceAccount:
+    """One service account. url: of what it may do and why, "" for who may not ask."""
+
+    name: str
+    url: str
+    roles: Sequence[GivenRole]
+    has_token: bool
+    pull_secrets: Sequence[str]
+
+
+def read_accounts(person: Person, namespace: str) -> list[NamespaceAccount] | None:
+    """None for who may not list them."""
+    if not person.may("list", SERVICE_ACCOUNT.resource, namespace):
+        return None
+    _, found = listed(SERVICE_ACCOUNT.resource, ServiceAccount, namespace=namespace)
+    given, asks = roles_of_accounts(person, namespace), may_ask(person)
+    return [
+        NamespaceAccount(
+            name=one.metadata.name,
+            url=links.access_url(service_account_name(namespace, one.metadata.name)) if asks else "",
+            roles=given.get(one.metadata.name, ()),
+            has_token=one.automount_service_account_token is not False,
+            pull_secrets=[secret.name for secret in one.image_pull_secrets],
+        )
+        for one in found
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLine:
+    """One budget. asks: what it asks for; failed: why it is not known what it lets go, "" where it is."""
+
+    name: str
+    url: str
+    asks: str
+    allowed: int
+    healthy: int
+    desired: int
+    failed: str
+
+
+def read_budgets(person: Person, namespace: str) -> Sequence[BudgetLine] | None:
+    """None for who may not list them."""
+    if not person.may("list", BUDGETS, namespace):
+        return None
+    return [_line(one) for one in listed(BUDGETS, PodDisruptionBudget, namespace=namespace)[1]]
+
+
+def _line(budget: PodDisruptionBudget) -> BudgetLine:
+    namespace, name = budget.key
+    status, condition = budget.status, condition_of(budget.status.conditions, DISRUPTION_ALLOWED)
+    return BudgetLine(
+        name=name,
+        url=links.yaml_url(BUDGETS, namespace, name),
+        asks=_asks(budget.spec),
+        allowed=status.disruptions_allowed,
+        healthy=status.current_healthy,
+        desired=status.desired_healthy,
+        failed=condition.message if condition is not None and condition.reason == SYNC_FAILED else "",
+    )
+
+
+def _asks(spec: PodDisruptionBudgetSpec) -> str:
+    if spec.max_unavailable is not None:
+        return f"at most {spec.max_unavailable} away"
+    return "nothing" if spec.min_available is None else f"at least {spec.min_available} ready"
+
+
+#: What asking for one takes the right to create.
+TOKENS = f"{SERVICE_ACCOUNT.resource}/token"
+HOUR = 3600
+#: Seconds to choose from, and their words.
+LIFETIMES = (
+    (HOUR, "1 hour"), (8 * HOUR, "8 hours"), (24 * HOUR, "1 day"), (7 * 24 * HOUR, "7 days"),
+    (30 * 24 * HOUR, "30 days"), (365 * 24 * HOUR, "1 year"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountToken:
+    """expires: when, as the API writes moments."""
+
+    account: str
+    text: str
+    expires: str
+
+
+class TokenForm(PageForm):
+    """accounts: those of which the person may have tokens."""
+
+    ids = "account-%s"
+
+    account = forms.ChoiceField(
+        widget=forms.Select({"class": "input"}),
+        error_messages={"invalid_choice": "%(value)s is not here any more, or you may have no token of it."},
+    )
+    lifetime = forms.TypedChoiceField(
+        coerce=int, choices=LIFETIMES, initial=8 * HOUR, widget=forms.Select({"class": "input"})
+    )
+
+    def __init__(self, accounts: Sequence[str], data: Any = None) -> None:
+        super().__init__(data)
+        field: Any = self.fields["account"]
+        field.choices = [(name, name) for name in accounts]
+
+
+def may_have(person: Person, namespace: str, account: str) -> bool:
+    return person.may("create", TOKENS, namespace, account)
+
+
+def issue(person: Person, namespace: str, account: str, *, seconds: int) -> AccountToken:
+    """As `kubectl create token` gets one. Raises: ApiError."""
+    asked = TokenRequest(
+        api_version="authentication.k8s.io/v1", kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=seconds)
+    )
+    where = ResourcePath(
+        group="",
+        version="v1",
+        plural=SERVICE_ACCOUNT.plural,
+        namespace=namespace,
+        name=account,
+        subresource="token",
+    )
+    written = page_write(
+        "create",
+        SERVICE_ACCOUNT,
+        identity=person.identity,
+        namespace=namespace,
+        name=account,
+        subresource="token",
+    )
+    with written:
+        answer = service_account_tokens.request_token(
+            SERVICE_ACCOUNT,
+            where,
+            codec.encode(asked),
+            content_type="application/json",
+            identity=person.identity,
+            options=WriteOptions(),
+        )
+    status = answer["status"]
+    return AccountToken(account=account, text=status["token"], expires=status["expirationTimestamp"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuery(ListQuery):
+    text: str = parameter("q")
+
+
+class NewNamespaceForm(PageForm):
+    name = forms.CharField(required=False, widget=code_input("new-namespace", required=True))
+
+
+#: What the list tells of a namespace.
+COLUMNS = (
+    ListColumn[NamespaceHoldings](
+        title="Namespace", sort="name", key=lambda held: held.name, text=lambda held: held.name
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Devices held",
+        sort="devices",
+        key=lambda held: -held.device_count,
+        text=lambda held: held.device_count,
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Claims", sort="claims", key=lambda held: -held.claim_count, text=lambda held: held.claim_count
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Pods", sort="pods", key=lambda held: -held.pod_count, text=lambda held: held.pod_count
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Waiting",
+        css="num",
+        sort="wait",
+        extra=True,
+        key=lambda held: held.waiting,
+        text=lambda held: held.waiting,
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Why its pods wait",
+        sort="waiting",
+        key=lambda held: -held.waiting,
+        text=lambda held: "; ".join(topic.title.replace("`", "") for topic, _ in held.causes),
+    ),
+)
+
+
+@namespaced()
+@require_http_methods(["GET", "HEAD", "POST"])
+@opens_as_usual
+def list_namespaces(request: HttpRequest) -> HttpResponse:
+    """The list; a POST makes a namespace."""
+    return _create(request) if request.method == "POST" else _draw_list(request)
+
+
+def _create(request: HttpRequest) -> HttpResponse:
+    person = demand(request, "create namespaces", "create", NAMESPACES)
+    form = NewNamespaceForm(request.POST)
+    if form.is_valid():
+        name = form.cleaned_data["name"]
+        try:
+            verbs.create(kind(NAMESPACES), Namespace(metadata=ObjectMeta(name=name)), identity=person.identity)
+        except ApiError as refusal:
+            form.add_error("name", _explained(refusal, name))
+    if form.errors:
+        return _draw_list(request, form)
+    messages.success(request, f"Created namespace {name}.")
+    return redirect(links.namespace_url(name))
+
+
+def _explained(refusal: ApiError, name: str) -> str:
+    if refusal.reason == "AlreadyExists":
+        return f"Namespace {name} already exists. Choose another name."
+    causes = (refusal.details or {}).get("causes") or []
+    said = next((str(cause.get("message", "")) for cause in causes), refusal.message)
+    return f"Invalid name: {said}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespacesContext(ListContext):
+    """total: namespaces that the person sees, whatever the filter."""
+
+    query: NamespaceQuery
+    total: int
+    may_edit: bool
+    form: NewNamespaceForm
+
+
+def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> HttpResponse:
+    revision, person = latest_revision(), person_of(request)
+    query = NamespaceQuery.read(request)
+    found = read_namespaces(person)
+    chosen = [one for one in found if query.text.lower() in one.name.lower()]
+    table = Table(
+        id="namespaces",
+        topics="namespaces pods: claims: pool:",
+        title="Namespaces",
+        query=query,
+        columns=COLUMNS,
+        rows=sorted_by(COLUMNS, query.sort, chosen),
+        filters=(Filter("q", "Name", query.text, hint="Name"),),
+    )
+    context = NamespacesContext(
+        place="namespaces",
+        revision=revision,
+        query=query,
+        table=table,
+        total=len(found),
+        may_edit=person.may("create", NAMESPACES),
+        form=form or NewNamespaceForm(),
+    )
+    return show_list(request, "people/namespaces/list.html", context, status=422 if form else 200)
+
+
+@namespaced()
+@require_safe
+def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """One namespace; with `?delete=1` what a deletion would take along, with `?admin=1` what opening it means."""
+    person = demand_sight(request, name, f"Namespace {name}")
+    if asked(request):
+        return _show_history(request, name)
+    return _draw(
+        request,
+        name,
+        deleting="delete" in request.GET and person.may("delete", NAMESPACES),
+        opening="admin" in request.GET,
+    )
+
+
+def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+    stored = objects.get(kind(NAMESPACES), "", name)
+    if stored is None:
+        raise Http404(f"Namespace {name} does not exist.")
+    page = HistoryPage(
+        place="namespaces",
+        crumbs=(("/namespaces", "Namespaces"),),
+        word="Namespace",
+        name=name,
+        url=links.namespace_url(name),
+        topics="namespaces",
+        yaml=links.yaml_url("namespaces", "", name),
+    )
+    return show_history(request, page, [stored.uid], namespace=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceContext(PageContext):
+    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them."""
+
+    held: NamespaceHoldings
+    name: str
+    may_edit: bool
+    labels: Sequence[tuple[str, str]]
+    complaint: str
+    deleting: bool
+    opening: bool
+    contents: Sequence[tuple[str, int]]  # (kind, how many objects)
+    accounts: Sequence[NamespaceAccount] | None
+    quotas: Sequence[QuotaLine] | None
+    budgets: Sequence[BudgetLine] | None
+    token_form: TokenForm | None  # None for who may have a token of none of the accounts
+    token: AccountToken | None  # that was just made
+    label: str = ADMIN_ACCESS_LABEL
+
+
+def _draw(
+    request: HttpRequest,
+    name: str,
+    *,
+    deleting: bool = False,
+    opening: bool = False,
+    complaint: str = "",
+    token_form: TokenForm | None = None,
+    token: AccountToken | None = None,
+) -> HttpResponse:
+    revision, person = latest_revision(), person_of(request)
+    found = read_namespaces(person, name=name)
+    if not found:
+        raise Http404(f"Namespace {name} does not exist.")
+    context = NamespaceContext(
+        place="namespaces",
+        revision=revision,
+        held=found[0],
+        name=name,
+        may_edit=person.may("create", NAMESPACES),
+        labels=sorted(found[0].labels.items()),
+        complaint=complaint,
+        deleting=deleting,
+        opening=opening and person.may("update", NAMESPACES),
+        contents=contents(person, name),
+        accounts=read_accounts(person, name),
+        quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
+        budgets=read_budgets(person, name),
+        token_form=token_form or _token_form(person, name),
+        token=token,
+    )
+    refused = complaint or (token_form is not None and token_form.errors)
+    return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)
+
+
+def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm | None:
+    accounts = [one.name for one in read_accounts(person, namespace) or () if may_have(person, namespace, one.name)]
+    return TokenForm(accounts, data) if accounts else None
+
+
+@namespaced()
+@never_cache
+@posted_from("namespace")
+def make_token(request: HttpRequest, name: str) -> HttpResponse:
+    """A token of a service account, shown this once."""
+    person = demand_sight(request, name, f"Namespace {name}")
+    form = _token_form(person, name, request.POST)
+    if form is None:
+        raise PermissionDenied(
+            f"You may not create tokens of service accounts in the namespace {name}. Ask an administrator for a role "
+            "that allows it."
+        )
+    if not form.is_valid():
+        return _draw(request, name, token_form=form)
+    try:
+        token = issue(person, name, form.cleaned_data["account"], seconds=form.cleaned_data["lifetime"])
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    return _draw(request, name, token=token)
+
+
+@namespaced()
+@posted_from("namespace")
+def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """Open it to admin access, or close it."""
+    person = demand(request, "open namespaces to admin access", "update", NAMESPACES)
+    opens = request.POST.get("admin_access") == "true"
+
+    def relabelled(old: Any) -> Any:
+        labels = {key: value for key, value in old.metadata.labels.items() if key != ADMIN_ACCESS_LABEL}
+        wanted = {**labels, ADMIN_ACCESS_LABEL: "true"} if opens else labels
+        return structs.replace(old, metadata=structs.replace(old.metadata, labels=wanted))
+
+    try:
+        verbs.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    told = "Claims in it may ask for admin access now." if opens else "New claims in it may not ask for admin access."
+    messages.success(request, told)
+    return redirect(links.namespace_url(name))
+
+
+@namespaced()
+@posted_from("namespace")
+def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
+    """Delete it and what is in it, as `kubectl delete namespace` does."""
+    person = demand(request, "delete namespaces", "delete", NAMESPACES)
+    try:
+        deletion = verbs.delete(kind(NAMESPACES), name=name, identity=person.identity)
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    if deletion.gone or not read_namespaces(person, name=name):
+        messages.success(request, f"Namespace {name} is deleted.")
+        return redirect("namespaces")
+    messages.success(request, f"Namespace {name} is being emptied; it is removed when its pods have ended.")
+    return redirect(links.namespace_url(name))
+
+
+def _refused(request: HttpRequest, name: str, refusal: ApiError) -> HttpResponse:
+    if refusal.reason == "NotFound":
+        raise Http404(refusal.message)
+    return _draw(request, name, deleting=False, opening=False, complaint=refusal.message)

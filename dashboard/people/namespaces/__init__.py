@@ -1,1 +1,0 @@
-"""Namespaces: who holds and waits in each."""

@@ -1,1 +1,0 @@
-"""Tell me: what a person wants to be told of, by which channels, and what they were told."""

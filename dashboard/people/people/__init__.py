@@ -1,1 +1,0 @@
-"""People: who may sign in, their groups and their tokens."""

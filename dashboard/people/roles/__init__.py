@@ -1,1 +1,0 @@
-"""Roles, what they allow, and who has them."""
