@@ -703,6 +703,14 @@ BINDING_TIMEOUT = Setting(
 # Connections to others ------------------------------------------------------------------------------------------------
 
 
+DEVELOPMENT = Setting(
+    "MANCIPLE_DEVELOPMENT",
+    SWITCH,
+    False,
+    "1: for work on the pages: changed templates and static files are served without a restart, and an error shows its "
+    "traceback. Refused with PostgreSQL or Redis, and where the dashboard listens on more than loopback",
+    attribute="DEBUG",
+)
 LOCAL_CONNECTIONS = Setting(
     "MANCIPLE_LOCAL_CONNECTIONS",
     SWITCH,

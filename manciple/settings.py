@@ -86,7 +86,10 @@ EXTEND_POD_TOKENS = read(declared.EXTEND_POD_TOKENS)
 
 SECRET_KEY = secret_key()
 ENCRYPTION_KEYS = encryption_keys()
-DEBUG = False
+#: Shows settings and source to whoever meets an error.
+DEBUG = read(declared.DEVELOPMENT)
+if DEBUG and PRODUCTION:
+    raise ImproperlyConfigured("MANCIPLE_DEVELOPMENT is for one machine: unset it where PostgreSQL or Redis is used.")
 _HERE = ("localhost", "127.0.0.1", "[::1]", gethostname())
 #: A page open elsewhere must not reach a dashboard on loopback by a name of its own. `manage.py up` adds its host.
 ALLOWED_HOSTS: list[str] = [*read(declared.ALLOWED_HOSTS, default=_HERE)]
@@ -146,17 +149,13 @@ ROOT_URLCONF = "manciple.urls"
 ASGI_APPLICATION = "manciple.asgi.application"
 APPEND_SLASH = False
 
+_LOADERS = ["dashboard.kit.rendering.Loader", "django.template.loaders.app_directories.Loader"]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
         "OPTIONS": {
-            "loaders": [
-                (
-                    "django.template.loaders.cached.Loader",
-                    ["dashboard.kit.rendering.Loader", "django.template.loaders.app_directories.Loader"],
-                )
-            ],
+            "loaders": _LOADERS if DEBUG else [("django.template.loaders.cached.Loader", _LOADERS)],
             "builtins": ["dashboard.templatetags.kit"],
             "context_processors": [
                 "django.template.context_processors.request",

@@ -20,12 +20,14 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 import uvloop
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
@@ -51,6 +53,13 @@ class Address:
 
     host: str
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -79,8 +88,14 @@ class AddressInUse(Exception):
 def bind(address: Address) -> socket.socket:
     """A listening socket, bound before anything slow starts, so that a taken port is told at once.
 
-    Raises: AddressInUse naming the address and what to do.
+    Raises: AddressInUse naming the address and what to do; CommandError in development for more than loopback, where
+    strangers would see tracebacks.
     """
+    if settings.DEBUG and not address.is_loopback:
+        raise CommandError(
+            f"With MANCIPLE_DEVELOPMENT=1 only loopback is listened on, not {address.host}: errors show source and "
+            "settings. Unset it, or leave out --api and --web."
+        )
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

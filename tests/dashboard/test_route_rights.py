@@ -94,7 +94,8 @@ ASKED_FOR_EACH = {
     "roles/<str:name>": "r00004", "roles/<str:name>/give": "r33333", "roles/<str:name>/take": "r33333",
     "access": "r00002", "audit": "r00002", "audit.csv": "r00002", "audit.jsonl": "r00002",
     "bulk/<str:resource>/<str:act>": "r00033", "undo": "r33333", "yaml/<str:resource>/<str:name>": "r44444",
-    "find": "r22222", "find/suggestions": "r22222", "api/docs": "r22222", "api/docs/documents/<path:at>": "r44444",
+    "kit": "r00002", "find": "r22222", "find/suggestions": "r22222",
+    "api/docs": "r22222", "api/docs/documents/<path:at>": "r44444",
 }  # fmt: skip
 #: Without a session a program is told to show a token ("401"): it cannot sign in on a page.
 REST = {

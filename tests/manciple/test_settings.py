@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.template.backends.django import DjangoTemplates
 
 from manciple.processes import home
 from tests.e2e.processes import ROOT
@@ -192,3 +193,24 @@ def test_what_stands_behind_the_url_goes_to_libpq(monkeypatch: pytest.MonkeyPatc
     url = "postgresql://m:p@db/m?sslmode=verify-full&connect_timeout=9"
     options = read(monkeypatch, {**KEY, "MANCIPLE_DATABASE_URL": url})["DATABASES"]["default"]["OPTIONS"]
     assert options["sslmode"] == "verify-full"
+
+
+def test_in_development_a_changed_template_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn = {}
+    for development in ("0", "1"):
+        (options,) = read(monkeypatch, {"MANCIPLE_DEVELOPMENT": development})["TEMPLATES"]
+        parts = {"NAME": "test", "APP_DIRS": False, "DIRS": [tmp_path], "OPTIONS": dict(options["OPTIONS"])}
+        engine = DjangoTemplates(parts)
+        texts = []
+        for text in ("before", "after"):
+            (tmp_path / "page.html").write_text(text)
+            texts.append(engine.get_template("page.html").render())
+        drawn[development] = texts
+    assert drawn == {"0": ["before", "before"], "1": ["before", "after"]}
+
+
+@pytest.mark.parametrize("production", [POSTGRESQL, REDIS], ids=["PostgreSQL", "Redis"])
+def test_production_is_never_in_development(monkeypatch: pytest.MonkeyPatch, production: dict[str, str]) -> None:
+    assert read(monkeypatch, {**production, **KEY})["DEBUG"] is False
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_DEVELOPMENT is for one machine"):
+        read(monkeypatch, {**production, **KEY, "MANCIPLE_DEVELOPMENT": "1"})

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from django.contrib.auth.models import User
 from django.template import Context, Template
+from django.test import Client
+
+from dashboard.kit.components import EXAMPLES
+from dashboard.templatetags.kit import register
 
 #: source -> what it draws of `HOSTILE` and some counts
 DRAWN = {
@@ -46,3 +53,23 @@ def test_what_it_draws(source: str, expected: str) -> None:
         "hostile": "<b>",
     }
     assert Template(source).render(Context(values)) == expected
+
+
+#: What templates have besides components: addresses, and parts of the page's frame or of lists.
+NO_COMPONENTS = re.compile(r".*_url$|time_of_server|zone|zone_and_offset|pick|aside|age|clock|duration|ago")
+
+
+def test_each_component_is_on_the_page_of_components() -> None:
+    components = {name for name in (*register.tags, *register.filters) if not NO_COMPONENTS.fullmatch(name)}
+    assert components == set(EXAMPLES)
+
+
+@pytest.mark.django_db
+def test_the_page_draws_each_in_both_themes() -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.get("/kit")
+    assert page.status_code == 200
+    drawn = [example.html for _, examples in page.context["components"] for example in examples]
+    text = page.content.decode()
+    assert all(text.count(html) >= 2 for html in drawn)

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
-from dashboard.people.access import find_kind
-from dashboard.people.roles import in_short, verbs_in_words
+from dashboard.people.roles import find_kind, in_short, verbs_in_words
 from manciple.access.kinds import roles
 from manciple.access.kinds.roles import (
     ClusterRoleBinding,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 import uvloop
+from django.core.management.base import CommandError
 
 from manciple.api.connections import ConnectionTable
 from manciple.processes.listeners import (
@@ -141,3 +143,12 @@ def test_of_one_address_few_handshakes_are_begun_at_a_time() -> None:
         assert len(begun) == 3 * HANDSHAKES + 1
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gpu.example.org"])
+def test_in_development_only_loopback_is_listened_on(settings: Any, host: str) -> None:
+    settings.DEBUG = True
+    with pytest.raises(CommandError, match=f"not {re.escape(host)}: errors show source and settings"):
+        bind(Address(host, 0))
+    for here in ("127.0.0.1", "localhost"):
+        bind(Address(here, 0)).close()
