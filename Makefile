@@ -28,6 +28,7 @@ lint: .venv/.tests
 	@.venv/bin/ruff check .
 	@.venv/bin/lint-imports
 	@.venv/bin/djlint templates --check --lint --quiet
+	@$(PYTHON) bin/format-css --check
 
 types: .venv/.tests
 	@.venv/bin/mypy
