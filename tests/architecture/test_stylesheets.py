@@ -13,6 +13,9 @@ OF_THE_PAGE = re.compile(r"(?:^|[\s,{}>+~])(?:html|body|:root|main)\b[^\s,{}>+~]
 #: goes through all of them, 3 to 5 ms. What stands in front of others says so by z-index, as an item of a flex box may.
 POSITIONED = re.compile(r"(?:^|[\s,{}>])(\.tile(?![\w-])[^\s,{}]*) \{[^{}]*position: (?:relative|absolute|sticky)")
 
+#: Of `url("../fonts/a.woff2")` in a stylesheet, and of `import … from "./page.js"` in a module.
+LOADED = re.compile(r"""(?:url\(["']?|(?:from|import) ")(\.[^"')]+)""")
+
 
 def test_no_rule_asks_what_the_page_as_a_whole_has() -> None:
     """Pages say it by a class (`edges` in templates/base.html)."""
@@ -43,3 +46,13 @@ def test_a_rule_that_makes_layers_of_tiles_would_be_found() -> None:
     assert not POSITIONED.search(
         ".tile b { position: relative; } .tile { position: static; } .tiles { position: sticky; }"
     )
+
+
+def test_every_file_that_a_stylesheet_or_script_loads_is_there() -> None:
+    loads = [
+        (path, target)
+        for path in (*STYLES.rglob("*.css"), *STYLES.rglob("*.js"))
+        for target in LOADED.findall(path.read_text())
+    ]
+    assert len(loads) > 10
+    assert [f"{path.name}: {target}" for path, target in loads if not (path.parent / target).resolve().is_file()] == []

@@ -142,7 +142,7 @@ class Watched:
     def _hear(self, said: ConsoleMessage) -> None:
         if said.type != "error" or said.text.startswith(GIVEN_UP) or any(part in said.text for part in self._allowed):
             return
-        self.errors.append(said.text)
+        self.errors.append(f"{said.text} ({said.location.get('url', '')})")
 
     def take_errors(self) -> list[str]:
         """What was heard since the last time."""
