@@ -70,7 +70,7 @@ def _declared(rights: ViewRights) -> Callable[[View], View]:
 def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers and not person.administers:
-        raise PermissionDenied("Only administrators may open this page. Ask one of them.")
+        raise PermissionDenied("Only administrators may open this page. Ask an administrator.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]
     if hidden:
         names = " and ".join(resource.partition(".")[0] for resource in hidden)

@@ -18,6 +18,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Exists, Model, OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
@@ -39,6 +40,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter,
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.tools.history.views import HistoryPage, asked, show_history
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
@@ -99,6 +101,33 @@ class NamespaceHoldings:
     def cause(self) -> Topic | None:
         """Why most of its waiting pods wait."""
         return self.causes[0][0] if self.causes else None
+
+    @property
+    def devices_by_class(self) -> str:
+        return ", ".join(f"{name} {count:,}" for name, count in self.devices.items())
+
+    @property
+    def claims_by_state(self) -> str:
+        return ", ".join(f"{count:,} {state.lower()}" for state, count in self.claims.items())
+
+    @property
+    def pods_by_state(self) -> str:
+        """Of those that do not wait, behind these."""
+        counts = [f"{count:,} {state.lower()}" for state, count in self.pods.items() if state != "Waiting"]
+        return (", " if self.waiting and counts else "") + ", ".join(counts)
+
+    @property
+    def ends(self) -> str:
+        """What a deletion ends."""
+        running = self.pods.get("Running", 0)
+        told = counted(running, "running pod") if running else "No running pod"
+        return f"{told}, and {counted(self.waiting, 'that waits', 'that wait')}." if self.waiting else f"{told}."
+
+    @property
+    def frees(self) -> str:
+        """What a deletion frees."""
+        by_class = ", ".join(f"{count:,} of {name}" for name, count in self.devices.items())
+        return f"{counted(self.device_count, 'device')}: {by_class}." if self.device_count else "No device."
 
     @property
     def admin_access(self) -> bool:
@@ -490,7 +519,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(f"Namespace {name} does not exist.")
     page = HistoryPage(
         place="namespaces",
-        crumbs=(("/namespaces", "Namespaces"),),
+        crumbs=((reverse("namespaces"), "Namespaces"),),
         word="Namespace",
         name=name,
         url=links.namespace_url(name),

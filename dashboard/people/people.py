@@ -14,7 +14,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
@@ -28,13 +28,14 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import administrators_only
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from manciple.access import membership
 from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
 from manciple.access.membership import ChangeRefused, Standing
 from manciple.access.models import Token
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
-from manciple.people import Person, person_of
+from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 
 #: People on a page.
@@ -189,16 +190,7 @@ COLUMNS = (
 @require_safe
 @opens_as_usual
 def list_people(request: HttpRequest) -> HttpResponse:
-    _demand(request)
     return _draw(request)
-
-
-def _demand(request: HttpRequest) -> Person:
-    """Raises: PermissionDenied for whoever is no administrator."""
-    person = person_of(request)
-    if not person.administers:
-        raise PermissionDenied("You may not manage people. Ask an administrator.")
-    return person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +264,7 @@ def _standing(row: PersonRow) -> StandingForm:
 @posted_from("people")
 def invite_person(request: HttpRequest) -> HttpResponse:
     """Make somebody, with a link for their password; with `again` in the form, a new link for who is here already."""
-    person = _demand(request)
+    person = person_of(request)
     if "again" in request.POST:
         row = _named(request)
         note_change(person.identity, "update", PEOPLE, row.name)
@@ -304,7 +296,7 @@ def _invited(form: InvitationForm) -> Any:
 @posted_from("people")
 def change_person(request: HttpRequest) -> HttpResponse:
     """Groups, whether they administer, whether they may come in."""
-    person, row, form = _demand(request), _named(request), StandingForm(request.POST)
+    person, row, form = person_of(request), _named(request), StandingForm(request.POST)
     named = tokens.named(row.name).count()
     if form.is_valid():
         try:
@@ -317,9 +309,9 @@ def change_person(request: HttpRequest) -> HttpResponse:
     if form.standing.active or not named:
         messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
     else:
-        count = f"{named} token{'' if named == 1 else 's'}"
         effect = _KUBECONFIG if row.name == "admin" else ""
-        messages.success(request, f"Closed {row.name}. Also revoked: {count} issued to that name{effect}.")
+        revoked = f"{counted(named, 'token')} issued to that name{effect}"
+        messages.success(request, f"Closed {row.name}. Also revoked: {revoked}.")
     return redirect(row.url)
 
 
@@ -328,7 +320,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
 @posted_from("people")
 def revoke_tokens(request: HttpRequest) -> HttpResponse:
     """One of a person's; with `all` every one."""
-    person = _demand(request)
+    person = person_of(request)
     row = _named(request)
     own = tokens.of_person(row.user)
     given = request.POST.get("token", "")
@@ -337,7 +329,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
     note_change(person.identity, "delete", TOKENS, row.name)
-    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'} of {row.name}.")
+    messages.success(request, f"Revoked {counted(ended, 'token')} of {row.name}.")
     return redirect(row.url)
 
 
