@@ -1,4 +1,8 @@
-"""Forms: Django's, with the inputs, and the places of errors, that our stylesheet and screen readers know."""
+"""Forms: Django's, with the inputs, and the places of errors, that our stylesheet and screen readers know.
+
+`posted_from` marks a view that only handles a form: whoever opens its address (after signing in again, or reloading a
+refused form) is sent to the page with the form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Files for spreadsheets (CSV, RFC 4180)."""
+"""Lists: what a list's address asks for, the table that it answers with, and the same as a file (CSV, RFC 4180).
+
+A list's view reads its `ListQuery` from the address, finds its rows, makes a `Table` of them and hands it to
+`rendering.show_list`; its template extends `kit/list.html`, which draws the filters, the tabs, the head, the pager and
+the tools, and leaves to it the cells of one row, in the order of the columns. Everything that a person chose stands in
+the address: filters, order, columns, density, page and the row that is open. The same address with `.csv` is the list
+as a file: all rows, not only those of the page, in the columns that are shown.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +29,13 @@ CONTENT_TYPE = "text/csv; charset=utf-8; header=present"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def safe(cell: Any) -> str:
+def csv_cell(cell: Any) -> str:
     """A cell's text; one that a spreadsheet would calculate gets an apostrophe, which makes it text there."""
     text = str(cell)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def lines(rows: Iterable[Sequence[str]]) -> str:
+def csv_lines(rows: Iterable[Sequence[str]]) -> str:
     """Rows as text, with CRLF."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerows(rows)
@@ -37,7 +44,7 @@ def lines(rows: Iterable[Sequence[str]]) -> str:
 
 def csv_answer(name: str, rows: Iterable[Sequence[Any]]) -> HttpResponse:
     """A whole file. name: without its ending; rows: the head first."""
-    answer = HttpResponse(lines([*map(safe, row)] for row in rows), content_type=CONTENT_TYPE)
+    answer = HttpResponse(csv_lines([*map(csv_cell, row)] for row in rows), content_type=CONTENT_TYPE)
     answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     return answer
 

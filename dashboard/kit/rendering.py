@@ -1,7 +1,8 @@
-"""What a template is given: typed values, a dataclass for each page.
+"""What a template is given: typed values, a dataclass for each page, and `person` for all of them.
 
 A view fills in the context of its page and hands it to `render_page`. The template knows each field by its name,
-besides what `dashboard.kit.rendering` gives to every template.
+besides what the context processor `person` gives to every template. `Loader` leaves out indentation, which people need
+and browsers do not.
 """
 
 from __future__ import annotations

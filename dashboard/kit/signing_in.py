@@ -1,6 +1,9 @@
-"""Signing in, and setting a password by a link that an administrator sent.
+"""Signing in: by name and password, by an administrator's link, by an OpenID Connect provider, or by a proxy's headers.
 
-Both begin a session with a new key, so that one which somebody else had put into the browser is worth nothing.
+Each begins a session with a new key, so that one which somebody else had put into the browser is worth nothing. With a
+provider, OAuth's code flow with PKCE is used: the browser is sent there with a state, a nonce and a challenge, which
+its session keeps, and comes back with a code that this process exchanges for an ID token. A state is good once, for ten
+minutes, and for the browser that it was given to.
 """
 
 from __future__ import annotations

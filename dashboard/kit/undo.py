@@ -1,9 +1,9 @@
-"""Taking back what a person has just done, for as long as nothing else has changed it.
+"""Taking back what a person has just done, for as long as nothing else has changed it; `/undo` does it.
 
-An act is a row of writes. `offer` keeps of each where the log has the states before and after it; pages then show what
-was done with a button (`templates/kit/messages.html`), for `OFFERED` at most, until somebody undoes it, dismisses
-it or does something else. `take_back` writes the states before, through the API with the person's identity, where each
-object still has the content that the act left; else it changes nothing and says what changed.
+An act is a row of writes. `offer` keeps where the log has the states before and after each; pages then show what was
+done with a button (`templates/kit/messages.html`), for `OFFERED` at most, until somebody undoes it, dismisses it or
+does something else. `take_back` writes the states before, through the API with the person's identity, where each object
+still has the content that the act left; else it changes nothing and says what changed.
 """
 
 from __future__ import annotations

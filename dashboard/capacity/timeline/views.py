@@ -24,7 +24,7 @@ from dashboard.capacity.timeline import drawing
 from dashboard.capacity.timeline.query import GROUPINGS, TimelineQuery
 from dashboard.capacity.timeline.reading import BARS, HeldSpan, Timeline
 from dashboard.inventory.incidents.reading import ImpairedSpan
-from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, lines, safe
+from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
@@ -237,8 +237,8 @@ def cells(row: Sequence[Any], person: Person, now: datetime) -> list[str]:
     amounts = " ".join(f"{name}={amount}" for name, amount in consumed.items())
     lasted = int(((ended or now) - began).total_seconds())
     return [
-        *map(safe, (driver, pool, device, node, device_class, namespace, claim, uid)),
-        safe(" ".join(pods)), safe(share), safe(amounts),
+        *map(csv_cell, (driver, pool, device, node, device_class, namespace, claim, uid)),
+        csv_cell(" ".join(pods)), csv_cell(share), csv_cell(amounts),
         moment_text(began), moment_text(ended), str(max(lasted, 0)), HELD, "",
     ]  # fmt: skip
 
@@ -247,27 +247,27 @@ def impaired_cells(key: DeviceKey, span: ImpairedSpan, now: datetime) -> list[st
     """One line of the file: a device that was out of order, and why."""
     lasted = int(((span.ended or now) - span.began).total_seconds())
     return [
-        *map(safe, key), *[""] * 7,
+        *map(csv_cell, key), *[""] * 7,
         moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
-        safe(span.taint or span.cause),
+        csv_cell(span.taint or span.cause),
     ]  # fmt: skip
 
 
 def line(row: Sequence[str]) -> str:
-    return lines([row])
+    return csv_lines([row])
 
 
 def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:
     """The file, piece by piece: header, what is held now, then the past in batches."""
-    yield lines([HEADER])
-    yield lines(drawn(row) for row in timeline.rows_now())
+    yield csv_lines([HEADER])
+    yield csv_lines(drawn(row) for row in timeline.rows_now())
     after = written = 0
     while rows := timeline.rows_past(after=after, limit=BATCH):
         after = rows[-1][0]
-        yield lines(drawn(row) for _, row in rows)
+        yield csv_lines(drawn(row) for _, row in rows)
         written += len(rows)
         if written >= LONGEST_FILE:
-            yield lines([["Incomplete: ask for a shorter time, or for one class, node or namespace."]])
+            yield csv_lines([["Incomplete: ask for a shorter time, or for one class, node or namespace."]])
             return
 
 

@@ -15,7 +15,7 @@ from claims.models import PastAllocation
 from dashboard.capacity.timeline.query import TimelineQuery
 from dashboard.capacity.timeline.reading import STEPS, Timeline
 from dashboard.capacity.timeline.views import HEADER
-from dashboard.kit.lists import safe
+from dashboard.kit.lists import csv_cell
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.store import sql
 from manciple.wire.identity import MASTERS, Identity
@@ -166,7 +166,7 @@ def test_the_export_is_a_file_of_its_window_and_no_cell_of_it_a_formula(pages: C
     answer = pages.get("/timeline.csv?from=2026-01-01T00:00&to=2026-01-02T00:00")
     assert answer["Content-Type"] == "text/csv; charset=utf-8; header=present"
     assert answer["Content-Disposition"] == 'attachment; filename="allocations-20260101T0000Z-20260102T0000Z.csv"'
-    assert {text: safe(text) for text in CELLS} == CELLS
+    assert {text: csv_cell(text) for text in CELLS} == CELLS
     keep(past(pods=['a,"b"', "=cmd"]))
     assert exported(pages)[0]["pods"] == 'a,"b" =cmd'
 
