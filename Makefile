@@ -39,7 +39,7 @@ bench: .venv/.tests
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
 
-# Everything goes wrong at random while clients work, and what must hold afterwards is checked (docs/reliability.md):
+# Everything goes wrong at random while clients work, and what must hold afterwards is checked (docs/evidence/reliability.md):
 # with SEEDS, how many MINUTES each; before each, every process is killed while many clients create pods.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 
@@ -63,7 +63,7 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
-# The table of settings in docs/operating.md, from their declarations.
+# The table of settings in docs/how-to/operating.md, from their declarations.
 docs: .venv/.tests
 	@$(PYTHON) -m tests.settings_table
 
@@ -71,7 +71,7 @@ docs: .venv/.tests
 screenshots: .venv/.tests
 	@$(PYTHON) manage.py screenshots $(ARGS)
 
-# The wheel, into dist/ (docs/installing.md).
+# The wheel, into dist/ (docs/how-to/installing.md).
 wheel: .venv/.tests
 	@$(PYTHON) -m hatchling build -t wheel
 

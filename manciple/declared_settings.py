@@ -3,8 +3,8 @@
     TOKEN_DAYS = Setting("MANCIPLE_TOKEN_DAYS", NUMBER, 90.0, "default lifetime of new tokens, in days")
 
 `manciple.settings` reads each as a typed value (`TOKEN_DAYS = read(declared.TOKEN_DAYS)`), after
-`manciple.configuration` refused everything that is invalid. `make docs` writes the table of docs/operating.md. Standard
-library only.
+`manciple.configuration` refused everything that is invalid. `make docs` writes the table of
+docs/how-to/operating.md. Standard library only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ValueType(Generic[ValueT]):
 class Setting(Generic[ValueT]):
     """default: None where Django's settings work it out; then `default_text` describes it.
 
-    meaning, default_text: Markdown, for the table in docs/operating.md.
+    meaning, default_text: Markdown, for the table in docs/how-to/operating.md.
     attribute: of Django's settings, with the value in effect. None: the variable's name without its prefix; "": the
     value is only part of another one. secret: never shown.
     """
@@ -624,7 +624,7 @@ FEATURE_GATES = Setting(
     "MANCIPLE_FEATURE_GATES",
     UNPARSED_PAIRS,
     "",
-    "feature gates, `NAME=true` or `NAME=false`; the same for all processes ([gates.md](gates.md))",
+    "feature gates, `NAME=true` or `NAME=false`; the same for all processes ([gates.md](../reference/gates.md))",
     default_text="Kubernetes 1.36's defaults",
 )
 RUNTIME_CONFIG = Setting(
@@ -632,7 +632,7 @@ RUNTIME_CONFIG = Setting(
     UNPARSED_PAIRS,
     "",
     "API versions that are served or not, `api/beta=false` or `GROUP/VERSION=false`; the same for all API processes "
-    "([gates.md](gates.md#which-versions-are-served))",
+    "([gates.md](../reference/gates.md#which-versions-are-served))",
     default_text="everything",
 )
 FILTER_TIMEOUT = Setting(
@@ -648,7 +648,7 @@ PLACEMENT = Setting(
     PLACEMENT_POLICY,
     "fragmentation",
     "which of the nodes that have the devices a pod gets, unless a claim or class names another policy: a name or the "
-    "dotted path of a policy of your own ([placement.md](placement.md#a-policy-of-your-own))",
+    "dotted path of a policy of your own ([placement.md](../explanation/placement.md#a-policy-of-your-own))",
     attribute="SCHEDULER_PLACEMENT",
 )
 DEMANDS = Setting(
@@ -656,7 +656,7 @@ DEMANDS = Setting(
     OPTIONAL_PATH,
     "",
     "a file that declares what pods usually ask for, for the policy `fragmentation`; without it, it is learned from "
-    "the pods that there are ([placement.md](placement.md#what-pods-usually-ask-for))",
+    "the pods that there are ([placement.md](../explanation/placement.md#what-pods-usually-ask-for))",
     attribute="SCHEDULER_DEMANDS",
 )
 FAIRNESS_SECONDS = Setting(
@@ -679,7 +679,7 @@ DEFRAGMENTATION = Setting(
     SWITCH,
     False,
     "1: pods are moved so that others can start, without anybody's asking "
-    "([gangs-and-moves.md](gangs-and-moves.md#by-policy)); the same for all workers",
+    "([gangs-and-moves.md](../explanation/gangs-and-moves.md#by-policy)); the same for all workers",
     attribute="SCHEDULER_DEFRAGMENTATION",
 )
 SEARCH_SLICE = Setting(
@@ -687,8 +687,8 @@ SEARCH_SLICE = Setting(
     NUMBER,
     0.25,
     "seconds after which the decision about a pod is cut off, and retried after a backoff, if pods of other namespaces "
-    "wait ([how](scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long searches or large gangs share "
-    "a busy cluster",
+    "wait ([how](../explanation/scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long "
+    "searches or large gangs share a busy cluster",
     attribute="SCHEDULER_SEARCH_SLICE",
 )
 BINDING_TIMEOUT = Setting(

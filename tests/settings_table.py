@@ -1,4 +1,4 @@
-"""`make docs`: the table of settings in docs/operating.md, from their declarations."""
+"""`make docs`: the table of settings in docs/how-to/operating.md, from their declarations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from manciple.declared_settings import SETTINGS, Setting
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "operating.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "operating.md"
 BEGIN = "<!-- Written by `make docs` from manciple/declared_settings.py. -->\n\n"
 END = "\n<!-- End of the settings. -->\n"
 HEAD = """\

@@ -11,7 +11,7 @@ import pytest
 from tests import settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+OPERATING = (ROOT / "docs" / "how-to" / "operating.md").read_text()
 
 
 def commands() -> list[str]:
@@ -41,7 +41,9 @@ def test_every_command_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", dependencies())
 def test_every_dependency_says_what_it_is_for(name: str) -> None:
-    assert re.search(rf"^\| .*\b{re.escape(name)}\b", (ROOT / "docs" / "dependencies.md").read_text(), re.I | re.M)
+    assert re.search(
+        rf"^\| .*\b{re.escape(name)}\b", (ROOT / "docs" / "reference" / "dependencies.md").read_text(), re.I | re.M
+    )
 
 
 @pytest.mark.parametrize("unit", sorted(path.stem for path in (ROOT / "deploy" / "systemd").iterdir()))
@@ -50,6 +52,6 @@ def test_every_unit_is_documented(unit: str) -> None:
 
 
 def test_every_link_between_the_documents_leads_somewhere() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "deploy" / "README.md"]:
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "deploy" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"

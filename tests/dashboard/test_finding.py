@@ -235,7 +235,7 @@ def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> N
 
 
 def test_the_docs_tell_every_key() -> None:
-    told = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text().partition("## Keyboard")[2]
+    told = (Path(__file__).parents[2] / "docs" / "reference" / "dashboard.md").read_text().partition("## Keyboard")[2]
     for group in KEYS:
         assert f"| **{group.title}** |" in told
         for line in group.lines:
