@@ -63,9 +63,11 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
-# The table of settings in docs/how-to/operating.md, from their declarations.
-docs: .venv/.tests
-	@$(PYTHON) -m tests.settings_table
+# The generated parts of docs/reference (settings, commands), and the site in site/; a warning ends it.
+docs: .venv/.tests .venv/.docs
+	@$(PYTHON) -m tests.generated_docs
+	@.venv/bin/sphinx-build -q -W --keep-going -b html -c docs . site
+	@echo "site/docs/index.html"
 
 # Pictures of every page, from the demo data, into docs/screenshots.
 screenshots: .venv/.tests
@@ -84,5 +86,8 @@ migrations: .venv/.tests
 .venv/.tests: pyproject.toml uv.lock bin/bootstrap
 	@bin/bootstrap tests
 
+.venv/.docs: pyproject.toml uv.lock bin/bootstrap
+	@bin/bootstrap docs
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ EXAMPLES: Final = RESOURCES / ("examples" if INSTALLED else "docs/examples")
 #: Holds, in folders, the documents that the dashboard shows as its manual.
 MANUAL: Final = RESOURCES / ("manual" if INSTALLED else "docs")
 #: The version in pyproject.toml, where no distribution is installed to tell it (a checkout).
-UNINSTALLED: Final = "0.1.0"
+UNINSTALLED: Final = "0.2.0"
 #: How a person types a command of this program.
 COMMAND: Final = "manciple" if INSTALLED else "manage.py"
 #: The same of an agent, which needs no Django.

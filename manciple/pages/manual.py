@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: The documents that are shown, in the order of the list: what people read who use or run an installation.
 NAMES = (
-    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "monitoring", "gates",
-    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
+    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "people", "tenants", "audit",
+    "keys", "notifications", "back-up", "upgrading", "monitoring", "settings", "commands", "gates", "policies",
+    "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
 )  # fmt: skip
 ADDRESS = "/manual"
 _PUNCTUATION = re.compile(r"[^\w\- ]")
