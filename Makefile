@@ -40,7 +40,7 @@ bench: .venv/.tests
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
 
-# Everything goes wrong at random while clients work, and what must hold afterwards is checked (docs/reliability.md):
+# Everything goes wrong at random while clients work, and what must hold afterwards is checked (docs/evidence/reliability.md):
 # with SEEDS, how many MINUTES each; before each, every process is killed while many clients create pods.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 
@@ -64,15 +64,17 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
-# The table of settings in docs/operating.md, from their declarations.
-docs: .venv/.tests
-	@$(PYTHON) -m tests.settings_table
+# The generated parts of docs/reference (settings, commands), and the site in site/; a warning ends it.
+docs: .venv/.tests .venv/.docs
+	@$(PYTHON) -m tests.generated_docs
+	@.venv/bin/sphinx-build -q -W --keep-going -b html -c docs . site
+	@echo "site/docs/index.html"
 
 # Pictures of every page, from the demo data, into docs/screenshots.
 screenshots: .venv/.tests
 	@$(PYTHON) manage.py screenshots $(ARGS)
 
-# The wheel, into dist/ (docs/installing.md).
+# The wheel, into dist/ (docs/how-to/installing.md).
 wheel: .venv/.tests
 	@$(PYTHON) -m hatchling build -t wheel
 
@@ -85,5 +87,8 @@ migrations: .venv/.tests
 .venv/.tests: pyproject.toml uv.lock bin/bootstrap
 	@bin/bootstrap tests
 
+.venv/.docs: pyproject.toml uv.lock bin/bootstrap
+	@bin/bootstrap docs
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,7 @@
 
 The workloads of Kubernetes' test/integration/scheduler_perf/dra (bench/cases/workloads.py), through the API by HTTPS
 clients, to a production installation (PostgreSQL, Redis, an API process, a worker) on this machine. Each workload runs
-in a process of its own. docs/benchmarks.md has the figures beside Kubernetes' own.
+in a process of its own. docs/evidence/benchmarks.md has the figures beside Kubernetes' own.
 
     --workload NAME   only this one, or those that begin so
     --workers N       how many workers. One, which beats as well, unless said otherwise: Kubernetes' test has one

@@ -1,7 +1,7 @@
 """Records when drivers report held devices as used or idle, in the transaction that writes the report.
 
 A driver reports it with the condition `manciple.dev/Idle` of the device in the claim's `status.devices`
-(docs/drivers.md): False while something uses the device. Each period of one answer is a `UseSpell`, from the
+(docs/how-to/drivers.md): False while something uses the device. Each period of one answer is a `UseSpell`, from the
 condition's lastTransitionTime to that of the next one. It ends when the claim gives the device back, or the report is
 removed. Devices with admin access are not recorded, since they are not held.
 

@@ -111,7 +111,7 @@ class Device(models.Model):
 
     Unique by slice: two slices of a pool may publish one name (for different nodes, or by a driver's mistake that makes
     the pool invalid), and the index shows what is published. Attributes, capacity and `shared` are there for reports in
-    SQL (docs/operating.md); our own code reads them from the documents.
+    SQL (docs/how-to/operating.md); our own code reads them from the documents.
     """
 
     driver = models.CharField(max_length=DRIVER)

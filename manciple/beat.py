@@ -2,7 +2,7 @@
 
 Celery's own compares the whole schedule and computes with time zones for each message, and wakes 10 ms early to spin
 until a message is due: the embedded system at rest takes 21 to 30 ms of CPU a second with it, and 11 with this one
-(docs/benchmarks.md). It also has no leader: two beats would send everything twice.
+(docs/evidence/benchmarks.md). It also has no leader: two beats would send everything twice.
 
 Of the beats that share a Redis one holds a lock there, which expires unless it is renewed; the others send nothing.
 Without Redis nobody leads, because there is nowhere to send to. Two leaders at once, after a failover of Redis, cost

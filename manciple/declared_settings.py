@@ -3,8 +3,8 @@
     TOKEN_DAYS = Setting("MANCIPLE_TOKEN_DAYS", NUMBER, 90.0, "default lifetime of new tokens, in days")
 
 `manciple.settings` reads each as a typed value (`TOKEN_DAYS = read(declared.TOKEN_DAYS)`), after
-`manciple.configuration` refused everything that is invalid. `make docs` writes the table of docs/operating.md. Standard
-library only.
+`manciple.configuration` refused everything that is invalid. `make docs` writes the table of
+docs/reference/settings.md. Standard library only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ValueType(Generic[ValueT]):
 class Setting(Generic[ValueT]):
     """default: None where Django's settings work it out; then `default_text` describes it.
 
-    meaning, default_text: Markdown, for the table in docs/operating.md.
+    meaning, default_text: Markdown, for the table in docs/reference/settings.md.
     attribute: of Django's settings, with the value in effect. None: the variable's name without its prefix; "": the
     value is only part of another one. secret: never shown.
     """
@@ -286,8 +286,9 @@ ENCRYPTION_KEYS = Setting(
     "MANCIPLE_ENCRYPTION_KEYS",
     KEYS,
     (),
-    "encrypts Secrets in the database ([below](#secrets-in-the-database)); the newest key, of 16 characters at least, "
-    "is the first. All processes need the same ones: with PostgreSQL or Redis nothing starts without one",
+    "encrypts Secrets in the database ([how](../how-to/keys.md#secrets-in-the-database)); the newest key, of 16 "
+    "characters at least, is the first. All processes need the same ones: with PostgreSQL or Redis nothing starts "
+    "without one",
     default_text="embedded: `encryption-keys` in the home, made at the first start; else none",
     secret=True,
 )
@@ -319,7 +320,7 @@ SECURE_COOKIES = Setting(
     "MANCIPLE_SECURE_COOKIES",
     SWITCH,
     None,
-    "1: browsers send the dashboard's cookies over TLS only ([below](#the-dashboard-behind-tls))",
+    "1: browsers send the dashboard's cookies over TLS only ([how](../how-to/people.md#the-dashboard-behind-tls))",
     default_text="1 with PostgreSQL or Redis, else 0",
     attribute="SESSION_COOKIE_SECURE",
 )
@@ -395,7 +396,9 @@ CERTIFICATE_DAYS = Setting(
 # Audit and backups ----------------------------------------------------------------------------------------------------
 
 
-AUDIT_DAYS = Setting("MANCIPLE_AUDIT_DAYS", NUMBER, 90.0, "days that the audit trail is kept ([below](#audit))")
+AUDIT_DAYS = Setting(
+    "MANCIPLE_AUDIT_DAYS", NUMBER, 90.0, "days that the audit trail is kept ([how](../how-to/audit.md))"
+)
 AUDIT_SYSTEM_DAYS = Setting(
     "MANCIPLE_AUDIT_SYSTEM_DAYS", NUMBER, 7.0, "days that routine updates by parts of the system are kept in the trail"
 )
@@ -404,14 +407,14 @@ AUDIT_ENTRIES = Setting(
     WHOLE_NUMBER,
     1_000_000,
     "maximum number of entries in the trail that changed something (about half a gigabyte; [what happens at the "
-    "limit](#audit))",
+    "limit](../how-to/audit.md))",
 )
 AUDIT_REFUSALS = Setting(
     "MANCIPLE_AUDIT_REFUSALS",
     WHOLE_NUMBER,
     250_000,
     "maximum number of entries in the trail about refusals, failures, dry runs and reads ([what happens at the "
-    "limit](#audit))",
+    "limit](../how-to/audit.md))",
 )
 AUDIT_LOG = Setting(
     "MANCIPLE_AUDIT_LOG",
@@ -432,7 +435,8 @@ OIDC_ISSUER_URL = Setting(
     _url("https"),
     "",
     "an OpenID Connect provider, whose ID tokens the API and the pages accept "
-    "([below](#signing-in-with-an-identity-provider)); these settings are called as kube-apiserver's `--oidc-*`",
+    "([how](../how-to/people.md#signing-in-with-an-identity-provider)); these settings are "
+    "called as kube-apiserver's `--oidc-*`",
     attribute="OIDC_ISSUER",
 )
 OIDC_CLIENT_ID = Setting("MANCIPLE_OIDC_CLIENT_ID", TEXT, "", "this installation's client id at the provider")
@@ -482,7 +486,7 @@ PROXY_USER_HEADER = Setting(
     "MANCIPLE_PROXY_USER_HEADER",
     TEXT,
     "",
-    "header in which a proxy says who is asking ([below](#behind-an-authenticating-proxy))",
+    "header in which a proxy says who is asking ([how](../how-to/people.md#behind-an-authenticating-proxy))",
 )
 PROXY_GROUP_HEADER = Setting(
     "MANCIPLE_PROXY_GROUP_HEADER", TEXT, "", "header in which the proxy lists that person's groups"
@@ -532,7 +536,7 @@ API_WORK_SECONDS = Setting(
     NUMBER,
     5.0,
     "seconds of processor time that one API request may take to compile and evaluate expressions (dry runs too); more "
-    "is answered 504. See [overload](#overload)",
+    "is answered 504. See [overload](../how-to/operating.md#overload)",
 )
 PAGE_WORK_SECONDS = Setting(
     "MANCIPLE_PAGE_WORK_SECONDS",
@@ -561,7 +565,7 @@ CONNECTIONS = Setting(
     "MANCIPLE_CONNECTIONS",
     WHOLE_NUMBER,
     20_000,
-    "open connections of one API process ([below](#connections-and-open-files))",
+    "open connections of one API process ([how](../how-to/operating.md#connections-and-open-files))",
     default_text="20000, at most three quarters of the limit of open files",
 )
 HEAD_SECONDS = Setting(
@@ -582,7 +586,7 @@ WRITE_RATE = Setting(
     WHOLE_NUMBER,
     512 << 10,
     "bytes per second that may be written into one namespace; more is answered 429 "
-    "([below](#how-much-may-be-written)); 0: no limit",
+    "([how](../how-to/operating.md#how-much-may-be-written)); 0: no limit",
 )
 WRITE_BURST = Setting(
     "MANCIPLE_WRITE_BURST",
@@ -607,7 +611,7 @@ DATABASE_RESERVE = Setting(
     "MANCIPLE_DATABASE_RESERVE",
     WHOLE_NUMBER,
     256 << 20,
-    "how many of these bytes are kept for deletions ([below](#when-the-database-is-full))",
+    "how many of these bytes are kept for deletions ([how](../how-to/operating.md#when-the-database-is-full))",
 )
 LOCK_TIMEOUT = Setting(
     "MANCIPLE_LOCK_TIMEOUT",
@@ -624,7 +628,7 @@ FEATURE_GATES = Setting(
     "MANCIPLE_FEATURE_GATES",
     UNPARSED_PAIRS,
     "",
-    "feature gates, `NAME=true` or `NAME=false`; the same for all processes ([gates.md](gates.md))",
+    "feature gates, `NAME=true` or `NAME=false`; the same for all processes ([which](gates.md))",
     default_text="Kubernetes 1.36's defaults",
 )
 RUNTIME_CONFIG = Setting(
@@ -632,7 +636,7 @@ RUNTIME_CONFIG = Setting(
     UNPARSED_PAIRS,
     "",
     "API versions that are served or not, `api/beta=false` or `GROUP/VERSION=false`; the same for all API processes "
-    "([gates.md](gates.md#which-versions-are-served))",
+    "([which](gates.md#which-versions-are-served))",
     default_text="everything",
 )
 FILTER_TIMEOUT = Setting(
@@ -648,7 +652,7 @@ PLACEMENT = Setting(
     PLACEMENT_POLICY,
     "fragmentation",
     "which of the nodes that have the devices a pod gets, unless a claim or class names another policy: a name or the "
-    "dotted path of a policy of your own ([placement.md](placement.md#a-policy-of-your-own))",
+    "dotted path of a policy of your own ([how](../explanation/placement.md#a-policy-of-your-own))",
     attribute="SCHEDULER_PLACEMENT",
 )
 DEMANDS = Setting(
@@ -656,7 +660,7 @@ DEMANDS = Setting(
     OPTIONAL_PATH,
     "",
     "a file that declares what pods usually ask for, for the policy `fragmentation`; without it, it is learned from "
-    "the pods that there are ([placement.md](placement.md#what-pods-usually-ask-for))",
+    "the pods that there are ([how](../explanation/placement.md#what-pods-usually-ask-for))",
     attribute="SCHEDULER_DEMANDS",
 )
 FAIRNESS_SECONDS = Setting(
@@ -671,7 +675,7 @@ FAIR_SHARE = Setting(
     SWITCH,
     False,
     "1: among pods of one priority, those whose namespace holds least for its weight come first "
-    "([below](#fair-share)); the same for all workers",
+    "([how](../how-to/tenants.md#fair-share)); the same for all workers",
     attribute="SCHEDULER_FAIR_SHARE",
 )
 DEFRAGMENTATION = Setting(
@@ -679,7 +683,7 @@ DEFRAGMENTATION = Setting(
     SWITCH,
     False,
     "1: pods are moved so that others can start, without anybody's asking "
-    "([gangs-and-moves.md](gangs-and-moves.md#by-policy)); the same for all workers",
+    "([how](../explanation/gangs-and-moves.md#by-policy)); the same for all workers",
     attribute="SCHEDULER_DEFRAGMENTATION",
 )
 SEARCH_SLICE = Setting(
@@ -687,8 +691,8 @@ SEARCH_SLICE = Setting(
     NUMBER,
     0.25,
     "seconds after which the decision about a pod is cut off, and retried after a backoff, if pods of other namespaces "
-    "wait ([how](scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long searches or large gangs share "
-    "a busy cluster",
+    "wait ([how](../explanation/scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long "
+    "searches or large gangs share a busy cluster",
     attribute="SCHEDULER_SEARCH_SLICE",
 )
 BINDING_TIMEOUT = Setting(
@@ -731,8 +735,8 @@ WEBHOOK_NETWORKS = Setting(
     NETWORKS,
     (),
     "private networks in CIDR notation in which the webhooks of people's notifications may stand "
-    "([below](#notifications)); without any, those have to be on the internet. `MANCIPLE_FORBIDDEN_NETWORKS` counts "
-    "before it",
+    "([how](../how-to/notifications.md)); without any, those have to be on the internet. "
+    "`MANCIPLE_FORBIDDEN_NETWORKS` counts before it",
 )
 MAIL_URL = Setting(
     "MANCIPLE_MAIL_URL",
@@ -760,23 +764,23 @@ DRIVER_RESTRICTION = Setting(
     SWITCH,
     True,
     "1: service accounts publish devices only on the node of their token and for drivers that their roles name, and "
-    "drivers access only claims of their node's pods ([drivers.md](drivers.md#what-a-driver-may-do)); 0: as RBAC alone "
-    "says",
+    "drivers access only claims of their node's pods ([how](../how-to/drivers.md#what-a-driver-may-do)); "
+    "0: as RBAC alone says",
 )
 LIMITED_PRIORITY_CLASSES = Setting(
     "MANCIPLE_LIMITED_PRIORITY_CLASSES",
     LIST,
     ("system-node-critical", "system-cluster-critical"),
     "PriorityClasses that pods outside `kube-system` can use only where a quota allows it "
-    "([below](#priority-classes)); empty: none",
+    "([how](../how-to/tenants.md#priority-classes)); empty: none",
 )
 POD_SECURITY = Setting(
     "MANCIPLE_POD_SECURITY",
     UNPARSED_PAIRS,
     "enforce=baseline",
-    "the pod security level of namespaces without labels ([below](#what-pods-may-ask-for)): `MODE=LEVEL` or "
-    "`MODE=LEVEL:VERSION`; the modes are `enforce`, `audit` and `warn`, the levels `privileged`, `baseline` and "
-    "`restricted`",
+    "the pod security level of namespaces without labels ([how](../how-to/tenants.md#what-pods-may-ask-for)): "
+    "`MODE=LEVEL` or `MODE=LEVEL:VERSION`; the modes are `enforce`, `audit` and `warn`, the levels `privileged`, "
+    "`baseline` and `restricted`",
 )
 POD_SECURITY_EXEMPT_NAMESPACES = Setting(
     "MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES", LIST, ("kube-system",), "namespaces without pod security"
@@ -790,13 +794,13 @@ METRICS_LISTEN = Setting(
     ADDRESS,
     "",
     "where a worker or beat serves its metrics, over plain HTTP and without authentication "
-    "([monitoring.md](monitoring.md))",
+    "([how](../how-to/monitoring.md))",
 )
 TRACES_ENDPOINT = Setting(
     "MANCIPLE_TRACES_ENDPOINT",
     _url("http", "https"),
     "",
-    "where the ways of pods are sent as OpenTelemetry traces ([monitoring.md](monitoring.md#traces))",
+    "where the ways of pods are sent as OpenTelemetry traces ([how](../how-to/monitoring.md#traces))",
     attribute="",
 )
 TRACES_PART = Setting(
@@ -811,7 +815,7 @@ LOG_FORMAT = Setting(
     _choice("text", "json"),
     "text",
     "`json`: JSON lines, each with the key of its object and the id of the request "
-    "([monitoring.md](monitoring.md#logs))",
+    "([how](../how-to/monitoring.md#logs))",
 )
 LOG_LEVEL = Setting(
     "MANCIPLE_LOG_LEVEL",

@@ -17,10 +17,10 @@ INSTALLED: Final = (_PACKAGE / "templates").is_dir()
 RESOURCES: Final = _PACKAGE if INSTALLED else _PACKAGE.parent
 #: Manifests to try.
 EXAMPLES: Final = RESOURCES / ("examples" if INSTALLED else "docs/examples")
-#: Documents that the dashboard shows as its manual.
+#: Holds, in folders, the documents that the dashboard shows as its manual.
 MANUAL: Final = RESOURCES / ("manual" if INSTALLED else "docs")
 #: The version in pyproject.toml, where no distribution is installed to tell it (a checkout).
-UNINSTALLED: Final = "0.1.0"
+UNINSTALLED: Final = "0.2.0"
 #: How a person types a command of this program.
 COMMAND: Final = "manciple" if INSTALLED else "manage.py"
 #: The same of an agent, which needs no Django.

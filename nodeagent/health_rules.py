@@ -5,7 +5,7 @@
     its health is Unknown, after the driver crashed, say -> keep the rule: the device may still be broken
 
 The Node owns the rules, so they are deleted with it; the agent finds those of its earlier runs by their owner. Enabled
-by `--taint-unhealthy-plugins`: the agent needs a right that Kubernetes gives to no node (docs/drivers.md).
+by `--taint-unhealthy-plugins`: the agent needs a right that Kubernetes gives to no node (docs/how-to/drivers.md).
 """
 
 from __future__ import annotations

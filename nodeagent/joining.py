@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         type=node_name,
         default=socket.gethostname().lower(),
         metavar="NAME",
-        help="(default: %(default)s)",
+        help="(default: this machine's name)",
     )
     add("--state-dir", type=Path, metavar="DIR", help="where the node keeps things (default: var/nodes/NAME)")
     add("--wait", type=float, default=300.0, metavar="S", help="how long for the certificate (default: %(default)g)")

@@ -4,7 +4,8 @@
                                                              claim's status.devices, with the moment of the change
 
 Only changes are written, so a claim costs a write when its device falls idle and one when it is used again. Kubernetes
-gives nodes no right to write there; a node that may not says so once for each claim and goes on (docs/drivers.md).
+gives nodes no right to write there; a node without it logs that once for each claim and goes on
+(docs/how-to/drivers.md).
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class UseReports:
                 self._client.update(CLAIMS, said, subresource="status")
         except ApiFailure as failure:
             if failure.forbidden or failure.reason == "Invalid":
-                log.warning("%s: the use of its devices is not told: %s (docs/drivers.md, Use)", record.label, failure)
+                log.warning(
+                    "%s: the use of its devices is not told: %s (docs/how-to/drivers.md, Use)", record.label, failure
+                )
             elif not failure.not_found:
                 raise
 

@@ -1,4 +1,4 @@
-"""What must hold whatever happened: the promises of docs/architecture.md, checked against documents.
+"""What must hold whatever happened: the promises of docs/explanation/architecture.md, checked against documents.
 
 Each check takes the facts of one moment (`scheduling.cluster_facts`) and yields a sentence per violation. `CHECKS`
 names them as `manage.py check_invariants` prints them. Extensions of the scheduler (`scheduling.state.extensions`) add

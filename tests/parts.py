@@ -1,10 +1,10 @@
 """`make test`: the types and all tests, in parts that run beside each other, each in a process of its own.
 
 A part is what shares something expensive: a browser, a running system, what an area's tests have compiled and decoded.
-(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) All are forked
-from one process that has imported what most of them need. The longest begin first, those that mostly wait among them.
-What a part prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long
-output often only the last lines are kept), and the totals.
+(One pool of processes that all collect all tests costs more CPU: docs/reference/dependencies.md has the figures.) All
+are forked from one process that has imported what most of them need. The longest begin first, those that mostly wait
+among them. What a part prints comes at once, behind its name; at the end stand the slowest tests, what failed and why
+(of a long output often only the last lines are kept), and the totals.
 
     TEST_WORKERS    parts that run at the same time, 3 by default: those of systems wait half of their time
 """

@@ -296,7 +296,7 @@ class NetworkDeviceData(Value):
     hardware_address: Annotated[str, pb(3)] = ""
 
 
-#: Type of a condition of an allocated device by which a driver of ours says whether anything uses it (docs/drivers.md).
+#: Type of the condition of an allocated device by which a driver of ours reports its use (docs/how-to/drivers.md).
 IDLE_CONDITION = "manciple.dev/Idle"
 
 

@@ -34,8 +34,9 @@ RENEW_BEFORE = timedelta(days=30)
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: A new authority would end the trust of every kubeconfig file and node.
 _RESTORE_CA = (
-    "Restore ca.crt and ca.key from the backup of the home (docs/operating.md, Lost keys). If they are lost, move both "
-    "away:\na new authority is made at the next start, and kubeconfig files, certificates and nodes need renewal."
+    "Restore ca.crt and ca.key from the backup of the home (docs/how-to/keys.md, Lost keys). If they are lost, "
+    "move both away:\na new authority is made at the next start, and kubeconfig files, certificates and nodes need "
+    "renewal."
 )
 
 

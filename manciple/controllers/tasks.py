@@ -14,7 +14,8 @@ thread only hands over a number; a broker that is away costs a line in the log, 
 
 A controller of the scheduling queue runs in the process that wakes it, without a message, if nothing else of that queue
 runs there (`ControllerTask.wake`). With messages only, one pod in a hundred waits twice as long for its node
-(docs/benchmarks.md), and the embedded system, which looks for messages ten times a second, places each pod later.
+(docs/evidence/benchmarks.md), and the embedded system, which looks for messages ten times a second, places each pod
+later.
 """
 
 from __future__ import annotations

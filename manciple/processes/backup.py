@@ -3,7 +3,7 @@
     FOLDER/2026-11-27T041500Z/backup.json      when, by which version, up to which revision
     FOLDER/2026-11-27T041500Z/manciple.sqlite3 a copy of SQLite's database, taken while it is in use
     FOLDER/2026-11-27T041500Z/base.tar.gz ...  PostgreSQL's base backup (pg_basebackup), from which, with the archived
-                                               log, any later moment can be restored (docs/high-availability.md)
+                                               log, any later moment can be restored (docs/how-to/back-up.md)
 
 No keys are in it: what was encrypted is worth nothing without those of the installation, which belong elsewhere.
 """

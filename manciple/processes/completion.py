@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from manciple.processes.command_line import EVERYWHERE, Verb, verbs
 
 SHELLS = ("bash", "zsh", "fish")
-#: Of every command of Django's; nobody who runs an installation needs them.
-_LEFT_OUT = frozenset(
+#: Options of every Django command, of no use to operators.
+LEFT_OUT = frozenset(
     {"--force-color", "--no-color", "--pythonpath", "--settings", "--skip-checks", "--traceback", "--verbosity"}
 )
 
@@ -68,11 +68,11 @@ def options() -> Mapping[str, list[str]]:
     """Verb -> its words: options, and the actions of one that has several."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a home that is not made yet
-        return {verb.name: sorted({*EVERYWHERE, *_words(_parser(verb))} - _LEFT_OUT) for verb in verbs()}
+        return {verb.name: sorted({*EVERYWHERE, *_words(parser_of(verb))} - LEFT_OUT) for verb in verbs()}
 
 
-def _parser(verb: Verb) -> argparse.ArgumentParser | None:
-    """None for those that parse by other means."""
+def parser_of(verb: Verb) -> argparse.ArgumentParser | None:
+    """None for Celery's verbs and for `django`."""
     if verb.module:
         made: argparse.ArgumentParser = getattr(importlib.import_module(verb.module), verb.parser)()
         return made

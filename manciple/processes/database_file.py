@@ -63,7 +63,7 @@ def check(path: Path, *, whole: bool = False) -> None:
             f"{path} is damaged: {trouble}\n"
             "Stop everything that uses this home, and move the file away together with its -wal and -shm. Then put\n"
             "the newest backup's manciple.sqlite3 in its place, run `manciple restored`, and start again\n"
-            "(docs/high-availability.md, Backups). Without a backup `manciple up` begins with an empty database."
+            "(docs/how-to/back-up.md). Without a backup `manciple up` begins with an empty database."
         )
     if trouble and trouble != "database is locked":
         raise DatabaseRefused(f"{path} cannot be opened: {trouble}")

@@ -1,4 +1,4 @@
-"""The demo of a driver with a controller of its own: accelerators that are attached over the network (docs/classic.md).
+"""The demo of a driver with a controller (docs/reference/classic.md): accelerators that are attached over the network.
 
 Its controller runs in a thread of `manage.py up`, over TLS like any other client and with rights of its own; its plugin
 in the agents of the simulated nodes.

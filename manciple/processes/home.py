@@ -31,7 +31,7 @@ PRIVATE_FILES: Final = (
     *DATABASE_FILES,
 )
 #: What to do about a key that is lost or spoilt.
-RESTORE: Final = "Restore it from the backup of the home (docs/operating.md, Lost keys), and start again."
+RESTORE: Final = "Restore it from the backup of the home (docs/how-to/keys.md, Lost keys), and start again."
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 

@@ -311,7 +311,7 @@ class System:
         from manciple.processes import demo_controller  # noqa: PLC0415 - only while its gate is on
 
         if build_demo(demo_controller.OBJECTS, demo_controller.NAMESPACE):
-            self._say("Created the demo of a driver's controller: class accelerator (docs/classic.md)")
+            self._say("Created the demo of a driver's controller: class accelerator (docs/reference/classic.md)")
         self._controller = demo_controller.DemoController(self._home, server, stopping=self._stopping)
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """An API server in memory for one driver: its Node, its ResourceSlices, and the claims that the check allocates.
 
-It serves what a driver built on Kubernetes' library asks for (docs/plugin-protocol.md): GET of the Node and of claims,
-everything with slices, watches with initial events and bookmarks, status of claims, Events; in every version of
+It serves the calls of a driver built on Kubernetes' library (docs/reference/plugin-protocol.md): GET of the Node and of
+claims, everything with slices, watches with initial events and bookmarks, status of claims, Events; in every version of
 resource.k8s.io, in JSON and protobuf. What is written is checked as the real API server checks it; what it refused is
 kept for the check. It asks nobody who they are.
 

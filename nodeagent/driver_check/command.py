@@ -73,7 +73,7 @@ class DriverCommand:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, documented by `--help` and in docs/driver-check.md."""
+    """The command line, documented by `--help` and in docs/how-to/driver-check.md."""
     command = argparse.ArgumentParser(
         prog="manciple driver check",
         description="Checks a driver of the kubelet's plugin protocol without Kubernetes, and reports.",

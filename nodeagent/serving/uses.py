@@ -1,4 +1,4 @@
-"""Says for a served driver whether anything uses the devices of the claims that it has prepared (docs/drivers.md, Use).
+"""Reports for a served driver whether the devices of its prepared claims are in use (docs/how-to/drivers.md, Use).
 
 The kubelet asks for a claim once, and knows nothing of it when the driver is started anew. So what is prepared is kept
 in a small file for each claim; one that is lost costs no more than what would have been told of that claim.

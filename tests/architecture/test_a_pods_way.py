@@ -96,6 +96,6 @@ def by_room(modules: list[str]) -> str:
 
 
 def room(module: str) -> str:
-    """As docs/architecture.md has them: `manciple/store`, `scheduling/cel`, `claims`."""
+    """As docs/explanation/architecture.md has them: `manciple/store`, `scheduling/cel`, `claims`."""
     first, second, *deeper = module.split("/")
     return f"{first}/{second}" if deeper else first

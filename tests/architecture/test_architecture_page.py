@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its samples run, and what it names is there."""
+"""docs/explanation/architecture.md is true: its samples run, and what it names is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from manciple.api.namespaces import ensure_namespaces
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 SAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 PACKAGES = "manciple|claims|inventory|scheduling|insight|dashboard|nodeagent|tests"
 NAMED = sorted(set(re.findall(rf"`((?:{PACKAGES})/[\w/.]*)`", PAGE)))
@@ -24,7 +24,7 @@ def test_its_samples_run_one_after_the_other() -> None:
     names: dict[str, Any] = {"__name__": "samples"}
     for sample in SAMPLES:
         # Without this file's `from __future__ import annotations`, which the samples do not have.
-        exec(compile(sample, "docs/architecture.md", "exec", dont_inherit=True), names)
+        exec(compile(sample, "docs/explanation/architecture.md", "exec", dont_inherit=True), names)
 
 
 @pytest.mark.parametrize("path", NAMED)

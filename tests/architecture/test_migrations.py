@@ -1,6 +1,6 @@
 """Migrations since the last release only add: the release before goes on working on the tables, so that they can be
-changed while it runs beside this version, and be left as they are where an upgrade is backed out (docs/operating.md,
-"Upgrading").
+changed while it runs beside this version, and be left as they are where an upgrade is backed out
+(docs/how-to/upgrading.md).
 
 What a release does not use any more goes with the release after it. A release stops using a column by
 `SeparateDatabaseAndState` that takes it out of the state alone; the database must be able to fill it by itself then.

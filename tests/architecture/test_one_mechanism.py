@@ -52,7 +52,7 @@ def test_every_gate_that_is_asked_for_is_declared() -> None:
 
 
 def test_the_gates_are_documented_with_their_defaults() -> None:
-    page = (ROOT / "docs" / "gates.md").read_text()
+    page = (ROOT / "docs" / "reference" / "gates.md").read_text()
     table = page[: page.index("## Turning a gate off")]
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (on|off)\b", table, re.MULTILINE)
     assert {name: default == "on" for name, default in rows} == gates.DEFAULTS

@@ -328,7 +328,7 @@ def _start_driver(installation: Installation, node: str) -> None:
 
 
 def _of_node(node: str, api: Hands, agent: Process) -> Faults:
-    """Somebody deletes it by mistake, and starts its agent again, as docs/operating.md says."""
+    """Somebody deletes it by mistake, and starts its agent again, as docs/how-to/operating.md says."""
 
     def delete() -> None:
         with suppress(httpx.TransportError, AssertionError):

@@ -1,4 +1,4 @@
-"""A real Prometheus, set up as docs/monitoring.md says, reads a real API server and evaluates alerts and dashboard."""
+"""A real Prometheus (docs/how-to/monitoring.md) reads a real API server and evaluates alerts and dashboard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Prometheus:
 
 def documented() -> Mapping[str, Any]:
     """The configuration that the documentation shows."""
-    text = (ROOT / "docs" / "monitoring.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
     block = re.search(r"```yaml\n(scrape_configs:.*?)```", text, re.DOTALL)
     assert block is not None
     found: Mapping[str, Any] = yaml.safe_load(block[1])

@@ -62,7 +62,11 @@ def test_the_same_sources_make_the_same_wheel(dist: Path, tmp_path: Path) -> Non
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_changelog_tells_of_what_is_not_released_yet() -> None:
+def test_project_file_changelog_and_tag_have_one_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert headings[0] == "Unreleased" or headings[0].startswith(version)
+    newest = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[0]
+    tags = subprocess.run(["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    released = [tag for tag in tags.stdout.split() if re.fullmatch(r"v\d+\.\d+\.\d+", tag)]
+    assert re.fullmatch(rf"{re.escape(version)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", newest)
+    assert released in ([], [f"v{version}"])
+    assert not (released and "unreleased" in newest)

@@ -1,4 +1,4 @@
-"""The code of docs/python.md runs as it stands, against `manage.py up`."""
+"""The code of docs/how-to/python.md runs as it stands, against `manage.py up`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.e2e.processes import ROOT, Up
 
 pytestmark = pytest.mark.e2e
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "python.md").read_text(), re.DOTALL)
 
 
 def test_the_code_of_the_page_runs_in_its_order_and_finds_its_pod_again(up: Up) -> None:

@@ -1,4 +1,4 @@
-"""Two versions at once: a rolling upgrade from the release before, and the way back (docs/operating.md, "Upgrading").
+"""Two versions at once: a rolling upgrade from the last release and back (docs/how-to/upgrading.md).
 
 The earlier version is really run: its tree is taken from the history of this repository. A copy without its history
 cannot play this. Clients work at each API process all the time; every step is over when they have got pods since.

@@ -224,7 +224,7 @@ def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFi
 
 
 def test_every_option_is_documented() -> None:
-    documentation = (Path(__file__).resolve().parents[2] / "docs" / "nodeagent.md").read_text()
+    documentation = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "nodeagent.md").read_text()
     options = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
 
     assert {name for name in options - {"--help"} if f"`{name}`" not in documentation} == set()

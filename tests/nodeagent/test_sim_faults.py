@@ -279,7 +279,7 @@ def test_a_device_that_vanishes_or_is_tainted_is_published_so(machine: Machine) 
 
 
 def test_the_documented_drivers_file_is_understood(tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "nodeagent.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "nodeagent.md").read_text()
     blocks = [block for block in text.split("\n\n") if "hangSeconds" in block and block.startswith("    ")]
     path = tmp_path / "drivers.yaml"
     path.write_text(textwrap.dedent(blocks[0]).replace("/tmp/faults.yaml", str(tmp_path / "faults.yaml")))

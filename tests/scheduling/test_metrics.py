@@ -237,5 +237,5 @@ def test_the_kep_s_alert_on_prepared_claims_matches_what_an_agent_tells() -> Non
 
 
 def test_every_metric_that_is_missing_is_documented_with_the_reason() -> None:
-    text = (ROOT / "docs" / "monitoring.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
     assert [name for name in NOT_HERE if f"`{name}`" not in text] == []

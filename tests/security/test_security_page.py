@@ -50,7 +50,7 @@ def test_every_class_of_attack_has_a_row_with_tests() -> None:
 
 
 def test_every_limit_on_tenants_has_a_test_that_is_there() -> None:
-    page = (ROOT / "docs/reliability.md").read_text()
+    page = (ROOT / "docs/evidence/reliability.md").read_text()
     _, _, section = page.partition("## What one tenant can send\n")
     rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")][2:]
     assert len(rows) > 20

@@ -1,4 +1,4 @@
-"""What every key does: the page `/keys`, and `?` on every page. The same stands in docs/dashboard.md."""
+"""What every key does: the page `/keys`, and `?` on every page."""
 
 from __future__ import annotations
 

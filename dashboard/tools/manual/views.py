@@ -1,4 +1,4 @@
-"""The documentation as pages: `docs/NAME.md` drawn as HTML, so that a page can lead to what its words mean.
+"""The documentation as pages: `docs/*/NAME.md` drawn as HTML, so that a page can lead to what its words mean.
 
 The files come with the program, and need nothing from elsewhere. Headings have the ids that GitHub gives them, so links
 between documents hold in both places; a word of the glossary has one too. Pictures are left out: the pages that they
@@ -31,12 +31,13 @@ from manciple.store.event_log import latest_revision
 
 #: The documents that are shown, in the order of the list: what people read who use or run an installation.
 NAMES = (
-    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "monitoring", "gates",
-    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
+    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "people", "tenants", "audit",
+    "keys", "notifications", "back-up", "upgrading", "monitoring", "settings", "commands", "gates", "policies",
+    "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
 )  # fmt: skip
 ADDRESS = "/manual"
 _PUNCTUATION = re.compile(r"[^\w\- ]")
-_LINK = re.compile(r"^([\w-]+)\.md(?:#(.*))?$")
+_LINK = re.compile(r"^(?:[\w./-]+/)?([\w-]+)\.md(?:#(.*))?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,8 @@ def read(name: str) -> ManualPage | None:
     """None for what is no document that is shown."""
     if name not in NAMES:
         return None
-    tokens = _parser().parse((layout.MANUAL / f"{name}.md").read_text())
+    (path,) = layout.MANUAL.glob(f"*/{name}.md")
+    tokens = _parser().parse(path.read_text())
     headings = list(_headings(tokens))
     words = list(_words(tokens)) if name == "glossary" else []
     _lead_elsewhere(tokens, name)

@@ -46,7 +46,7 @@ def examine_archive(_now: datetime) -> Iterator[Diagnosis]:
         yield warning(
             "PostgreSQL",
             "its log is not archived: what came after the last backup cannot be restored",
-            "set archive_mode = on and archive_command (docs/high-availability.md)",
+            "set archive_mode = on and archive_command (docs/how-to/high-availability.md)",
         )
         return
     failed, archived, name = sql.fetch(

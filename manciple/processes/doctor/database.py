@@ -103,7 +103,7 @@ def examine_settings(_now: datetime) -> Iterator[Diagnosis]:
         yield problem(
             "PostgreSQL",
             "MANCIPLE_DATABASE_URL leads to a standby, which takes no writes",
-            "name both servers and target_session_attrs=read-write in the URL (docs/high-availability.md)",
+            "name both servers and target_session_attrs=read-write in the URL (docs/how-to/high-availability.md)",
         )
     if int(told["server_version_num"]) < OLDEST:
         yield warning("PostgreSQL", f"version {told['server_version_num']} is not tested", "use 14 or later")
@@ -186,7 +186,7 @@ def examine_replicas(_now: datetime) -> Iterator[Diagnosis]:
         yield warning(
             "PostgreSQL",
             f"its standby {named} is asynchronous: a failover loses the last commits, and devices may be given twice",
-            "set synchronous_standby_names (docs/high-availability.md)",
+            "set synchronous_standby_names (docs/how-to/high-availability.md)",
         )
     slots = sql.fetch(
         "SELECT slot_name, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) FROM pg_replication_slots "

@@ -34,5 +34,5 @@ def examine_versions(_now: datetime) -> Iterator[Diagnosis]:
         yield warning(
             "versions",
             f"{len(of_version)} run side by side: {told}",
-            "while you upgrade, go on; else replace the processes of the other version (docs/operating.md, Upgrading)",
+            "while you upgrade, go on; else replace the processes of the other version (docs/how-to/upgrading.md)",
         )

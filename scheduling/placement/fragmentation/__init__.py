@@ -6,5 +6,5 @@
     policy     the same for whole nodes, cpu and memory included; the nodes for one kind of pod, the best first; the
                score for the allocator (`Fragmentation`) and the policy as the scheduler uses it
 
-`mix` and `units` are pure. docs/placement.md explains the measure, and has the figures.
+`mix` and `units` are pure. docs/explanation/placement.md explains the measure, and has the figures.
 """

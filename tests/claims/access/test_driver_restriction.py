@@ -26,9 +26,9 @@ NODE_KEY = "authentication.kubernetes.io/node-name"
 
 
 def rules_of_the_manual() -> list[dict[str, Any]]:
-    """Every rule that docs/drivers.md gives a driver with a service account."""
+    """Every rule that docs/how-to/drivers.md gives a driver with a service account."""
     section = (
-        (Path(__file__).resolve().parents[3] / "docs" / "drivers.md")
+        (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "drivers.md")
         .read_text()
         .partition("## What a driver may do")[2]
     )

@@ -1,4 +1,4 @@
-"""The page that docs/pages.md adds works as it says: list, filter, sorting, file, live updates, rights."""
+"""The page that docs/how-to/pages.md adds works as it says: list, filter, sorting, file, live updates, rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from claims.models import Claim, Reservation
 from tests.dashboard.browsing import signed_in
 
 ROOT = Path(__file__).resolve().parents[3]
-(PAGE,) = (file for file in (ROOT / "docs").rglob("pages.md"))
+PAGE = ROOT / "docs" / "how-to" / "pages.md"
 TEXT = PAGE.read_text()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -12,7 +11,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from claims.kinds.pods import Pod
-from dashboard.tools.find.keys import KEYS
 from dashboard.tools.find.sought import EXACT, PART, PREFIX, Sought
 from dashboard.tools.find.views import search
 from inventory.kinds.devices import DeviceTaint
@@ -232,12 +230,3 @@ def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> N
     assert len(re.findall(r'href="/pods/default/web-\d"', answer)) == 5
     assert 'href="/find?q=web"' in answer, "the page has all of them"
     assert "Nothing is called" in viewer.get("/find/suggestions?q=no-such").content.decode()
-
-
-def test_the_docs_tell_every_key() -> None:
-    told = (Path(__file__).parents[3] / "docs" / "dashboard.md").read_text().partition("## Keyboard")[2]
-    for group in KEYS:
-        assert f"| **{group.title}** |" in told
-        for line in group.lines:
-            keys = " ".join(f"<kbd>{part}</kbd>" for key in line.keys for part in key.split())
-            assert f"| {keys} | {line.does} |" in told, line

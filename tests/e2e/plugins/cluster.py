@@ -72,7 +72,7 @@ class System:
     drivers_kubeconfig: Path
 
 
-#: What the service account of drivers may do, as docs/drivers.md has it.
+#: What the service account of drivers may do, as docs/how-to/drivers.md has it.
 DRIVER_RULES = (
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
     {

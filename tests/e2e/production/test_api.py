@@ -94,7 +94,7 @@ def test_supports_count_resourceclaims_quota(scene: Scene) -> None:
 
 @pytest.fixture(scope="module")
 def driver_of_node_1(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Api:
-    """A service account whose token is bound to a pod on node-1, with the rights that docs/drivers.md gives drivers."""
+    """A service account with a token bound to a pod on node-1 and the rights of drivers (docs/how-to/drivers.md)."""
     admin, folder = installation.home / "kubeconfig", tmp_path_factory.mktemp("driver")
     return Api(let_drivers_in(Api(admin), admin, folder, node="node-1"))
 

@@ -1,4 +1,4 @@
-"""A short storm over the installation of these tests; the long ones are `make chaos` (docs/reliability.md)."""
+"""A short storm over the installation of these tests; the long ones are `make chaos` (docs/evidence/reliability.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/high-availability.md, played with the scripts of deploy/postgresql: API processes restarted one after the other
-behind a balancer, the primary killed and its synchronous standby promoted, a backup restored to a chosen moment.
+"""docs/how-to/high-availability.md, played with the scripts of deploy/postgresql: API processes restarted one after the
+other behind a balancer, the primary killed and its synchronous standby promoted, a backup restored to a chosen moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples of docs/policies.md do what is said of them."""
+"""The examples of docs/reference/policies.md do what is said of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 
 
 def documented() -> list[dict[str, Any]]:
-    text = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "policies.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     return [document for block in blocks for document in yaml.safe_load_all(block)]
 

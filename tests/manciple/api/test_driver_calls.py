@@ -1,6 +1,6 @@
 """Every call that a driver built on Kubernetes' Go library makes to the API server, in the library's own encodings.
 
-The calls and where they come from are listed in docs/plugin-protocol.md.
+The calls and where they come from are listed in docs/reference/plugin-protocol.md.
 """
 
 from __future__ import annotations
@@ -285,6 +285,6 @@ def test_the_driver_program_shares_no_code_with_what_it_tests() -> None:
 
 def test_every_test_that_the_page_of_the_calls_names_is_there() -> None:
     tests = Path(__file__).parents[2]
-    page = (tests.parent / "docs" / "plugin-protocol.md").read_text()
+    page = (tests.parent / "docs" / "reference" / "plugin-protocol.md").read_text()
     sources = "".join(path.read_text() for path in tests.rglob("test_*.py"))
     assert {name for name in re.findall(r"`(test_\w+)`", page) if f"def {name}(" not in sources} == set()

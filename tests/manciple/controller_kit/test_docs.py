@@ -1,4 +1,4 @@
-"""docs/classic.md names what the author of a controller meets; its rules are those of the demo's controller."""
+"""docs/reference/classic.md names what the author of a controller meets; its rules are the demo controller's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from manciple.controller_kit.driver import ControllerDriver
 from manciple.controller_kit.metrics import ControllerMetrics
 
 ROOT = Path(__file__).parents[3]
-CHAPTER = (ROOT / "docs" / "classic.md").read_text().partition("## Writing a controller")[2].partition("\n## ")[0]
+CHAPTER = (
+    (ROOT / "docs" / "reference" / "classic.md")
+    .read_text()
+    .partition("## Writing a controller")[2]
+    .partition("\n## ")[0]
+)
 RULES = re.search(r"needs\n\n    rules:\n((?:    - .*\n)+)", CHAPTER)
 Right = tuple[str, str, str]  # (group, resource, verb)
 

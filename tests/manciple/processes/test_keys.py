@@ -60,7 +60,7 @@ def test_an_empty_or_short_key_is_refused(
         assert command_line.main([verb, "--home", str(tmp_path)]) == 1
         told = capsys.readouterr().err
         assert f"manciple: {tmp_path / name} " in told
-        assert "docs/operating.md" in told
+        assert "docs/how-to/keys.md" in told
     assert (tmp_path / name).read_text() == content
     settings.HOME = tmp_path
     assert f"problem key {tmp_path / name}: " in diagnoses()

@@ -14,7 +14,7 @@ from nodeagent.driver_check.checks import CHECKS
 from tests.nodeagent.serving.test_process import ROOT
 from tests.plugin_driver.orders import Order, Orders, Report, write_orders
 
-DOCUMENTATION = (ROOT / "docs" / "driver-check.md").read_text()
+DOCUMENTATION = (ROOT / "docs" / "how-to" / "driver-check.md").read_text()
 
 
 @pytest.fixture

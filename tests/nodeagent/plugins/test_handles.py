@@ -1,6 +1,6 @@
 """Claims that a driver's controller allocated: its plugin gets the handles, by the services of Kubernetes 1.27 to 1.31.
 
-Source of the rules: kubernetes v1.30 pkg/kubelet/cm/dra; what differs stands in docs/plugin-protocol.md.
+Source of the rules: kubernetes v1.30 pkg/kubelet/cm/dra; what differs stands in docs/reference/plugin-protocol.md.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_the_example_is_short_and_stands_in_the_documentation_word_for_word() ->
     text = EXAMPLE.read_text()
 
     assert len(text.splitlines()) < 60
-    assert f"```python\n{text}```" in (ROOT / "docs" / "drivers.md").read_text()
+    assert f"```python\n{text}```" in (ROOT / "docs" / "how-to" / "drivers.md").read_text()
 
 
 def test_its_devices_are_published_under_the_node(driver: Driver) -> None:

@@ -93,7 +93,7 @@ def test_without_the_right_to_say_so_pods_start_and_the_log_says_what_is_missing
     assert kubelet.prepare("c")["claim-c"].error == ""
     node.stop()
     assert "ResourceClaim default/c: the use of its devices is not told" in caplog.text
-    assert "docs/drivers.md" in caplog.text
+    assert "docs/how-to/drivers.md" in caplog.text
 
 
 class FullDisk(Disk):
