@@ -220,7 +220,7 @@ class _Collection:
         texts = _descriptions(type_)
         properties = {
             declared.name: self._property(
-                declared, _of_use(texts.get(declared.attribute, ""), _summary_of(declared.shape.element))
+                declared, _field_text(texts.get(declared.attribute, ""), _summary_of(declared.shape.element))
             )
             for declared in declarations(type_)
             if not declared.aside and not _is_undocumented(declared)
@@ -283,8 +283,8 @@ class _Collection:
 _OF_BODIES = (ApiObject, Status)
 
 
-def _of_use(text: str, summary: str) -> str:
-    """The description of a field and of its type.
+def _field_text(text: str, summary: str) -> str:
+    """The description of a field, followed by that of its type.
 
     kubectl prints the description of a field, and after it that of the type that its schema refers to: a text that is
     in both is printed twice. In lists of fields it prints the former only, so that has all.
@@ -355,7 +355,7 @@ def _described_attributes(type_: type[Value]) -> dict[str, str]:
         heads = list(_heads(type_).finditer(text))
         for head, following in zip_longest(heads, heads[1:]):
             described = _sentence(text[head.end() : following.start() if following else None])
-            names = re.findall(r"[\w]+", head[1])
+            names = re.findall(r"\w+", head[1])
             found.update({attributes[name]: described for name in names if name in attributes})
     return found
 
