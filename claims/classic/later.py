@@ -93,7 +93,10 @@ class ResourceClaim(ApiObject):
 
 
 class ResourceClaimTemplateSpec(conversion.ResourceClaimTemplateSpec):
-    """The claim to be made; only labels and annotations of `metadata` are taken over."""
+    """The claim to be made.
+
+    metadata: labels and annotations of the claims; nothing else of it is taken over.
+    """
 
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
 

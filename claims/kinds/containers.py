@@ -139,14 +139,14 @@ class WindowsSecurityContextOptions(Value):
 
 
 class SeccompProfile(Value):
-    """`type`: Localhost (then with a profile's path), RuntimeDefault or Unconfined."""
+    """A seccomp profile. `type`: Localhost (then with a profile's path), RuntimeDefault or Unconfined."""
 
     type: Annotated[str, pb(1)] = ""
     localhost_profile: Annotated[str | None, pb(2)] = None
 
 
 class AppArmorProfile(Value):
-    """`type`: Localhost (then with a profile's name), RuntimeDefault or Unconfined."""
+    """An AppArmor profile. `type`: Localhost (then with a profile's name), RuntimeDefault or Unconfined."""
 
     type: Annotated[str, pb(1)] = ""
     localhost_profile: Annotated[str | None, pb(2)] = None
@@ -234,7 +234,7 @@ class EnvVar(Value):
 
 
 class ContainerResourceClaim(Value):
-    """core/v1 ResourceClaim: which of the pod's claims a container uses, and which request of it (all when empty)."""
+    """One of the pod's claims that a container uses, or one request of it (all when empty)."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.ResourceClaim"
 
@@ -258,7 +258,7 @@ class ContainerResizePolicy(Value):
 
 
 class ContainerRestartRuleOnExitCodes(Value):
-    """`operator`: In or NotIn; at most 255 values."""
+    """Exit codes. `operator`: In or NotIn. `values`: at most 255."""
 
     operator: Annotated[str, pb(1)] = ""
     values: Annotated[tuple[Int32, ...], pb(2)] = ()

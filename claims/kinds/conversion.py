@@ -61,7 +61,10 @@ class ResourceClaim(ApiObject):
 
 
 class ResourceClaimTemplateSpec(Value):
-    """The claim to be made; only labels and annotations of `metadata` are taken over."""
+    """The claim to be made.
+
+    metadata: labels and annotations of the claims; nothing else of it is taken over.
+    """
 
     metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())

@@ -247,7 +247,7 @@ class ContainerStatus(Value):
 
 
 class PodResourceClaimStatus(Value):
-    """Which claim was made for an entry of spec.resourceClaims; None where none was needed."""
+    """Which claim was made for an entry of spec.resourceClaims; without a name where none was needed."""
 
     name: Annotated[str, pb(1)] = ""
     resource_claim_name: Annotated[str | None, pb(2)] = None
@@ -372,7 +372,7 @@ class PodReadinessGate(Value):
 
 
 class PodOS(Value):
-    """`name`: linux or windows."""
+    """The operating system of a pod. `name`: one of linux and windows."""
 
     name: Annotated[str, pb(1)] = ""
 

@@ -114,8 +114,8 @@ class ResourceClaimParameters(ApiObject):
     generated_from: the vendor's object that it was made of. shareable: several pods may use the claim at once.
     driver_requests: one entry for each driver.
 
-    In the first draft of KEP-4381, in place of driver_requests: requests: what is asked of drivers. vendor_parameters:
-    any JSON object, for all of these drivers.
+    requests: what is asked of drivers, in place of driver_requests, in the first draft of KEP-4381.
+    vendor_parameters: any JSON object, for all of these drivers.
     """
 
     generated_from: Annotated[GeneratedFromClaimParameters | None, pb(2)] = None
@@ -128,7 +128,7 @@ class ResourceClaimParameters(ApiObject):
 class VendorParameters(Value):
     """Parameters for one driver.
 
-    driver_name: of the driver. parameters: any JSON object.
+    driver_name: of the driver. parameters: for that driver alone.
     """
 
     driver_name: Annotated[str, pb(1)] = ""
@@ -150,10 +150,8 @@ class ResourceFilter(Value):
 class ResourceClassParameters(ApiObject):
     """What a class with structured parameters adds to each of its claims. Namespaced.
 
-    generated_from: the vendor's object that it was made of. vendor_parameters: for the drivers; one entry for each.
-    filters: which instances may be given; one entry for each driver.
-
-    In the first draft of KEP-4381 vendor_parameters is any JSON object, for all drivers.
+    generated_from: the vendor's object that it was made of. vendor_parameters: one entry for each driver; in the first
+    draft of KEP-4381 any JSON object, for all drivers. filters: which instances may be given; one for each driver.
     """
 
     generated_from: Annotated[GeneratedFromClassParameters | None, pb(2)] = None

@@ -105,7 +105,7 @@ class DeviceToleration(Value):
 
     key: of the taint; an empty one with Exists tolerates every taint. operator: Equal (the default) or Exists.
     value: of the taint, for Equal. effect: of the taint; an empty one stands for every effect.
-    toleration_seconds: how long NoExecute is tolerated after the taint was added; None means forever, zero
+    toleration_seconds: how long NoExecute is tolerated after the taint was added; without it forever, zero
     and below means not at all.
     """
 

@@ -50,7 +50,7 @@ class Taint(Value):
 
 
 class ConfigMapNodeConfigSource(Value):
-    """Deprecated upstream: where a node's configuration came from."""
+    """Deprecated: where a node's configuration came from."""
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
@@ -60,7 +60,7 @@ class ConfigMapNodeConfigSource(Value):
 
 
 class NodeConfigSource(Value):
-    """Deprecated upstream. Exactly one field is set."""
+    """Deprecated. Exactly one field is set."""
 
     config_map: Annotated[ConfigMapNodeConfigSource | None, pb(2)] = None
 
@@ -96,14 +96,14 @@ class NodeCondition(Value):
 
 
 class NodeAddress(Value):
-    """`type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
+    """An address of a node. `type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
 
     type: Annotated[str, pb(1)] = ""
     address: Annotated[str, pb(2)] = ""
 
 
 class DaemonEndpoint(Value):
-    """The port of a daemon on the node. Upstream spells the field with a capital letter."""
+    """The port of a daemon on the node."""
 
     port: Annotated[Int32, pb(1)] = msgspec.field(default_factory=int, name="Port")
 
@@ -115,7 +115,7 @@ class NodeDaemonEndpoints(Value):
 
 
 class NodeSwapStatus(Value):
-    """`capacity`: swap in bytes."""
+    """The swap space of a node. `capacity`: in bytes."""
 
     capacity: Annotated[Int64 | None, pb(1)] = None
 
@@ -151,7 +151,7 @@ class AttachedVolume(Value):
 
 
 class NodeConfigStatus(Value):
-    """Deprecated upstream: which configuration the node uses."""
+    """Deprecated: which configuration the node uses."""
 
     assigned: Annotated[NodeConfigSource | None, pb(1)] = None
     active: Annotated[NodeConfigSource | None, pb(2)] = None

@@ -36,8 +36,11 @@ NAMESPACED = "Namespaced"
 
 
 class CustomResourceDefinitionNames(Value):
-    """plural: in addresses; the definition is named PLURAL.GROUP. singular: for kubectl. short_names: for kubectl.
-    kind: CamelCase. list_kind: of its lists. categories: groups of kinds that kubectl gets together, such as `all`.
+    """The names of a kind.
+
+    plural: the name in addresses; the definition is named PLURAL.GROUP. singular, short_names: other names for
+    kubectl. kind: the name in objects, in CamelCase. list_kind: the kind of its lists. categories: groups of kinds that
+    kubectl gets together, such as `all`.
     """
 
     plural: Annotated[str, pb(1)] = always("")
@@ -49,18 +52,20 @@ class CustomResourceDefinitionNames(Value):
 
 
 class CustomResourceValidation(Value):
-    """open_apiv3_schema: what the objects may hold: a structural schema."""
+    """The schema of the objects. open_apiv3_schema: a structural schema."""
 
     open_apiv3_schema: Annotated[Raw, pb(1, encoding="jsonSchema")] = field(default=None, name="openAPIV3Schema")
 
 
 class CustomResourceSubresourceStatus(Value):
-    """The status is written through an address of its own. There is nothing to set."""
+    """The status is written at an address of its own. There is nothing to set."""
 
 
 class CustomResourceSubresourceScale(Value):
-    """spec_replicas_path: where the wanted number stands, below .spec. status_replicas_path: where the actual one
-    stands, below .status. label_selector_path: where a label selector stands as text.
+    """The scale is served at an address of its own.
+
+    spec_replicas_path: the wanted number, below .spec. status_replicas_path: the actual one, below .status.
+    label_selector_path: a label selector as text.
     """
 
     spec_replicas_path: Annotated[str, pb(1)] = always("")
@@ -69,15 +74,18 @@ class CustomResourceSubresourceScale(Value):
 
 
 class CustomResourceSubresources(Value):
-    """status: served at .../status. scale: served at .../scale."""
+    """Parts of the objects with addresses of their own: .../status and .../scale."""
 
     status: Annotated[CustomResourceSubresourceStatus | None, pb(1)] = None
     scale: Annotated[CustomResourceSubresourceScale | None, pb(2)] = None
 
 
 class CustomResourceColumnDefinition(Value):
-    """name: the head of the column. type: integer, number, string, boolean or date. format: of the type.
-    description: of the column. priority: above 0 it shows with -o wide only. json_path: where the value stands.
+    """A column of `kubectl get`.
+
+    name: the head of the column. type: one of integer, number, string, boolean and date. format: the format of the
+    type. description: a text for people. priority: above 0 it shows with -o wide only. json_path: the path of the
+    value.
     """
 
     name: Annotated[str, pb(1)] = always("")
@@ -89,16 +97,16 @@ class CustomResourceColumnDefinition(Value):
 
 
 class SelectableField(Value):
-    """json_path: of a field that field selectors may ask for."""
+    """A field that field selectors may ask for. json_path: its path."""
 
     json_path: Annotated[str, pb(1)] = always("")
 
 
 class CustomResourceDefinitionVersion(Value):
-    """name: v1, v2beta1. served: whether the API serves it. storage: whether objects are stored in it; one is.
-    deprecated: whoever uses it is warned. deprecation_warning: with these words. schema: what objects may hold.
-    subresources: status and scale. additional_printer_columns: of `kubectl get`. selectable_fields: for field
-    selectors.
+    """A version of the kind.
+
+    name: such as v1 or v2beta1. served: whether the API serves it. storage: whether objects are stored in it; exactly
+    one version is. deprecated: clients that use it are warned. deprecation_warning: the text of the warning.
     """
 
     name: Annotated[str, pb(1)] = always("")
@@ -123,15 +131,17 @@ class CustomResourceDefinitionVersion(Value):
 
 
 class CustomResourceConversion(Value):
-    """strategy: None, which changes the apiVersion alone. webhook: is not served."""
+    """The conversion between versions. strategy: None, which changes the apiVersion only. webhook: not served."""
 
     strategy: Annotated[str, pb(1)] = always("")
     webhook: Annotated[Raw, pb(2, encoding="webhookConversion")] = None
 
 
 class CustomResourceDefinitionSpec(Value):
-    """group: of the kind. names: of the kind. scope: Cluster or Namespaced. versions: those that are served or were.
-    conversion: between them. preserve_unknown_fields: must be false, or left out.
+    """The kind that is added.
+
+    group: the API group of the kind. scope: Cluster or Namespaced. versions: all that are or were served.
+    preserve_unknown_fields: must be false, or left out.
     """
 
     group: Annotated[str, pb(1)] = always("")
@@ -149,8 +159,11 @@ class CustomResourceDefinitionCondition(Condition):
 
 
 class CustomResourceDefinitionStatus(Value):
-    """conditions: Established, NamesAccepted, Terminating. accepted_names: those that are served.
-    stored_versions: those that objects may still be stored in. observed_generation: of the spec that this tells of.
+    """What became of the definition.
+
+    conditions: Established, NamesAccepted and Terminating. accepted_names: those that are served.
+    stored_versions: those that objects may be stored in. observed_generation: the generation of the spec that this is
+    about.
     """
 
     conditions: Annotated[tuple[CustomResourceDefinitionCondition, ...], pb(1, list_keys="type")] = ()
@@ -160,10 +173,7 @@ class CustomResourceDefinitionStatus(Value):
 
 
 class CustomResourceDefinition(ApiObject):
-    """A kind that was added to the server. Its objects are served from when it is Established until it is deleted.
-
-    spec: what the kind is. status: what has become of it.
-    """
+    """A kind that was added to the server. Its objects are served from when it is Established until it is deleted."""
 
     spec: Annotated[CustomResourceDefinitionSpec, pb(2)] = CustomResourceDefinitionSpec()
     status: Annotated[CustomResourceDefinitionStatus, pb(3)] = CustomResourceDefinitionStatus()

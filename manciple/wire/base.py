@@ -93,8 +93,9 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
     it with its protobuf field number: JSON shows its fields among the others, protobuf nests them in one message.
 
-    The docstring is the type's description in OpenAPI and `kubectl explain`: its first paragraph tells of the type,
-    and what follows a field's name and a colon, of that field.
+    The docstring is the type's description in OpenAPI and `kubectl explain`, so it is written for users: its first
+    paragraph is about the type, and what follows a field's name and a colon, to the end of the paragraph, about that
+    field. Names of fields are shown as in JSON.
     """
 
     EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
@@ -180,7 +181,7 @@ def time_text(raw: str, *, micro: bool) -> str:
 
 
 class OwnerReference(Value):
-    """metav1.OwnerReference: the owner; its dependents are garbage-collected with it.
+    """An owner of the object, which is deleted with its owners.
 
     api_version: of the owner, GROUP/VERSION. kind: of the owner. name: of the owner. uid: of the owner.
     controller: it is this owner that manages the object. block_owner_deletion: a foreground deletion of the owner
@@ -198,7 +199,7 @@ class OwnerReference(Value):
 
 
 class ManagedFieldsEntry(Value):
-    """metav1.ManagedFieldsEntry."""
+    """The fields that one manager has set in one way."""
 
     manager: Annotated[str, pb(1)] = ""
     operation: Annotated[str, pb(2)] = ""
@@ -210,9 +211,7 @@ class ManagedFieldsEntry(Value):
 
 
 class ObjectMeta(Value):
-    """metav1.ObjectMeta. Timestamps are RFC 3339 text in UTC with seconds, as they stand on the wire.
-
-    name: unique in the namespace and kind. generate_name: a prefix; the server makes the name when there is none.
+    """name: unique in the namespace and kind. generate_name: a prefix; the server makes the name when there is none.
     namespace: empty for kinds that live in none. self_link: no longer served. uid: unlike that of any other object,
     ever. resource_version: changes with every write; a write that names an older one is refused. generation: changes
     with the wanted state. creation_timestamp: set by the server. deletion_timestamp: set by a deletion that
@@ -286,7 +285,7 @@ def condition_of(conditions: Iterable[TypedT], type_: str) -> TypedT | None:
 
 
 class LabelSelectorRequirement(Value):
-    """`operator`: In, NotIn, Exists or DoesNotExist."""
+    """One test of a label. `operator`: In, NotIn, Exists or DoesNotExist."""
 
     key: Annotated[str, pb(1)] = ""
     operator: Annotated[str, pb(2)] = ""
@@ -303,7 +302,7 @@ class LabelSelector(Value):
 
 
 class ObjectReference(Value):
-    """core/v1 ObjectReference: an object of any kind, or a part of it."""
+    """An object of any kind, or a part of it."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.ObjectReference"
     ATOMIC: ClassVar = True
@@ -318,7 +317,7 @@ class ObjectReference(Value):
 
 
 class LocalObjectReference(Value):
-    """core/v1 LocalObjectReference: an object of the same namespace."""
+    """An object of the same namespace."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.LocalObjectReference"
     ATOMIC: ClassVar = True

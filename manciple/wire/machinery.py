@@ -31,7 +31,7 @@ PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 
 class NamespaceSpec(Value):
-    """`finalizers`: must be removed before the namespace is deleted."""
+    """Obstacles to the deletion of a namespace. `finalizers`: must be removed before it is deleted."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceSpec"
 
@@ -51,7 +51,7 @@ class NamespaceCondition(Value):
 
 
 class NamespaceStatus(Value):
-    """`phase`: Active or Terminating."""
+    """The state of a namespace. `phase`: Active or Terminating."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceStatus"
 
@@ -87,7 +87,10 @@ class EventSeries(Value):
 
 
 class Event(ApiObject):
-    """A message about an object, for people. `type`: Normal or Warning. Namespaced."""
+    """A message about an object, for people. Namespaced.
+
+    `type`: Normal or Warning.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.Event"
 
@@ -122,7 +125,7 @@ class LeaseSpec(Value):
 
 
 class Lease(ApiObject):
-    """coordination.k8s.io/v1: a lock or sign of life that its holder must renew. Namespaced."""
+    """A lock or sign of life that its holder must renew. Namespaced."""
 
     SCHEMA: ClassVar = "io.k8s.api.coordination.v1.Lease"
 

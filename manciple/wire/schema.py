@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from manciple.wire.base import (
+    ASIDE,
     MERGE_SCALARS,
     REPLACED,
     ApiObject,
@@ -219,12 +220,14 @@ class _Collection:
         texts = _descriptions(type_)
         properties = {
             declared.name: self._property(
-                declared, texts.get(declared.attribute) or _summary_of(declared.shape.element)
+                declared, _field_text(texts.get(declared.attribute, ""), _summary_of(declared.shape.element))
             )
             for declared in declarations(type_)
             if not declared.aside and not _is_undocumented(declared)
         }
-        schema: Schema = {"description": _summary(type_), "type": "object"}
+        schema: Schema = {"type": "object"}
+        if issubclass(type_, _OF_BODIES):
+            schema = {"description": _summary(type_), **schema}
         if is_atomic(type_):
             schema["x-kubernetes-map-type"] = "atomic"
         return {**schema, "properties": properties} if properties else schema
@@ -276,6 +279,19 @@ class _Collection:
         return _with_text(schema, text)
 
 
+#: The types of whole bodies describe themselves; the others are described by the fields of these types.
+_OF_BODIES = (ApiObject, Status)
+
+
+def _field_text(text: str, summary: str) -> str:
+    """The description of a field, followed by that of its type.
+
+    kubectl prints the description of a field, and after it that of the type that its schema refers to: a text that is
+    in both is printed twice. In lists of fields it prints the former only, so that has all.
+    """
+    return text if summary in text else f"{text} {summary}".strip()
+
+
 def _with_text(schema: Schema, text: str) -> Schema:
     return {"description": text, **schema} if text else schema
 
@@ -307,33 +323,67 @@ def _list_extensions(declared: Declaration) -> Schema:
 # Descriptions --------------------------------------------------------------------------------------------------------
 
 
+#: An attribute whose name in JSON is another.
+_ATTRIBUTE = re.compile(r"\b[a-z][a-z0-9]*_[a-z0-9_]*\b")
+
+
 def _summary(type_: type[Value]) -> str:
-    return " ".join(cleandoc(type_.__doc__ or "").partition("\n\n")[0].split())
+    """The first paragraph of a docstring, up to the first field that it describes."""
+    first, *_ = _paragraphs(type_)
+    head = _heads(type_).search(first)
+    return _sentence(first[: head.start()] if head else first)
 
 
 def _summary_of(element: Any) -> str:
-    """What a field is told to be that its own type says nothing of: what its value's type says of itself."""
     return _summary(element) if isinstance(element, type) and issubclass(element, Value) else ""
 
 
 @cache
 def _descriptions(type_: type[Value]) -> dict[str, str]:
-    """What the docstrings of a type and of those it inherits from say of single attributes."""
+    """The descriptions of attributes, from the docstrings of a type and of those it inherits from."""
     texts: dict[str, str] = {}
     for one in reversed(type_.__mro__):
-        if issubclass(one, Value):
+        if issubclass(one, Value) and declarations(one):
             texts.update(_described_attributes(one))
     return {**texts, **_HEAD} if issubclass(type_, ApiObject) else texts
 
 
 def _described_attributes(type_: type[Value]) -> dict[str, str]:
-    names = "|".join(sorted((f.attribute for f in declarations(type_)), key=len, reverse=True))
-    if not names:
-        return {}
-    text = " ".join(cleandoc(type_.__doc__ or "").split())
-    heads = list(re.finditer(rf"(?:^|(?<=[.;] ))((?:`?(?:{names})`?(?:, | and )?)+): ", text))
+    attributes = {_name(one): one.attribute for one in declarations(type_)}
     found: dict[str, str] = {}
-    for head, following in zip_longest(heads, heads[1:]):
-        described = text[head.end() : following.start() if following else None].strip().rstrip(";")
-        found.update(dict.fromkeys(re.findall(rf"\b(?:{names})\b", head[1]), described[:1].upper() + described[1:]))
+    for text in _paragraphs(type_):
+        heads = list(_heads(type_).finditer(text))
+        for head, following in zip_longest(heads, heads[1:]):
+            described = _sentence(text[head.end() : following.start() if following else None])
+            names = re.findall(r"\w+", head[1])
+            found.update({attributes[name]: described for name in names if name in attributes})
     return found
+
+
+@cache
+def _paragraphs(type_: type[Value]) -> tuple[str, ...]:
+    """Those of the docstring, which name fields as JSON does."""
+    names = {one.attribute: _name(one) for one in declarations(type_)}
+    text = _ATTRIBUTE.sub(lambda match: names.get(match[0]) or _camel(match[0]), cleandoc(type_.__doc__ or ""))
+    return tuple(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+@cache
+def _heads(type_: type[Value]) -> re.Pattern[str]:
+    """The names of fields, with the colon before their description."""
+    names = "|".join(sorted(map(_name, declarations(type_)), key=len, reverse=True)) or r"(?!)"
+    return re.compile(rf"(?:^|(?<=[.;] ))((?:`?(?:{names})`?(?:, | and )?)+): ")
+
+
+def _name(declared: Declaration) -> str:
+    return declared.name.removeprefix(ASIDE)
+
+
+def _camel(attribute: str) -> str:
+    first, *others = attribute.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(";")
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else "." if text else "")

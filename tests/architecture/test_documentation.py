@@ -19,8 +19,8 @@ from tests import generated_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-#: Data that tests record, with a description that is no page of the site.
-OUTSIDE = {"tests/conformance_data/README.md"}
+#: What describes tests and their data is no page of the site.
+OUTSIDE = {"tests/conformance_data/README.md", "tests/scheduling/earlier/README.md"}
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.M | re.S)
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/classic.md says which tests hold each paragraph of the early documents: those tests are there.
+"""tests/scheduling/earlier/README.md says which tests prove each paragraph of the early documents: they are there.
 
 Its tables shorten the names: `s: a slice goes with the node` is a test of the file that the chapter calls (s), whose
 name has these words in this order, or a row of a table in it. Names in backticks are whole.
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "reference" / "classic.md").read_text()
+TEXT = (ROOT / "tests" / "scheduling" / "earlier" / "README.md").read_text()
 #: `tests/…/test_file.py` (letter) or (letter: what it is about)
 CALLED = re.compile(r"`(tests/[\w/]+/test_\w+\.py)`\s\((\w)[:)]")
 TABLE = re.compile(r"\| paragraph of .* \| tests \|\n\| --- \| --- \|\n((?:\|.*\n)+)")

@@ -41,7 +41,7 @@ class CertificateSigningRequestSpec(Value):
 
 
 class CertificateSigningRequestCondition(Value):
-    """type: Approved, Denied or Failed, which are always true, or of the signer's own making."""
+    """A decision about the request. type: Approved, Denied or Failed, which are always True, or a signer's own."""
 
     type: Annotated[str, pb(1)] = ""
     status: Annotated[str, pb(6)] = ""
@@ -52,7 +52,7 @@ class CertificateSigningRequestCondition(Value):
 
 
 class CertificateSigningRequestStatus(Value):
-    """certificate: PEM in base64, once it is signed; it never changes."""
+    """The decisions and the certificate. certificate: PEM in base64, once it is signed; it never changes."""
 
     conditions: Annotated[tuple[CertificateSigningRequestCondition, ...], pb(1, list_keys="type")] = ()
     certificate: Annotated[str, pb(2, encoding="bytes")] = ""

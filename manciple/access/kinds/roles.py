@@ -64,7 +64,7 @@ class Role(ApiObject):
 
 
 class AggregationRule(Value):
-    """cluster_role_selectors: a ClusterRole that any of them selects gives its rules."""
+    """Which ClusterRoles give their rules. cluster_role_selectors: one of them must select the ClusterRole."""
 
     cluster_role_selectors: Annotated[tuple[LabelSelector, ...], pb(1)] = ()
 

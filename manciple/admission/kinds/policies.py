@@ -90,7 +90,7 @@ class Validation(Value):
     """One thing that must be true.
 
     expression: CEL, gives a bool; knows object, oldObject, request, params, namespaceObject, variables, authorizer and
-    authorizer.requestResource. message: told where it is false. reason: Invalid (the default), Forbidden or
+    authorizer.requestResource. message: the answer where it is false. reason: Invalid (the default), Forbidden or
     RequestEntityTooLarge; decides the HTTP code. message_expression: CEL that gives the message; knows all but the
     authorizer.
     """
@@ -126,7 +126,7 @@ class ValidatingAdmissionPolicySpec(Value):
 
     param_kind: of the objects that bindings may name as parameters. match_constraints: the requests it is asked about.
     validations: what must be true. failure_policy: whether an error refuses the request (Fail, the default) or not
-    (Ignore). audit_annotations: what the audit trail is told. match_conditions: further conditions on requests.
+    (Ignore). audit_annotations: additions to the audit event. match_conditions: further conditions on requests.
     variables: values that the expressions share.
     """
 

@@ -75,7 +75,7 @@ class WebhookClientConfig(Value):
     """Where a webhook is.
 
     service: not supported here. ca_bundle: PEM; the certificates that vouch for the webhook's; those of the system
-    where it is empty. url: https://HOST[:PORT]/PATH.
+    where it is empty. url: its address, https://HOST[:PORT]/PATH.
     """
 
     service: Annotated[ServiceReference | None, pb(1)] = None

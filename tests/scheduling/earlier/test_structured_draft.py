@@ -1,4 +1,4 @@
-"""The KEP-4381 draft, paragraph by paragraph: tests and rows name what they prove (docs/reference/classic.md)."""
+"""The KEP-4381 draft, paragraph by paragraph: tests and rows are named after what they prove (README.md)."""
 
 from __future__ import annotations
 
