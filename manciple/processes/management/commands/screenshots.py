@@ -40,6 +40,14 @@ _TAKE_THE_TOUR = """() => fetch("/account/tour", {
 _SIGN_OF_LIFE = '{"beat": 0, "at": 0}'
 
 
+#: Whether the focus comes before or after a page's first frame decides about the ring around it: without it.
+_HOLD_STILL = """async () => {
+  await document.fonts.ready;
+  document.activeElement?.blur();
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}"""
+
+
 class Command(BaseCommand):
     """Fills a temporary home, serves it, and opens every page in Chromium."""
 
@@ -54,7 +62,10 @@ class Command(BaseCommand):
         )
         parser.add_argument("--password", default="", help="of admin there")
         parser.add_argument(
-            "--clock", default="", metavar="TIME", help="stop the browser's clock at TIME, and its live updates"
+            "--clock",
+            default="",
+            metavar="TIME",
+            help="stop the browser's clock at TIME, and its live updates: the same page twice gives the same picture",
         )
         parser.add_argument("--whole", action="store_true", help="whole pages, not only what a window shows of them")
 
@@ -84,7 +95,7 @@ class _Camera:
         self, browser: Any, web: str, password: str, *, scheme: str, folder: Path, options: dict[str, Any]
     ) -> None:
         self._web, self._scheme, self._folder, self._whole = web, scheme, folder, options["whole"]
-        clock = options["clock"]
+        self._clock = clock = options["clock"]
         self._desk = browser.new_context(viewport=DESKTOP, color_scheme=scheme, reduced_motion="reduce")
         if clock:
             _stop_clock(self._desk, clock)
@@ -119,7 +130,11 @@ class _Camera:
 
     def _shoot(self, page: Any, name: str) -> None:
         page.wait_for_load_state("load")
-        page.wait_for_timeout(SETTLED)
+        if self._clock:
+            page.wait_for_load_state("networkidle")
+            page.evaluate(_HOLD_STILL)
+        else:
+            page.wait_for_timeout(SETTLED)
         (self._folder / f"{name}.png").write_bytes(shrunk(self._darkroom, page.screenshot(full_page=self._whole)))
 
     def close(self) -> None:
