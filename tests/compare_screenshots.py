@@ -12,9 +12,9 @@ of requests, which are left out of answers): compare two runs of one checkout fi
 checkout in which `take` is started. Demos that are served with all processes (`manage.py screenshots` alone) differ in
 ages, in usage and in what the scheduler did meanwhile.
 
-`compare` counts the pixels whose colour differs by more than TOLERANCE (a screenshot has a palette of 256 colours) and
-writes REPORT/index.html: each picture with more than `--pixels` of them as before, after and differences, and as a diff
-each answer that differs in more than white space. It ends with 1 if anything differs or is missing.
+`compare` counts the pixels whose colour differs by more than TOLERANCE and writes REPORT/index.html: each picture with
+more than `--pixels` of them as before, after and differences, and as a diff each answer that differs in more than white
+space. It ends with 1 if anything differs or is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.still_laboratory import MOMENT, USER, StillLaboratory, served
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of 255, in any of red, green and blue.
-TOLERANCE = 8
+TOLERANCE = 2
 #: Of screenshots, beside which the answers lie.
 ANSWERS = "answers"
 #: Lines of one answer's diff in the report.

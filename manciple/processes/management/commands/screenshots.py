@@ -135,7 +135,9 @@ class _Camera:
             page.evaluate(_HOLD_STILL)
         else:
             page.wait_for_timeout(SETTLED)
-        (self._folder / f"{name}.png").write_bytes(shrunk(self._darkroom, page.screenshot(full_page=self._whole)))
+        picture = page.screenshot(full_page=self._whole)
+        # What is compared to the pixel keeps all its colours.
+        (self._folder / f"{name}.png").write_bytes(picture if self._clock else shrunk(self._darkroom, picture))
 
     def close(self) -> None:
         self._phone.close()
