@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,18 @@ _TAKE_THE_TOUR = """() => fetch("/account/tour", {
 })"""
 
 
+#: What the server sends over the live line every few seconds (static/manciple/live.js).
+_SIGN_OF_LIFE = '{"beat": 0, "at": 0}'
+
+
+#: Whether the focus comes before or after a page's first frame decides about the ring around it: without it.
+_HOLD_STILL = """async () => {
+  await document.fonts.ready;
+  document.activeElement?.blur();
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}"""
+
+
 class Command(BaseCommand):
     """Fills a temporary home, serves it, and opens every page in Chromium."""
 
@@ -48,6 +61,13 @@ class Command(BaseCommand):
             "--web", default="", metavar="URL", help="a demo that is being served, instead of a new one"
         )
         parser.add_argument("--password", default="", help="of admin there")
+        parser.add_argument(
+            "--clock",
+            default="",
+            metavar="TIME",
+            help="stop the browser's clock at TIME, and its live updates: the same page twice gives the same picture",
+        )
+        parser.add_argument("--whole", action="store_true", help="whole pages, not only what a window shows of them")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
@@ -60,7 +80,7 @@ class Command(BaseCommand):
         with _served(options) as (web, password), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=_chromium(), args=FLAGS)
             for scheme in SCHEMES:
-                camera = _Camera(browser, web, password, scheme=scheme, folder=folder)
+                camera = _Camera(browser, web, password, scheme=scheme, folder=folder, options=options)
                 for page in pages:
                     if name := camera.take(page):
                         self.stdout.write(name)
@@ -71,9 +91,14 @@ class Command(BaseCommand):
 class _Camera:
     """A signed-in browser of one colour scheme, at two sizes."""
 
-    def __init__(self, browser: Any, web: str, password: str, *, scheme: str, folder: Path) -> None:
-        self._web, self._scheme, self._folder = web, scheme, folder
+    def __init__(
+        self, browser: Any, web: str, password: str, *, scheme: str, folder: Path, options: dict[str, Any]
+    ) -> None:
+        self._web, self._scheme, self._folder, self._whole = web, scheme, folder, options["whole"]
+        self._clock = clock = options["clock"]
         self._desk = browser.new_context(viewport=DESKTOP, color_scheme=scheme, reduced_motion="reduce")
+        if clock:
+            _stop_clock(self._desk, clock)
         self._page = self._desk.new_page()
         self._page.goto(f"{web}/login")
         self._page.get_by_label("Username").fill("admin")
@@ -85,6 +110,8 @@ class _Camera:
             viewport=PHONE, color_scheme=scheme, reduced_motion="reduce", has_touch=True, is_mobile=True,
             storage_state=self._desk.storage_state(),
         )  # fmt: skip
+        if clock:
+            _stop_clock(self._phone, clock)
         self._hand = self._phone.new_page()
         self._darkroom = self._desk.new_page()  # blank
 
@@ -103,12 +130,24 @@ class _Camera:
 
     def _shoot(self, page: Any, name: str) -> None:
         page.wait_for_load_state("load")
-        page.wait_for_timeout(SETTLED)
-        (self._folder / f"{name}.png").write_bytes(shrunk(self._darkroom, page.screenshot()))
+        if self._clock:
+            page.wait_for_load_state("networkidle")
+            page.evaluate(_HOLD_STILL)
+        else:
+            page.wait_for_timeout(SETTLED)
+        picture = page.screenshot(full_page=self._whole)
+        # What is compared to the pixel keeps all its colours.
+        (self._folder / f"{name}.png").write_bytes(picture if self._clock else shrunk(self._darkroom, picture))
 
     def close(self) -> None:
         self._phone.close()
         self._desk.close()
+
+
+def _stop_clock(context: Any, clock: str) -> None:
+    """It is always `clock` for the pages of `context`, and their live line reports no change."""
+    context.clock.set_fixed_time(clock)
+    context.route_web_socket(re.compile(r"/live\b"), lambda line: line.send(_SIGN_OF_LIFE))
 
 
 def _chromium() -> str:
