@@ -13,10 +13,10 @@ if __name__ == "__main__":
 
 from inventory.kinds import gates
 from manciple.telemetry import logs, traces
-from nodeagent import joining
 from nodeagent.agent import Agent
-from nodeagent.catalog import close_drivers, create_drivers, create_runtime
 from nodeagent.failures import ListenFailed
+from nodeagent.node import joining
+from nodeagent.node.catalog import close_drivers, create_drivers, create_runtime
 from nodeagent.options import configuration, driver_entries, parser, stop_on_signals
 
 

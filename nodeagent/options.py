@@ -14,7 +14,6 @@ from inventory.kinds import gates
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
 from manciple.telemetry import logs
 from manciple.wire.identity import check_node_name
-from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
     Access,
@@ -27,6 +26,7 @@ from nodeagent.config import (
 )
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
+from nodeagent.node.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 
 #: As --driver: no driver of this process, only those behind sockets.
 NO_DRIVER = "none"

@@ -20,9 +20,9 @@ if __name__ == "__main__":
 import yaml
 
 from manciple.telemetry import logs
-from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
+from nodeagent.node.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.options import access, add_server, node_name, stop_on_signals
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR

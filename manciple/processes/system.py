@@ -50,8 +50,8 @@ from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 from nodeagent.agent import Agent
-from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
+from nodeagent.node.catalog import DriverEntry, create_drivers
 
 if TYPE_CHECKING:
     from manciple.processes.demo_controller import DemoController

@@ -42,6 +42,7 @@ from manciple.wire.base import Value
 from manciple.wire.validation import check_dns_label
 from nodeagent import cdi
 from nodeagent.cdi import Mount
+from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import (
     ClaimIdentity,
     DeviceHealth,
@@ -52,7 +53,7 @@ from nodeagent.drivers.protocol import (
     Pool,
     Prepared,
 )
-from nodeagent.storage import Disk, PreparedDevice
+from nodeagent.node.storage import Disk
 
 #: The CDI edits of a container with this device. Raises: ValueError with the reason if it cannot have the device.
 EditsOf = Callable[[DeviceRequestAllocationResult], cdi.ContainerEdits]

@@ -15,7 +15,7 @@ from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
-from nodeagent.storage import PreparedDevice
+from nodeagent.claims.checkpoint import PreparedDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Pool:
 class ClaimIdentity:
     """A claim by name and uid; the claim itself may be deleted already when it is unprepared.
 
-    handles: the data of the controller for the driver, if a controller allocated the claim (`nodeagent.handles`).
+    handles: the data of the controller for the driver, if a controller allocated the claim (`claims/handles.py`).
     """
 
     uid: str

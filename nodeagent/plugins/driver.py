@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import DEVICE_NAME, KIND
+from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import handles_for
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.plugins.protocol import (
@@ -36,7 +37,6 @@ from nodeagent.plugins.protocol import (
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
 from nodeagent.plugins.services import PLUGIN_SERVICES, Ask, DraService
 from nodeagent.plugins.streams import Following, HealthCache, HealthWatch, Models, ResourceWatch
-from nodeagent.storage import PreparedDevice
 
 log = logging.getLogger(__name__)
 

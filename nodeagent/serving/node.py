@@ -20,10 +20,12 @@ from pathlib import Path
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import CdiFolder
+from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import base_request, handles_for, names_devices
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
 from nodeagent.early import with_handles
 from nodeagent.failures import AgentError, ApiFailure
+from nodeagent.node.storage import TEMPORARY
 from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
@@ -38,7 +40,6 @@ from nodeagent.plugins.protocol import (
 )
 from nodeagent.plugins.services import handled_claim
 from nodeagent.serving.sockets import CallRefused
-from nodeagent.storage import TEMPORARY, PreparedDevice
 
 
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.

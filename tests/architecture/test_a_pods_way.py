@@ -26,8 +26,9 @@ MOST_CHANGES = 1_600
 #: What runs for the documents of gates that are off by default (KEP-3063, the drafts).
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
-    *("scheduling/earlier/", "scheduling/claims/negotiation", "nodeagent/draft_claims", "nodeagent/handles"),
-    *("nodeagent/plugins/named_resources", "dashboard/pods/classic_conversation", "dashboard/pods/draft_conversation"),
+    *("scheduling/earlier/", "scheduling/claims/negotiation", "nodeagent/claims/draft_claims"),
+    *("nodeagent/claims/handles", "nodeagent/plugins/named_resources"),
+    *("dashboard/pods/classic_conversation", "dashboard/pods/draft_conversation"),
 )
 #: The packages of these documents, and those that follow them with others.
 EARLY_PACKAGES = ("claims.classic", "claims.drafts", "inventory.classic", "inventory.drafts", "manciple.controller_kit")

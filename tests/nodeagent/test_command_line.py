@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from nodeagent.__main__ import main
-from nodeagent.catalog import create_drivers
 from nodeagent.config import Token, read_kubeconfig
+from nodeagent.node.catalog import create_drivers
 from nodeagent.options import configuration, driver_entries, parser
 
 
