@@ -12,6 +12,7 @@ from pathlib import Path
 
 from inventory.kinds import gates
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
+from manciple import layout
 from manciple.telemetry import logs
 from manciple.wire.identity import check_node_name
 from nodeagent.config import (
@@ -35,9 +36,9 @@ NO_DRIVER = "none"
 def parser() -> argparse.ArgumentParser:
     """The agent's command line, documented by `--help`."""
     command = argparse.ArgumentParser(
-        prog="python -m nodeagent",
+        prog=f"{layout.NODE_COMMAND} run",
         description="Runs the agent of one node.",
-        epilog="`python -m nodeagent join URL --token TOKEN` makes this machine a node: see its --help.",
+        epilog=f"`{layout.NODE_COMMAND} join URL --token TOKEN` makes this machine a node: see its --help.",
     )
     command.add_argument(
         "--node-name", type=node_name, required=True, metavar="NAME", help="the node that this agent runs"

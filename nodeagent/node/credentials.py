@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from manciple import layout
 from manciple.access.kinds.certificate_requests import (
     DENIED,
     FAILED,
@@ -181,8 +182,9 @@ class Renewal:
         if now >= known.ends:
             log.error(
                 "node %s: its certificate has expired and the API server refuses it; join again: "
-                "python -m nodeagent join URL --token TOKEN --node-name %s",
+                "%s join URL --token TOKEN --node-name %s",
                 self._node,
+                layout.NODE_COMMAND,
                 self._node,
             )
         try:

@@ -1,4 +1,4 @@
-"""`python -m nodeagent join URL --token TOKEN`: makes this machine a node, as `kubeadm join` does.
+"""`manciple-agent join URL --token TOKEN`: makes this machine a node, as `kubeadm join` does.
 
  1. find the authority behind the API server: a file, the system's, or what the server itself says it is, as far as
     the hash that `manage.py node_token` printed vouches for it. Until then nothing is sent that anybody may not know.
@@ -48,7 +48,7 @@ class NotJoined(Exception):
 
 def parser() -> argparse.ArgumentParser:
     command = argparse.ArgumentParser(
-        prog="python -m nodeagent join", description="Makes this machine a node of a cluster."
+        prog=f"{layout.NODE_COMMAND} join", description="Makes this machine a node of a cluster."
     )
     add = command.add_argument
     add("server", metavar="URL", help="the API server's, https://host:port")
@@ -81,8 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"nodeagent join: {error}", file=sys.stderr)
         return 1
     print(f"This machine is node {options.node_name}. Start its agent:\n")
-    start = "manciple node run" if layout.INSTALLED else "python -m nodeagent"
-    print(f"  {start} --node-name {options.node_name} --kubeconfig {folder / KUBECONFIG}")
+    print(f"  {layout.NODE_COMMAND} run --node-name {options.node_name} --kubeconfig {folder / KUBECONFIG}")
     return 0
 
 
