@@ -63,17 +63,19 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
-# The table of settings in docs/operating.md, from their declarations.
+# The table of settings in docs/operating.md, from their declarations; the files of manciple-agent, from its imports.
 docs: .venv/.tests
 	@$(PYTHON) -m tests.settings_table
+	@$(PYTHON) -m tests.distributions
 
 # Pictures of every page, from the demo data, into docs/screenshots.
 screenshots: .venv/.tests
 	@$(PYTHON) manage.py screenshots $(ARGS)
 
-# The wheel, into dist/ (docs/installing.md).
+# The wheels of manciple and of manciple-agent, into dist/ (docs/installing.md).
 wheel: .venv/.tests
-	@$(PYTHON) -m hatchling build -t wheel
+	@$(PYTHON) -m hatchling build -t wheel -d dist
+	@cd agent && ../$(PYTHON) -m hatchling build -t wheel -d ../dist
 
 migrations: .venv/.tests
 	@$(PYTHON) manage.py makemigrations
