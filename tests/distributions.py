@@ -71,4 +71,7 @@ def lists(files: list[str]) -> Iterator[tuple[Path, re.Pattern[str], str]]:
 
 if __name__ == "__main__":
     for file, place, listed in lists(files_of_agent(import_graph())):
-        file.write_text(place.sub(lambda _found, text=listed: text, file.read_text(), count=1))
+        text = file.read_text()
+        if (match := place.search(text)) is None:
+            raise SystemExit(f"{file} has no list of files")
+        file.write_text(text[: match.start()] + listed + text[match.end() :])
