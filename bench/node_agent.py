@@ -41,7 +41,7 @@ from nodeagent.claims.prepare import DriverRegistry, Preparer
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.http.metrics import AgentMetrics
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod

@@ -45,10 +45,10 @@ from nodeagent.node.catalog import create_runtime
 from nodeagent.node.credentials import Renewal
 from nodeagent.node.registration import Registration
 from nodeagent.node.slices import HealthRules, Publisher, unhealthy
-from nodeagent.node.storage import Disk, Storage, make_private
 from nodeagent.pods.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.pods.worker import PodWorker
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk, Storage, make_private
 from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)

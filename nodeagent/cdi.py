@@ -28,7 +28,7 @@ import yaml
 from manciple.wire.base import Value
 from manciple.wire.validation import check_label_key
 from nodeagent.failures import AgentError
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 
 #: Every version of the specification that a validator may meet, oldest first. Nothing needs 0.8.0 or 1.0.0: they
 #: changed the Go packages only.

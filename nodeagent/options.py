@@ -14,7 +14,6 @@ from inventory.kinds import gates
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
 from manciple import layout
 from manciple.telemetry import logs
-from manciple.wire.identity import check_node_name
 from nodeagent.config import (
     CDI_DIRS,
     Access,
@@ -23,6 +22,7 @@ from nodeagent.config import (
     TokenFile,
     machine_cpus,
     machine_memory,
+    node_name,
     read_kubeconfig,
 )
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
@@ -61,15 +61,6 @@ def parser() -> argparse.ArgumentParser:
     lines = "lines of text, or of JSON with the object of each (default: %(default)s)"
     command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command
-
-
-def node_name(text: str) -> str:
-    """The type of `--node-name`: it becomes part of paths, so it must be valid before anything is written."""
-    try:
-        check_node_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
 
 
 def feature_gates(text: str) -> dict[str, bool]:

@@ -22,9 +22,10 @@ import yaml
 from manciple import layout
 from manciple.telemetry import logs
 from nodeagent.api.client import Client
+from nodeagent.config import node_name
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
 from nodeagent.node.catalog import MODULES, DriverEntry, close_drivers, create_driver
-from nodeagent.options import access, add_server, node_name, stop_on_signals
+from nodeagent.options import access, add_server, stop_on_signals
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 

@@ -29,8 +29,9 @@ import msgspec
 
 from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.base import Value
+from nodeagent.drivers.protocol import PreparedDevice
 from nodeagent.failures import StorageFailed
-from nodeagent.node.storage import Disk, Survival
+from nodeagent.storage import Disk, Survival
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +43,6 @@ _OPEN = ".open"
 #: Preparing: drivers may have been called, the CDI files may exist. Prepared: they have, they do.
 #: Unpreparing: drivers are being asked to undo; containers no longer use the claim.
 ClaimState = Literal["Preparing", "Prepared", "Unpreparing"]
-
-
-class PreparedDevice(Value):
-    """One device of a claim as its driver prepared it. No `requests` means: all requests of the claim."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_device_ids: tuple[str, ...]
 
 
 class DriverRecord(Value):

@@ -43,9 +43,17 @@ from manciple.wire.base import ApiObject
 from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.cdi import CdiFolder
-from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice, Quarantined
+from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
 from nodeagent.drivers.preparing import handles_for, handles_of, names_devices, request_matches
-from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, DeviceHealth, Failed, HandlingDriver, Prepared
+from nodeagent.drivers.protocol import (
+    ClaimDriver,
+    ClaimIdentity,
+    DeviceHealth,
+    Failed,
+    HandlingDriver,
+    Prepared,
+    PreparedDevice,
+)
 from nodeagent.early import names_used
 from nodeagent.failures import (
     AgentError,
@@ -57,7 +65,7 @@ from nodeagent.failures import (
     UnprepareFailed,
 )
 from nodeagent.http.metrics import AgentMetrics, Operation
-from nodeagent.node.storage import is_file_name
+from nodeagent.storage import is_file_name
 from nodeagent.work import NamedLocks
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,6 @@ from manciple.wire.base import Value
 from manciple.wire.validation import check_dns_label
 from nodeagent import cdi
 from nodeagent.cdi import Mount
-from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import (
     ClaimIdentity,
     DeviceHealth,
@@ -52,8 +51,9 @@ from nodeagent.drivers.protocol import (
     HandlingDriver,
     Pool,
     Prepared,
+    PreparedDevice,
 )
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 
 #: The CDI edits of a container with this device. Raises: ValueError with the reason if it cannot have the device.
 EditsOf = Callable[[DeviceRequestAllocationResult], cdi.ContainerEdits]

@@ -27,9 +27,9 @@ from nodeagent.failures import AgentError, LogsUnavailable
 from nodeagent.http.metrics import AgentMetrics
 from nodeagent.http.server import AgentServer, HttpsAnswer, Request
 from nodeagent.node.registration import LEASE_DURATION, Registration
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 
 # Who calls the agent: the API server is asked whose token was shown (TokenReview), as kubelet does. Source: kubernetes
 # pkg/kubelet/server/auth.go; apiserver/plugin/pkg/authenticator/token/webhook.

@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from manciple.telemetry.bounded_server import CONNECTIONS, IDLE_SECONDS, BoundedThreads
 from nodeagent.config import ListenAddress
 from nodeagent.failures import ListenFailed
+from nodeagent.node.registration import Serving
 
 # An HTTPS server small enough for a node: the standard library's, a thread for each connection, GET only. A connection
 # that says nothing for `IDLE_SECONDS` is closed, TLS handshakes happen in the connection's own thread, and no more than
@@ -262,14 +263,6 @@ def _normal(host: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return host
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """Where the agent is reached: its port, and the SHA-256 of its certificate in hexadecimal."""
-
-    port: int
-    fingerprint: str
 
 
 class AgentServer:

@@ -22,8 +22,8 @@ import yaml
 from manciple.wire.base import Value
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.protocol import Driver
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 
 #: Short name -> module. Each has `create(node_name, settings) -> Driver`, which raises ValueError for settings that
 #: it does not understand. A module is imported when its driver is asked for: some need a library or a device.

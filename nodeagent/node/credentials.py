@@ -38,7 +38,7 @@ from manciple.access.kinds.certificate_requests import (
 from manciple.wire.base import ObjectMeta
 from nodeagent.api.client import ApiResource, Client
 from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 

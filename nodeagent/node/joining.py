@@ -27,10 +27,10 @@ import yaml
 
 from manciple import layout
 from nodeagent.api.client import CONNECT_TIMEOUT, READ_TIMEOUT, Client
+from nodeagent.config import node_name
 from nodeagent.failures import AgentError, CredentialRefused
 from nodeagent.node.credentials import CREDENTIAL, LOOK_AGAIN, Acquisition, read_certificate
-from nodeagent.node.storage import Disk
-from nodeagent.options import node_name
+from nodeagent.storage import Disk
 
 #: Where a cluster tells everybody how its API server is known (upstream: bootstrapapi.ConfigMapClusterInfo).
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

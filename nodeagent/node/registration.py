@@ -11,6 +11,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -30,7 +31,6 @@ from manciple.wire.machinery import Lease, LeaseSpec
 from nodeagent.api.client import LEASES, NODES, Client, seconds_text
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
-from nodeagent.http.server import Serving
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,14 @@ CONDITIONS = {
     "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where the agent is reached: its port, and the SHA-256 of its certificate in hexadecimal."""
+
+    port: int
+    fingerprint: str
 
 
 def node_labels(config: AgentConfig) -> dict[str, str]:

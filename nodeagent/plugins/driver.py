@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import DEVICE_NAME, KIND
-from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import handles_for
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared, PreparedDevice
 from nodeagent.plugins.protocol import (
     Answer,
     Call,

@@ -21,9 +21,9 @@ from nodeagent.api.client import Client
 from nodeagent.claims.prepare import DriverRegistry
 from nodeagent.early import publish_named
 from nodeagent.failures import StorageFailed
-from nodeagent.node.storage import Disk
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
 from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
+from nodeagent.storage import Disk
 
 # The names of the drivers that have registered on this node, kept on the disk. After a restart no driver behind a
 # socket is there yet. When the record of a claim is lost then, these are the drivers that may have prepared it and must

@@ -71,7 +71,6 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.node.storage import is_file_name
 from nodeagent.pods.volumes import MountFailed, PodSources, PodVolumes, StorageWatch
 from nodeagent.runtimes.protocol import (
     Addresses,
@@ -82,6 +81,7 @@ from nodeagent.runtimes.protocol import (
     Runtime,
     container_request,
 )
+from nodeagent.storage import is_file_name
 from nodeagent.work import PodCache
 
 log = logging.getLogger(__name__)

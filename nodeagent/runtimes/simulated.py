@@ -23,9 +23,9 @@ from manciple.wire.base import Value
 from nodeagent.cdi import CdiRegistry
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,10 @@ from pathlib import Path
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import CdiFolder
-from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import base_request, handles_for, names_devices
-from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared, PreparedDevice
 from nodeagent.early import with_handles
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.node.storage import TEMPORARY
 from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
@@ -40,6 +38,7 @@ from nodeagent.plugins.protocol import (
 )
 from nodeagent.plugins.services import handled_claim
 from nodeagent.serving.sockets import CallRefused
+from nodeagent.storage import TEMPORARY
 
 
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.

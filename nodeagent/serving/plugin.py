@@ -23,7 +23,6 @@ from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, Unheal
 from nodeagent.early import read_handles
 from nodeagent.failures import AgentError
 from nodeagent.node.slices import Publisher
-from nodeagent.node.storage import Disk
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
     GET_INFO,
@@ -51,6 +50,7 @@ from nodeagent.serving.sockets import (
     streams,
 )
 from nodeagent.serving.uses import USE_SECONDS, UseKeeper
+from nodeagent.storage import Disk
 from nodeagent.work import WorkQueue
 
 # Tells the kubelet how the devices are: all of them at once, whenever one is different, and now and then anyway.

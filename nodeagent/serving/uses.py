@@ -18,7 +18,7 @@ from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord
 from nodeagent.claims.use_reports import UseReports, UseTellingDriver
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.failures import AgentError
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 

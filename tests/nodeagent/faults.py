@@ -12,8 +12,8 @@ import httpx
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.machine import RecordingDriver
 

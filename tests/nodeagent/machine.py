@@ -18,8 +18,8 @@ from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import AgentError
 from nodeagent.node.catalog import create_runtime
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 

@@ -19,9 +19,9 @@ import pytest
 from claims.kinds.pods import Pod
 from manciple.wire import codec
 from nodeagent.api.client import LONGEST_DELAY
-from nodeagent.node.storage import Disk
 from nodeagent.pods.worker import SteadyRuns, plan
 from nodeagent.runtimes.protocol import ContainerRun
+from nodeagent.storage import Disk
 from tests.nodeagent.machine import Clock, Machine, release, run_pod
 from tests.nodeagent.objects import container, pod
 

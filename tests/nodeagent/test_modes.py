@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.node.storage import Disk, make_public
 from nodeagent.runtimes.podman.folder import PodFolder, _host_path
 from nodeagent.runtimes.podman.program import _run
 from nodeagent.runtimes.protocol import MountRequest
+from nodeagent.storage import Disk, make_public
 from tests.nodeagent.runtimes.containers import bare_request
 
 

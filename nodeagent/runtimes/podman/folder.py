@@ -27,10 +27,10 @@ from msgspec.structs import replace
 
 from manciple.wire.base import Value
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import Disk, make_public
 from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest, PodStorage
+from nodeagent.storage import Disk, make_public
 
 # The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
 # Containers write to their volumes while the agent, as root, works on the same paths. So a path is never checked first

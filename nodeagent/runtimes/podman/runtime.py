@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from claims.kinds.pod_security import safe_sysctls
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
@@ -41,6 +40,7 @@ from nodeagent.runtimes.podman.program import (
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.storage import Disk
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from nodeagent.cdi import SUFFIXES
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import make_public
 from nodeagent.runtimes.podman.program import Podman, PodmanFailed
 from nodeagent.runtimes.protocol import ContainerRequest
+from nodeagent.storage import make_public
 
 #: A log is cut when it reaches this size.
 LOG_SIZE = "10mb"

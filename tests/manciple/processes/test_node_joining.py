@@ -35,7 +35,7 @@ from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
 from nodeagent.node import certificate_maker, credentials, joining
 from nodeagent.node.credentials import Acquisition, Renewal, read_certificate
 from nodeagent.node.joining import NotJoined, find_authority, join
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 from tests.manciple.access.client_keys import signed
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 

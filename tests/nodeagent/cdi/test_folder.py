@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, Spec, SpecRefused, file_name
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 from tests.nodeagent.cdi.checks import problems_of
 
 DRIVER, UID = "gpu.example.com", "5b0c"

@@ -26,7 +26,7 @@ from nodeagent.cdi import (
     kind_of,
     qualified_name,
 )
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 from tests.nodeagent.runtimes.containers import make_rootfs, needs_podman
 
 #: Where podman looks; it cannot be told to look elsewhere.

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice, Quarantined
+from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
+from nodeagent.drivers.protocol import PreparedDevice
 from nodeagent.failures import StorageFailed
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 
 RECORD = ClaimRecord(
     uid="uid-1",

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from nodeagent.api.client import Client
-from nodeagent.claims.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
+from nodeagent.claims.checkpoint import ClaimRecord, DriverRecord
 from nodeagent.claims.use_reports import UseReports
+from nodeagent.drivers.protocol import PreparedDevice
 from nodeagent.drivers.simulated import DeviceFaults, Faults, SimulatedDriver
 from tests.nodeagent import objects
 from tests.nodeagent.fake_api import FakeApi, Refused

@@ -21,8 +21,8 @@ from nodeagent.failures import ListenFailed
 from nodeagent.http import routes
 from nodeagent.http.routes import AgentHealth, Unhealthy
 from nodeagent.node.registration import CERTIFICATE_ANNOTATION
-from nodeagent.node.storage import Disk
 from nodeagent.options import configuration, parser
+from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.http.served import ReviewingApi, agent_of, client, port_of, running
 from tests.nodeagent.objects import NODE, claim, container, pod

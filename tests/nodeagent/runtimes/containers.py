@@ -16,12 +16,12 @@ import pytest
 
 from claims.kinds.pods import Pod
 from nodeagent.config import AgentConfig
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS
 from nodeagent.runtimes.protocol import Addresses, ContainerRequest, ContainerRun, PodSource, container_request
+from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, pod
 from tests.nodeagent.pods.given_sources import GivenSources

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nodeagent.failures import ContainerFailed
-from nodeagent.node.storage import Disk
 from nodeagent.runtimes.podman.folder import PodFolder, open_below, volume_options
 from nodeagent.runtimes.podman.kernel import unmount
 from nodeagent.runtimes.protocol import ContainerRequest, MountRequest
+from nodeagent.storage import Disk
 from tests.nodeagent.runtimes.containers import Node, bare_request, needs_podman
 
 

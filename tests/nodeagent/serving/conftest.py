@@ -11,8 +11,8 @@ import pytest
 
 from nodeagent.api.client import Client
 from nodeagent.drivers.protocol import Driver
-from nodeagent.node.storage import Disk
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import NODE, Document, claim

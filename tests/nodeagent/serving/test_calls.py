@@ -12,7 +12,7 @@ import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from nodeagent.node.storage import Disk
+from nodeagent.storage import Disk
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import DRIVER, NODE
 from tests.nodeagent.serving.conftest import SECONDS, Node

@@ -16,10 +16,9 @@ import pytest
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.devices import DeviceAttribute
 from nodeagent.cdi import validate_spec
-from nodeagent.claims.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import MetadataFiles
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceMetadata, Prepared
-from nodeagent.node.storage import Disk
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceMetadata, Prepared, PreparedDevice
+from nodeagent.storage import Disk
 from tests.nodeagent.objects import NODE, claim
 
 DRIVER = "example.com"

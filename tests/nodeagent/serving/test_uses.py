@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from nodeagent.drivers.simulated import DeviceFaults, Faults
-from nodeagent.node.storage import Disk
 from nodeagent.serving.uses import FOLDER
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import Refused
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.serving.conftest import Node

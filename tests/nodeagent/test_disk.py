@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.claims.checkpoint import decode, encode
 from nodeagent.claims.prepare import unknown_record
-from nodeagent.node.storage import PAGE, Disk
+from nodeagent.storage import PAGE, Disk
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),

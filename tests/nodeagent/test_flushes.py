@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nodeagent.node.storage import SharedFlushes
+from nodeagent.storage import SharedFlushes
 from tests.e2e.processes import wait_for
 
 
