@@ -296,7 +296,7 @@ class Agent:
             self._events.warn_node(
                 "CheckpointQuarantined",
                 f"The record of the claim with uid {case.claim_uid} could not be read: {case.reason}. It is kept in "
-                f"{case.moved_to}, and the claim is taken up as one of unknown state; look why, then delete it",
+                f"{case.moved_to}, and the claim is recovered with an unknown state. Find out why, then delete it",
             )
 
     def report(self) -> None:
@@ -363,7 +363,7 @@ class Agent:
         if self.plugins is None or left != 0:
             return left
         self._publisher.remove(driver)
-        in_use = any(driver in {one.driver for one in record.drivers} for record in self.preparer.records())
+        in_use = any(driver in {part.driver for part in record.drivers} for record in self.preparer.records())
         self.plugins.slices_removed(driver, in_use=in_use)
         return None
 
@@ -373,7 +373,7 @@ class Agent:
         away = self.plugins.away() if self.plugins is not None else ()
         published = [
             *([Key("health")] if self._health_rules is not None else []),
-            *([Key("uses")] if any(isinstance(one, UseTellingDriver) for one in self._drivers.values()) else []),
+            *([Key("uses")] if any(isinstance(driver, UseTellingDriver) for driver in self._drivers.values()) else []),
             *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("away", name) for name in away),

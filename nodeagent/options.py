@@ -1,4 +1,4 @@
-"""The command lines of the agent and of served drivers: what may be said, and what is made of it."""
+"""The command lines of the agent and of served drivers: their options, and the configuration that follows from them."""
 
 from __future__ import annotations
 
@@ -139,12 +139,12 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
 def configuration(options: argparse.Namespace) -> AgentConfig:
     """What the options say. Raises: ValueError, OSError with what to correct."""
     state_dir = options.state_dir or Path("var/nodes") / options.node_name
-    told = access(options, ca_folder=state_dir)
+    api = access(options, ca_folder=state_dir)
     return AgentConfig(
-        server=told.server,
-        token=told.token,
-        certificate=told.certificate,
-        ca_file=told.ca_file,
+        server=api.server,
+        token=api.token,
+        certificate=api.certificate,
+        ca_file=api.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
         cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
@@ -208,7 +208,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that is set when the process is told to stop. Call once, in the main thread."""
+    """An event that is set by SIGINT and SIGTERM. Call once, in the main thread."""
     stop = threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -32,13 +32,13 @@ def imported_by_agent(graph: grimp.ImportGraph) -> set[str]:
     Imports inside functions are among them. What `nodeagent.early` names is in the agent's own package.
     """
     waiting = [name for name in graph.modules if is_of_agent(name)]
-    found = set(waiting)
+    modules = set(waiting)
     while waiting:
         name = waiting.pop()
         needed = {*graph.find_modules_directly_imported_by(name), *([name.rpartition(".")[0]] if "." in name else [])}
-        waiting += needed - found
-        found |= needed
-    return found
+        waiting += needed - modules
+        modules |= needed
+    return modules
 
 
 def is_of_agent(module: str) -> bool:

@@ -82,13 +82,13 @@ def _made(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-P", str(_MAKER), *arguments]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKING_TIMEOUT)
-        found: dict[str, Any] = json.loads(done.stdout)
+        result: dict[str, Any] = json.loads(done.stdout)
     except subprocess.CalledProcessError as error:
-        told = error.stderr.strip().rpartition("\n")[2]
-        raise StorageFailed(f"{arguments[1]}: {told}") from error
+        reason = error.stderr.strip().rpartition("\n")[2]
+        raise StorageFailed(f"{arguments[1]}: {reason}") from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise StorageFailed(f"{arguments[1]}: {error}") from error
-    return found
+    return result
 
 
 class Acquisition:
@@ -175,11 +175,11 @@ class Renewal:
 
     def step(self, client: Client) -> float:
         """Seconds after which to come again. Raises: ApiFailure, StorageFailed."""
-        known = self._known = self._known or self._read()
+        certificate = self._known = self._known or self._read()
         now = self._clock()
-        if now < known.renewal:
-            return known.renewal - now
-        if now >= known.ends:
+        if now < certificate.renewal:
+            return certificate.renewal - now
+        if now >= certificate.ends:
             log.error(
                 "node %s: its certificate has expired and the API server refuses it; join again: "
                 "%s join URL --token TOKEN --node-name %s",

@@ -1,11 +1,11 @@
 """`manciple-agent join URL --token TOKEN`: makes this machine a node, as `kubeadm join` does.
 
- 1. find the authority behind the API server: a file, the system's, or what the server itself says it is, as far as
-    the hash that `manage.py node_token` printed vouches for it. Until then nothing is sent that anybody may not know.
- 2. ask for the node's certificate, with the token; wait until it is approved and signed
+ 1. find the CA of the API server: a file, the system's, or the one that the server names, verified by the hash that
+    `manage.py node_token` printed. Until then only public data is sent.
+ 2. request the node's certificate, with the token; wait until it is approved and signed
  3. write a kubeconfig that names the authority and the certificate
 
-Everything lies in the node's state directory. Cut off at any step, the same command goes on from there.
+All files are in the node's state directory. After an interruption at any step the same command continues from there.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ def _holds(credential: Path, node: str) -> bool:
     """Whether the machine is this node already. Raises: NotJoined where it is another one; StorageFailed."""
     if not credential.exists():
         return False
-    known = read_certificate(credential)
-    if known.name != f"system:node:{node}":
-        raise NotJoined(f"{credential} is that of {known.name}; choose another --state-dir, or remove it")
-    return known.ends - time.time() > NEARLY_OVER
+    held = read_certificate(credential)
+    if held.name != f"system:node:{node}":
+        raise NotJoined(f"{credential} is that of {held.name}; choose another --state-dir, or remove it")
+    return held.ends - time.time() > NEARLY_OVER
 
 
 def _acquire(acquisition: Acquisition, client: Client, *, wait: float, pause: Callable[[float], None]) -> None:
@@ -166,10 +166,10 @@ def find_authority(server: str, folder: Path, *, ca_hash: str | None, ca_file: P
     unproven = target.with_name(f"{AUTHORITY}.unproven")
     Disk().write(unproven, _cluster_info(server))
     try:
-        found = f"sha256:{read_certificate(unproven).key}"
-        if found != ca_hash:
+        fingerprint = f"sha256:{read_certificate(unproven).key}"
+        if fingerprint != ca_hash:
             raise NotJoined(
-                f"{server} names another authority ({found}) than the one that was vouched for; do not join it before "
+                f"{server} has another authority ({fingerprint}) than --ca-hash says; do not join it before "
                 f"you know why: see the hash with `manage.py node_token`, and that nobody stands in between"
             )
         unproven.replace(target)
@@ -192,14 +192,14 @@ def _cluster_info(server: str) -> bytes:
             answer.raise_for_status()
             document = json.loads(_read(answer))
         clusters = yaml.safe_load(document["data"]["kubeconfig"])["clusters"]
-        told = base64.b64decode(clusters[0]["cluster"]["certificate-authority-data"], validate=True)
+        certificate = base64.b64decode(clusters[0]["cluster"]["certificate-authority-data"], validate=True)
     except httpx.HTTPError as error:
         raise NotJoined(f"{server}{CLUSTER_INFO}: {error}; give the authority's certificate with --ca-file") from error
     except (KeyError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
         raise NotJoined(f"{server}{CLUSTER_INFO} does not name an authority; give it with --ca-file") from error
-    if told.count(b"-----BEGIN ") != 1:
+    if certificate.count(b"-----BEGIN ") != 1:
         raise NotJoined(f"{server}{CLUSTER_INFO} does not name one authority; give its certificate with --ca-file")
-    return told
+    return certificate
 
 
 def _read(answer: httpx.Response) -> bytes:

@@ -33,9 +33,9 @@ def graph() -> grimp.ImportGraph:
 
 def test_the_agent_has_what_it_imports_and_manciple_has_the_rest(graph: grimp.ImportGraph) -> None:
     for file, place, listed in distributions.lists(distributions.files_of_agent(graph)):
-        found = place.search(file.read_text())
-        assert found is not None, file
-        assert found[0] == listed, f"{file.relative_to(ROOT)}: `make docs` writes the list of files anew"
+        match = place.search(file.read_text())
+        assert match is not None, file
+        assert match[0] == listed, f"{file.relative_to(ROOT)}: `make docs` writes the list of files anew"
 
 
 def test_the_agent_depends_on_the_packages_that_it_imports_and_no_others(graph: grimp.ImportGraph) -> None:
@@ -43,9 +43,9 @@ def test_the_agent_depends_on_the_packages_that_it_imports_and_no_others(graph: 
     of_package = packages_distributions()
     imported = {canonicalize_name(of_package[name][0]) for name in others}
     read = project(AGENT_PROJECT)
-    of_traces = {Requirement(one).name for one in read["optional-dependencies"][traces.EXTRA]}
+    of_traces = {Requirement(text).name for text in read["optional-dependencies"][traces.EXTRA]}
     api_of_traces = {name for name in imported if name.startswith("opentelemetry")}
-    assert {Requirement(one).name for one in read["dependencies"]} == imported - api_of_traces | BY_NAME
+    assert {Requirement(text).name for text in read["dependencies"]} == imported - api_of_traces | BY_NAME
     assert api_of_traces <= {*of_traces, "opentelemetry-api"}
 
 
@@ -63,8 +63,8 @@ def test_both_have_one_version_and_alike_requirements() -> None:
     assert f"manciple-agent=={agent['version']}" in whole["dependencies"]
     assert agent["optional-dependencies"]["driver-check"] == [f"manciple=={whole['version']}"]
     assert agent["optional-dependencies"][traces.EXTRA] == whole["optional-dependencies"][traces.EXTRA]
-    by_name = {Requirement(one).name: one for one in whole["dependencies"]}
-    assert all(by_name.get(Requirement(one).name, one) == one for one in agent["dependencies"])
+    by_name = {Requirement(text).name: text for text in whole["dependencies"]}
+    assert all(by_name.get(Requirement(text).name, text) == text for text in agent["dependencies"])
     for field in ("requires-python", "license"):
         assert whole[field] == agent[field]
 

@@ -69,7 +69,7 @@ class Environment:
         """The packages that the wheels require, with those that these require."""
         installed = [PathDistribution(path) for path in self.packages.glob("*.dist-info")]
         waiting: list[Distribution] = [*installed]
-        seen = {canonicalize_name(one.metadata["Name"]) for one in installed}
+        seen = {canonicalize_name(package.metadata["Name"]) for package in installed}
         while waiting:
             for text in waiting.pop().requires or ():
                 wanted = Requirement(text)
