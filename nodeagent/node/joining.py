@@ -169,7 +169,7 @@ def find_authority(server: str, folder: Path, *, ca_hash: str | None, ca_file: P
         fingerprint = f"sha256:{read_certificate(unproven).key}"
         if fingerprint != ca_hash:
             raise NotJoined(
-                f"{server} has another authority ({fingerprint}) than --ca-hash says; do not join it before "
+                f"{server} names another authority ({fingerprint}) than --ca-hash; do not join it before "
                 f"you know why: see the hash with `manage.py node_token`, and that nobody stands in between"
             )
         unproven.replace(target)
