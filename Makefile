@@ -64,9 +64,10 @@ fuzz: .venv/.tests
 fresh:
 	@bin/fresh
 
-# The generated parts of docs/reference (settings, commands), and the site in site/; a warning ends it.
+# The generated parts of docs/reference (settings, commands), the files of manciple-agent, and the site in site/; a warning ends it.
 docs: .venv/.tests .venv/.docs
 	@$(PYTHON) -m tests.generated_docs
+	@$(PYTHON) -m tests.distributions
 	@.venv/bin/sphinx-build -q -W --keep-going -b html -c docs . site
 	@echo "site/docs/index.html"
 
@@ -74,9 +75,10 @@ docs: .venv/.tests .venv/.docs
 screenshots: .venv/.tests
 	@$(PYTHON) manage.py screenshots $(ARGS)
 
-# The wheel, into dist/ (docs/how-to/installing.md).
+# The wheels of manciple and of manciple-agent, into dist/ (docs/how-to/installing.md).
 wheel: .venv/.tests
-	@$(PYTHON) -m hatchling build -t wheel
+	@$(PYTHON) -m hatchling build -t wheel -d dist
+	@cd agent && ../$(PYTHON) -m hatchling build -t wheel -d ../dist
 
 migrations: .venv/.tests
 	@$(PYTHON) manage.py makemigrations

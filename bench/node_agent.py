@@ -36,11 +36,12 @@ from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from nodeagent.agent import Agent
 from nodeagent.cdi import CdiFolder
+from nodeagent.claims.checkpoint import Checkpoint
+from nodeagent.claims.prepare import DriverRegistry, Preparer
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.metrics import AgentMetrics
-from nodeagent.prepare import DriverRegistry, Preparer
-from nodeagent.storage import Checkpoint, Disk
+from nodeagent.http.metrics import AgentMetrics
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod

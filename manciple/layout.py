@@ -1,6 +1,6 @@
 """Where the files of this program lie: beside the packages in a checkout, within this package once it is installed.
 
-Read before Django's settings: standard library only.
+Read before Django's settings: standard library only. Of what it names, a node has nothing but the agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 _PACKAGE: Final = Path(__file__).resolve().parent
 #: Whether this is an installed package, as `pip install` makes one.
-INSTALLED: Final = (_PACKAGE / "templates").is_dir()
+INSTALLED: Final = not (_PACKAGE.parent / "static" / "manciple").is_dir()
 #: Holds `templates`, `static` and `deploy`.
 RESOURCES: Final = _PACKAGE if INSTALLED else _PACKAGE.parent
 #: Manifests to try.
@@ -23,8 +23,8 @@ MANUAL: Final = RESOURCES / ("manual" if INSTALLED else "docs")
 UNINSTALLED: Final = "0.2.0"
 #: How a person types a command of this program.
 COMMAND: Final = "manciple" if INSTALLED else "manage.py"
-#: The same of an agent, which needs no Django.
-NODE_COMMAND: Final = "manciple node" if INSTALLED else "python -m nodeagent"
+#: The same of the programs of a node, which has no Django.
+NODE_COMMAND: Final = "manciple-agent" if INSTALLED else "python -m nodeagent"
 
 
 def default_home() -> Path:
@@ -41,8 +41,8 @@ def example(name: str) -> str:
 
 
 def version() -> str:
-    """Of this program."""
+    """Of this program, by its distribution for nodes: the other one needs it in the same version."""
     try:
-        return metadata.version("manciple")
+        return metadata.version("manciple-agent")
     except metadata.PackageNotFoundError:
         return UNINSTALLED

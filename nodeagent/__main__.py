@@ -1,53 +1,73 @@
-"""`python -m nodeagent`: runs the agent of one node until SIGINT or SIGTERM; with `join`, makes the machine a node."""
+"""`manciple-agent`, in a checkout `python -m nodeagent`: the programs of a node under one name.
+
+Options without a program's name are those of `run`.
+"""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
-if __name__ == "__main__":
-    # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+from manciple import layout
 
-from inventory.kinds import gates
-from manciple.telemetry import logs, traces
-from nodeagent import joining
-from nodeagent.agent import Agent
-from nodeagent.catalog import close_drivers, create_drivers, create_runtime
-from nodeagent.failures import ListenFailed
-from nodeagent.options import configuration, driver_entries, parser, stop_on_signals
+#: Words -> (module with a `main`, one line for `--help`). The modules are imported on demand.
+PROGRAMS: Final = {
+    "run": ("nodeagent.run", "the agent of a node, until SIGINT or SIGTERM"),
+    "join": ("nodeagent.node.joining", "make this machine a node"),
+    "driver serve": ("nodeagent.serve", "serve a driver in Python to a kubelet"),
+    "driver check": (
+        "nodeagent.driver_check.command",
+        "check a driver of the kubelet's plugin protocol, without Kubernetes",
+    ),
+}
+#: The extra that has `driver check`.
+EXTRA: Final = "driver-check"
+
+
+def help_text() -> str:
+    widest = max(map(len, PROGRAMS))
+    lines = [f"  {name.ljust(widest)}  {does}" for name, (_, does) in PROGRAMS.items()]
+    return "\n".join([f"usage: {layout.NODE_COMMAND} PROGRAM ...", "", *lines, "", "PROGRAM --help lists its options."])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)  # what drivers, runtimes and containers read gets its mode where it is written
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["join"]:
-        return joining.main(given[1:])
-    options = parser().parse_args(given)
-    if options.feature_gates is not None:
-        gates.use(options.feature_gates)
-    logs.begin(level=options.log_level, format_=options.log_format)
-    try:
-        if options.traces:
-            traces.begin("manciple-agent", options.traces, part=options.traces_part)
-        config = configuration(options)
-        drivers = create_drivers(driver_entries(options), node_name=config.node_name)
-        runtime = create_runtime(options.runtime, config)
-    except (ValueError, TypeError, OSError, traces.SdkMissing) as error:
-        print(f"nodeagent: {error}", file=sys.stderr)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    match words:
+        case ["--help" | "-h" | "help", *_]:
+            print(help_text())
+            return 0
+        case ["--version"]:
+            print(f"manciple-agent {layout.version()}")
+            return 0
+        case ["driver", kind, *rest]:
+            name = f"driver {kind}"
+        case [str(name), *rest] if not name.startswith("-"):
+            pass
+        case _:
+            name, rest = "run", words
+    if name not in PROGRAMS:
+        print(f"manciple-agent: {name} is not one of {', '.join(PROGRAMS)}", file=sys.stderr)
         return 2
-    try:
-        Agent(config, drivers, runtime=runtime).run(stop_on_signals())
-    except ListenFailed as error:
-        print(f"nodeagent: {error}", file=sys.stderr)
+    module, _ = PROGRAMS[name]
+    if importlib.util.find_spec(module.rpartition(".")[0]) is None:
+        print(f"manciple-agent: {name} is an extra: pip install 'manciple-agent[{EXTRA}]'", file=sys.stderr)
         return 2
-    finally:
-        close_drivers(drivers)
-        traces.end()
-    return 0
+    status: int = importlib.import_module(module).main(rest)
+    return status
+
+
+def program() -> int:
+    """The entry point `manciple-agent`."""
+    # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

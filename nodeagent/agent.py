@@ -1,4 +1,4 @@
-"""Runs the agent of one node: starts its parts in order, watches the API, and syncs whatever changed.
+"""The agent of one node: its constructor wires all parts; `run` starts them in order and syncs whatever changed.
 
     1. delete the node's slices whose drivers have not registered, before the node takes pods; read what the previous
        agent of this node left on the disk: checkpoint, CDI files, containers
@@ -28,28 +28,27 @@ import httpx
 
 from inventory.kinds import gates
 from manciple.telemetry.logs import about
-from nodeagent.catalog import create_runtime
+from nodeagent.api.client import CLAIMS, LONGEST_DELAY, Client
+from nodeagent.api.events import EventRecorder
 from nodeagent.cdi import CdiFolder
-from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
+from nodeagent.claims.checkpoint import Checkpoint, Quarantined
+from nodeagent.claims.prepare import DriverRegistry, Preparer, known_health
+from nodeagent.claims.use_reports import UseReports, UseTellingDriver
 from nodeagent.config import AgentConfig
-from nodeagent.credentials import Renewal
 from nodeagent.drivers.preparing import with_metadata
 from nodeagent.drivers.protocol import Driver
 from nodeagent.early import fetch_draft_claim, read_handles
-from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
-from nodeagent.health_rules import HealthRules
-from nodeagent.https import AgentServer
-from nodeagent.metrics import AgentMetrics, AgentState
-from nodeagent.pods import PodWorker
-from nodeagent.prepare import DriverRegistry, Preparer, known_health
-from nodeagent.publish import Publisher, unhealthy
-from nodeagent.registration import Registration
-from nodeagent.routes import make_server
+from nodeagent.http.metrics import AgentMetrics, AgentState
+from nodeagent.http.routes import make_server
+from nodeagent.node.catalog import create_runtime
+from nodeagent.node.credentials import Renewal
+from nodeagent.node.registration import Registration
+from nodeagent.node.slices import HealthRules, Publisher, unhealthy
+from nodeagent.pods.volumes import PodSources, PodTokens, PodVolumes
+from nodeagent.pods.worker import PodWorker
 from nodeagent.runtimes.protocol import Runtime
-from nodeagent.storage import Checkpoint, Disk, Quarantined, Storage, make_private
-from nodeagent.use_reports import UseReports, UseTellingDriver
-from nodeagent.volumes import PodSources, PodTokens, PodVolumes
+from nodeagent.storage import Disk, Storage, make_private
 from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)
@@ -91,40 +90,103 @@ class Agent:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        # What several parts share. A part gets the parts that it needs, or functions for what it needs of later ones.
         self.config = config
         self.ready = threading.Event()
+        disk = disk or Disk()
+        make_private(config.state_dir)
         self._drivers = {driver.name: driver for driver in drivers}
         self._queue = AgentQueue()
-        self._crew = Crew(
-            self._queue,
-            self._sync,
-            size=config.workers,
-            most=config.workers + config.pods,
-            name=config.node_name,
-        )
-        self.metrics = AgentMetrics(host=urlsplit(config.server).netloc)
+        self._pods = PodCache()
         self._slice_count = SliceCount()
         self._threads: list[threading.Thread] = []
         self._trouble = ""  # with the storage, as last reported
         self._unreported: list[Quarantined] = []
-        self._pods = PodCache()
-        self._disk, self._clock = disk or Disk(), clock
-        make_private(config.state_dir)
-        self._storage = Storage(self._disk, [config.state_dir / "claims", config.cdi_dir])
-        metadata = with_metadata(
-            drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk
+        self.metrics = AgentMetrics(host=urlsplit(config.server).netloc)
+        self.runtime = runtime or create_runtime("simulated", config, disk=disk, clock=clock)
+
+        # api/
+        self._client = Client(
+            config.server,
+            token=config.token,
+            certificate=config.certificate,
+            ca_file=config.ca_file,
+            transport=transport,
+            requested=self.metrics.requested,
         )
-        self.registry = DriverRegistry(metadata)
-        self._client = self._make_client(transport)
-        self._renewal = self._make_renewal()
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
-        self.runtime = runtime or create_runtime("simulated", config, disk=self._disk, clock=clock)
+
+        # node/
+        self._storage = Storage(disk, [config.state_dir / "claims", config.cdi_dir])
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
-        self._publisher = self._make_publisher()
-        self._health_rules = self._make_health_rules()
+        owner = self._registration.owner
+        self._publisher = Publisher(self._client, node=config.node_name, owner=owner, effect=config.unhealthy_effect)
+        self._health_rules: HealthRules | None = None  # unless drivers behind sockets leave such taints to the agent
+        if config.taint_unhealthy_plugins:
+            self._health_rules = HealthRules(self._client, owner=owner, taint=unhealthy(config.unhealthy_effect))
+        self._renewal: Renewal | None = None  # unless the agent has a client certificate that it may renew
+        if config.certificate is not None and config.certificate.in_one:
+            self._renewal = Renewal(
+                config.certificate.certificate.parent,
+                node=config.node_name,
+                renewed=self._client.renew,
+                disk=disk,
+                clock=clock,
+            )
+
+        # claims/
+        self.registry = DriverRegistry(
+            with_metadata(drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=disk)
+        )
+        self.preparer = Preparer(
+            node=lambda: self._registration.node,
+            drivers=self.registry,
+            checkpoint=Checkpoint(config.state_dir / "claims", disk),
+            folder=CdiFolder(config.cdi_dir, disk),
+            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+            fetch_draft=partial(fetch_draft_claim, self._client),
+            read_handles=partial(read_handles, self._client),
+            running=self._users_of,
+            metrics=self.metrics,
+            boot=config.boot,
+        )
         self._use_reports = UseReports(self._client, clock=clock)
-        self.preparer = self._make_preparer()
-        self._worker = self._make_worker(monotonic)
+
+        # pods/
+        sources = PodSources(self._client, monotonic=monotonic)
+        self._worker = PodWorker(
+            pods=self._pods,
+            client=self._client,
+            preparer=self.preparer,
+            runtime=self.runtime,
+            events=self._events,
+            health=lambda: known_health(self.registry.health_sources()),
+            sources=sources,
+            volumes=PodVolumes(sources, PodTokens(self._client, clock=clock), self.runtime),
+            host_ip=config.node_ip,
+            capacity={"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)},
+            clock=clock,
+            monotonic=monotonic,
+            started=self.metrics.container_started,
+        )
+
+        # plugins/
+        self.plugins: PluginHost | None = None  # unless there are drivers behind sockets
+        if config.plugin_dir is not None:
+            # Imported here: grpc is large, and agents without such drivers do not need it.
+            from nodeagent.plugins.host import KnownDrivers, PluginHost  # noqa: PLC0415
+
+            self.plugins = PluginHost(
+                config.plugin_dir,
+                registry=self.registry,
+                known=KnownDrivers(config.state_dir / "drivers.json", disk),
+                call_seconds=config.plugin_call_seconds,
+                grace_seconds=config.plugin_grace_seconds,
+                away=lambda name: self._queue.add(Key("away", name)),
+                called=self.metrics.grpc_called,
+            )
+
+        # The queue's two sides: watches fill it, workers empty it.
         self._watching = Watching(
             client=self._client,
             node=config.node_name,
@@ -137,112 +199,30 @@ class Agent:
             ready=self.ready,
         )
         self.followers = self._watching.followers()
-        self.plugins = self._make_plugins()
-        self._server = self._make_server()
-
-    def _make_client(self, transport: httpx.BaseTransport | None) -> Client:
-        return Client(
-            self.config.server,
-            token=self.config.token,
-            certificate=self.config.certificate,
-            ca_file=self.config.ca_file,
-            transport=transport,
-            requested=self.metrics.requested,
+        self._crew = Crew(
+            self._queue, self._sync, size=config.workers, most=config.workers + config.pods, name=config.node_name
         )
 
-    def _make_renewal(self) -> Renewal | None:
-        """None for an agent without a client certificate that it may renew."""
-        files = self.config.certificate
-        if files is None or not files.in_one:
-            return None
-        return Renewal(
-            files.certificate.parent,
-            node=self.config.node_name,
-            renewed=self._client.renew,
-            disk=self._disk,
-            clock=self._clock,
+        # http/
+        self.metrics.observe(
+            AgentState(
+                claims=self.preparer.records,
+                quarantined=lambda: len(self.preparer.quarantined),
+                pods=self._pods.all,
+                queue=self._queue.counts,
+                slices=self._slice_count.by_driver,
+            )
         )
-
-    def _make_publisher(self) -> Publisher:
-        config = self.config
-        owner = self._registration.owner
-        return Publisher(self._client, node=config.node_name, owner=owner, effect=config.unhealthy_effect)
-
-    def _make_health_rules(self) -> HealthRules | None:
-        """None if drivers behind sockets taint their devices themselves."""
-        if not self.config.taint_unhealthy_plugins:
-            return None
-        return HealthRules(self._client, owner=self._registration.owner, taint=unhealthy(self.config.unhealthy_effect))
-
-    def _make_preparer(self) -> Preparer:
-        return Preparer(
-            node=lambda: self._registration.node,
-            drivers=self.registry,
-            checkpoint=Checkpoint(self.config.state_dir / "claims", self._disk),
-            folder=CdiFolder(self.config.cdi_dir, self._disk),
-            fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
-            fetch_draft=partial(fetch_draft_claim, self._client),
-            read_handles=partial(read_handles, self._client),
-            running=self._users_of,
-            metrics=self.metrics,
-            boot=self.config.boot,
-        )
-
-    def _make_worker(self, monotonic: Callable[[], float]) -> PodWorker:
-        sources = PodSources(self._client, monotonic=monotonic)
-        return PodWorker(
-            pods=self._pods,
-            client=self._client,
-            preparer=self.preparer,
-            runtime=self.runtime,
-            events=self._events,
-            health=lambda: known_health(self.registry.health_sources()),
-            sources=sources,
-            volumes=PodVolumes(sources, PodTokens(self._client, clock=self._clock), self.runtime),
-            host_ip=self.config.node_ip,
-            capacity={"cpu": self.config.cpu, "memory": self.config.memory, "pods": str(self.config.pods)},
-            clock=self._clock,
-            monotonic=monotonic,
-            started=self.metrics.container_started,
-        )
-
-    def _make_plugins(self) -> PluginHost | None:
-        """None for an agent without drivers behind sockets."""
-        config = self.config
-        if config.plugin_dir is None:
-            return None
-        # Imported here: grpc is large, and agents without such drivers do not need it.
-        from nodeagent.plugins.host import KnownDrivers, PluginHost  # noqa: PLC0415
-
-        return PluginHost(
-            config.plugin_dir,
-            registry=self.registry,
-            known=KnownDrivers(config.state_dir / "drivers.json", self._disk),
-            call_seconds=config.plugin_call_seconds,
-            grace_seconds=config.plugin_grace_seconds,
-            away=lambda name: self._queue.add(Key("away", name)),
-            called=self.metrics.grpc_called,
-        )
-
-    def _make_server(self) -> AgentServer | None:
-        state = AgentState(
-            claims=self.preparer.records,
-            quarantined=lambda: len(self.preparer.quarantined),
-            pods=self._pods.all,
-            queue=self._queue.counts,
-            slices=self._slice_count.by_driver,
-        )
-        self.metrics.observe(state)
-        return make_server(
-            self.config,
+        self._server = make_server(
+            config,
             client=self._client,
             registration=self._registration,
             threads=lambda: self._threads,
             pods=self._pods.all,
             runtime=self.runtime,
             metrics=self.metrics,
-            disk=self._disk,
-            clock=self._clock,
+            disk=disk,
+            clock=clock,
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -316,7 +296,7 @@ class Agent:
             self._events.warn_node(
                 "CheckpointQuarantined",
                 f"The record of the claim with uid {case.claim_uid} could not be read: {case.reason}. It is kept in "
-                f"{case.moved_to}, and the claim is taken up as one of unknown state; look why, then delete it",
+                f"{case.moved_to}, and the claim is recovered with an unknown state. Find out why, then delete it",
             )
 
     def report(self) -> None:
@@ -383,7 +363,7 @@ class Agent:
         if self.plugins is None or left != 0:
             return left
         self._publisher.remove(driver)
-        in_use = any(driver in {one.driver for one in record.drivers} for record in self.preparer.records())
+        in_use = any(driver in {part.driver for part in record.drivers} for record in self.preparer.records())
         self.plugins.slices_removed(driver, in_use=in_use)
         return None
 
@@ -393,7 +373,7 @@ class Agent:
         away = self.plugins.away() if self.plugins is not None else ()
         published = [
             *([Key("health")] if self._health_rules is not None else []),
-            *([Key("uses")] if any(isinstance(one, UseTellingDriver) for one in self._drivers.values()) else []),
+            *([Key("uses")] if any(isinstance(driver, UseTellingDriver) for driver in self._drivers.values()) else []),
             *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("away", name) for name in away),

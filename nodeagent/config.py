@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import os
 import platform
@@ -13,9 +14,19 @@ from typing import Any
 
 import yaml
 
+from manciple.wire.identity import check_node_name
 from nodeagent.drivers.protocol import UnhealthyEffect
 
 HIGHEST_PORT = 65535
+
+
+def node_name(text: str) -> str:
+    """The type of `--node-name`: it becomes part of paths, so it must be valid before anything is written."""
+    try:
+        check_node_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def machine_cpus() -> str:

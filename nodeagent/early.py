@@ -12,18 +12,22 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.deferred import deferred, deferred_function
-from nodeagent.client import ApiResource, Client
+from nodeagent.api.client import ApiResource, Client
 
 #: The claims that a pod lists in spec.resources: (entry, name of the claim on this node, whether the pod must own it).
-names_used: Callable[[Pod], Iterable[tuple[str, str, bool]]] = deferred_function("nodeagent.draft_claims:names_used")
+names_used: Callable[[Pod], Iterable[tuple[str, str, bool]]] = deferred_function(
+    "nodeagent.claims.draft_claims:names_used"
+)
 #: (client, namespace, name of the claim on this node) -> the claim as the agent reads claims. Raises: ApiFailure.
 fetch_draft_claim: Callable[[Client, str, str], ResourceClaim] = deferred_function(
-    "nodeagent.draft_claims:fetch_draft_claim"
+    "nodeagent.claims.draft_claims:fetch_draft_claim"
 )
 #: A claim with the resource handles of its allocation. Raises: ApiFailure, PrepareRefused, PrepareFailed.
-read_handles: Callable[[Client, ResourceClaim], ResourceClaim] = deferred_function("nodeagent.handles:read_handles")
+read_handles: Callable[[Client, ResourceClaim], ResourceClaim] = deferred_function(
+    "nodeagent.claims.handles:read_handles"
+)
 with_handles: Callable[[ResourceClaim, tuple[ResourceHandle, ...]], ResourceClaim] = deferred_function(
-    "nodeagent.handles:with_handles"
+    "nodeagent.claims.handles:with_handles"
 )
 #: Writes the slices of a driver of Kubernetes 1.30. Raises: ApiFailure.
 publish_named: Callable[..., None] = deferred_function("nodeagent.plugins.named_resources:publish_named")

@@ -1,4 +1,4 @@
-"""The command lines of the agent and of served drivers: what may be said, and what is made of it."""
+"""The command lines of the agent and of served drivers: their options, and the configuration that follows from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 
 from inventory.kinds import gates
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
+from manciple import layout
 from manciple.telemetry import logs
-from manciple.wire.identity import check_node_name
-from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
     Access,
@@ -23,10 +22,12 @@ from nodeagent.config import (
     TokenFile,
     machine_cpus,
     machine_memory,
+    node_name,
     read_kubeconfig,
 )
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
 from nodeagent.drivers.simulated import DEFAULT_COUNT, DEFAULT_NAME
+from nodeagent.node.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 
 #: As --driver: no driver of this process, only those behind sockets.
 NO_DRIVER = "none"
@@ -35,9 +36,9 @@ NO_DRIVER = "none"
 def parser() -> argparse.ArgumentParser:
     """The agent's command line, documented by `--help`."""
     command = argparse.ArgumentParser(
-        prog="python -m nodeagent",
+        prog=f"{layout.NODE_COMMAND} run",
         description="Runs the agent of one node.",
-        epilog="`python -m nodeagent join URL --token TOKEN` makes this machine a node: see its --help.",
+        epilog=f"`{layout.NODE_COMMAND} join URL --token TOKEN` makes this machine a node: see its --help.",
     )
     command.add_argument(
         "--node-name", type=node_name, required=True, metavar="NAME", help="the node that this agent runs"
@@ -60,15 +61,6 @@ def parser() -> argparse.ArgumentParser:
     lines = "lines of text, or of JSON with the object of each (default: %(default)s)"
     command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command
-
-
-def node_name(text: str) -> str:
-    """The type of `--node-name`: it becomes part of paths, so it must be valid before anything is written."""
-    try:
-        check_node_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
 
 
 def feature_gates(text: str) -> dict[str, bool]:
@@ -147,12 +139,12 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
 def configuration(options: argparse.Namespace) -> AgentConfig:
     """What the options say. Raises: ValueError, OSError with what to correct."""
     state_dir = options.state_dir or Path("var/nodes") / options.node_name
-    told = access(options, ca_folder=state_dir)
+    api = access(options, ca_folder=state_dir)
     return AgentConfig(
-        server=told.server,
-        token=told.token,
-        certificate=told.certificate,
-        ca_file=told.ca_file,
+        server=api.server,
+        token=api.token,
+        certificate=api.certificate,
+        ca_file=api.ca_file,
         node_name=options.node_name,
         state_dir=state_dir.resolve(),
         cdi_dir=(options.cdi_dir or Path("var/cdi") / options.node_name).resolve(),
@@ -216,7 +208,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that is set when the process is told to stop. Call once, in the main thread."""
+    """An event that is set by SIGINT and SIGTERM. Call once, in the main thread."""
     stop = threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,5 +1,5 @@
-"""`python -m nodeagent.serve`: serves a driver written in Python to a kubelet, or to any agent that speaks its plugin
-protocol, until SIGINT or SIGTERM."""
+"""`manciple-agent driver serve`, `python -m nodeagent.serve`: serves a driver written in Python to a kubelet, or to any
+agent that speaks its plugin protocol, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if __name__ == "__main__":
 
 import yaml
 
+from manciple import layout
 from manciple.telemetry import logs
-from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
-from nodeagent.client import Client
+from nodeagent.api.client import Client
+from nodeagent.config import node_name
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
-from nodeagent.options import access, add_server, node_name, stop_on_signals
+from nodeagent.node.catalog import MODULES, DriverEntry, close_drivers, create_driver
+from nodeagent.options import access, add_server, stop_on_signals
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 
@@ -31,7 +33,7 @@ from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 def parser() -> argparse.ArgumentParser:
     """The command line, documented by `--help`."""
     command = argparse.ArgumentParser(
-        prog="python -m nodeagent.serve", description="Serves a driver to the kubelet of this node."
+        prog=f"{layout.NODE_COMMAND} driver serve", description="Serves a driver to the kubelet of this node."
     )
     add = command.add_argument
     shipped = ", ".join(MODULES)

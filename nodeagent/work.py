@@ -21,7 +21,7 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
-from nodeagent.client import NODES, PODS, SLICES, Client, WatchEvent, WatchFollower
+from nodeagent.api.client import NODES, PODS, SLICES, Client, WatchEvent, WatchFollower
 
 # A key that is added while a worker has it is queued again afterwards, so no change is missed and no two workers have
 # the same pod. Failures are retried with exponential backoff. Modelled on client-go's workqueue.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 #: The pages' own code; everything else is the system that they show.
-DASHBOARD = ("dashboard/", "manciple/pages/")
+DASHBOARD = ("dashboard/",)
 #: The pages with limits: the device grid, a waiting pod, the workbench of a class.
 PAGES = ("/devices", "/pods/climate-ml/downscale-era5-full-1", "/classes/c/gpu-h200")
 #: A page that shows nothing of the cluster: what runs for it runs for every page.
@@ -133,7 +133,7 @@ def _record(client: Client, path: str) -> PageFiles:
 
 
 def layer(file: str) -> str:
-    """The package of docs/architecture.md that the file belongs to; of the pages' own code, the folder."""
+    """The package of docs/explanation/architecture.md that the file belongs to; of the pages' own code, the folder."""
     first, second, *deeper = file.split("/")
     return f"{first}/{second}" if deeper else first
 

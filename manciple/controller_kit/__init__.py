@@ -8,7 +8,7 @@
     leader      one of several controllers works at a time
     metrics, command
 
-PURE: no Django. It speaks to the API server as the node agent does, by `nodeagent.client`. The other half of a driver
-runs on the nodes: `nodeagent.drivers.authoring.HandleDriver`. Source: k8s.io/dynamic-resource-allocation/controller of
+PURE: no Django. Its client of the API is the node agent's, `nodeagent.api.client`. The other half of a driver runs on
+the nodes: `nodeagent.drivers.authoring.HandleDriver`. Source: k8s.io/dynamic-resource-allocation/controller of
 Kubernetes 1.30 and 1.31, from which nothing is copied.
 """

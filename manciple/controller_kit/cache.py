@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from manciple.wire.base import ApiObject
-from nodeagent.client import ApiResource, Client, WatchEvent, WatchFollower
+from nodeagent.api.client import ApiResource, Client, WatchEvent, WatchFollower
 
 Object = TypeVar("Object", bound=ApiObject)
 #: (namespace, name)

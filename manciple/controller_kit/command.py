@@ -20,7 +20,7 @@ from manciple.controller_kit.leader import LeaderElector
 from manciple.controller_kit.metrics import ControllerMetrics
 from manciple.telemetry import logs
 from manciple.telemetry.bounded_server import serve_metrics
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from nodeagent.config import ListenAddress
 from nodeagent.options import access, add_server, stop_on_signals
 

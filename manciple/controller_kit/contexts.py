@@ -20,9 +20,9 @@ from manciple.controller_kit.claims import AllocationOutcome, ClaimWork
 from manciple.controller_kit.driver import ControlledClaim, PendingClaim
 from manciple.controller_kit.forms import ClaimForm, ClassNotFound, ParametersWrong
 from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
-from nodeagent.client import PODS
+from nodeagent.api.client import PODS
+from nodeagent.claims.prepare import ClaimUse, claims_used, is_made_for
 from nodeagent.failures import ApiFailure, PrepareRefused
-from nodeagent.prepare import ClaimUse, claims_used, is_made_for
 
 Context = v1alpha2.PodSchedulingContext
 #: Of each claim, by uid.

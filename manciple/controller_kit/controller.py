@@ -24,8 +24,8 @@ from manciple.controller_kit.driver import ControlledClaim, ControlledClass, Con
 from manciple.controller_kit.forms import FORMS, ClaimForm, ClassNotFound, ParametersWrong
 from manciple.controller_kit.metrics import ControllerMetrics
 from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
-from nodeagent.client import Client
-from nodeagent.events import EventRecorder
+from nodeagent.api.client import Client
+from nodeagent.api.events import EventRecorder
 from nodeagent.failures import ApiFailure
 from nodeagent.work import WorkQueue
 

@@ -26,8 +26,8 @@ from manciple.controller_kit.driver import (
     ControllerDriver,
     PendingClaim,
 )
-from nodeagent.client import ApiResource
-from nodeagent.handles import CLASSIC_CLAIMS
+from nodeagent.api.client import ApiResource
+from nodeagent.claims.handles import CLASSIC_CLAIMS
 
 Reference = ResourceClaimParametersReference | ResourceClassParametersReference
 Users = tuple[ResourceClaimConsumerReference, ...]

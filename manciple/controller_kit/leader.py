@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
-from nodeagent.client import LEASES, Client
+from nodeagent.api.client import LEASES, Client
 from nodeagent.failures import ApiFailure
 
 log = logging.getLogger(__name__)

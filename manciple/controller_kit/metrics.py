@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from manciple.telemetry import metrics
-from nodeagent.metrics import count_requests, queue_metrics
+from nodeagent.http.metrics import count_requests, queue_metrics
 
 #: From a driver that looks into its memory to one that attaches hardware (seconds).
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)

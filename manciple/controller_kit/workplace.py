@@ -16,8 +16,8 @@ from manciple.controller_kit.driver import ControlledClaim, ControllerDriver
 from manciple.controller_kit.forms import FORMS, ClaimForm, ParametersWrong, form_of
 from manciple.controller_kit.metrics import ControllerMetrics
 from manciple.wire.base import ObjectReference
-from nodeagent.client import PODS, ApiResource, Client
-from nodeagent.events import EventRecorder
+from nodeagent.api.client import PODS, ApiResource, Client
+from nodeagent.api.events import EventRecorder
 from nodeagent.failures import ApiFailure
 
 

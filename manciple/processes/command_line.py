@@ -205,9 +205,12 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
     ),
     "Nodes and drivers": (
         Verb(
-            "node join", "make this machine a node", _program("nodeagent.__main__", first="join"), "nodeagent.joining"
+            "node join",
+            "make this machine a node",
+            _program("nodeagent.__main__", first="join"),
+            "nodeagent.node.joining",
         ),
-        Verb("node run", "the agent of a node", _program("nodeagent.__main__"), "nodeagent.options"),
+        Verb("node run", "the agent of a node", _program("nodeagent.__main__", first="run"), "nodeagent.options"),
         *_of_django({"node_token": "issue, list and revoke tokens with which machines join"}),
         Verb(
             "driver check",

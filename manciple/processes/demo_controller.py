@@ -15,7 +15,7 @@ from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.examples import network_accelerators
 from manciple.processes import accounts
 from manciple.processes.home import Home
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from nodeagent.config import read_kubeconfig
 
 #: Its objects, and the namespace by which they are known to be made.

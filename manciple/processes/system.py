@@ -5,7 +5,7 @@
  3. make what every cluster has (namespaces), and the demo
  4. start the Celery worker and beat
  5. serve the API and the pages
- 6. start the nodes; /readyz answers 200 once they have published their devices
+ 6. start the nodes, if any; /readyz answers 200 once they have published their devices
 
 Steps 1 to 4 and 6 run in threads of this process; step 5 is the main thread's event loop, until a signal stops it.
 """
@@ -50,8 +50,8 @@ from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 from nodeagent.agent import Agent
-from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
+from nodeagent.node.catalog import DriverEntry, create_drivers
 
 if TYPE_CHECKING:
     from manciple.processes.demo_controller import DemoController
@@ -365,7 +365,10 @@ class System:
         try:
             self._wait(self._listeners.started)
             warm()
-            self._say(f"Starting {len(nodes.names)} simulated node{'' if len(nodes.names) == 1 else 's'}")
+            if nodes.names:
+                self._say(f"Starting {len(nodes.names)} simulated node{'' if len(nodes.names) == 1 else 's'}")
+            else:
+                self._say(f"Starting no node; `{layout.COMMAND} node_token issue` prints how a machine joins")
             nodes.start()
             if self._controller is not None:
                 self._controller.start()

@@ -19,12 +19,11 @@ from typing import Any, Final
 
 import yaml
 
-from nodeagent.config import CDI_DIRS, ListenAddress
+from nodeagent.config import CDI_DIRS, ListenAddress, node_name
 from nodeagent.driver_check.api import CheckApi, ServedApi
 from nodeagent.driver_check.checks import CHECKS
 from nodeagent.driver_check.report import CheckReport, CheckResult, lines_of, run_checks
 from nodeagent.driver_check.subject import CheckOptions, DriverUnderTest
-from nodeagent.options import node_name
 
 #: Lines of a driver's log that are shown where something failed.
 SHOWN: Final = 20

@@ -29,8 +29,15 @@ from inventory.kinds.named_resources import ResourceHandle
 from nodeagent import cdi
 from nodeagent.cdi import kind_of
 from nodeagent.drivers.preparing import DeviceGone, handles_for, parameters_for, prepare_claim
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, DeviceMetadata, Failed, Pool, Prepared
-from nodeagent.storage import PreparedDevice
+from nodeagent.drivers.protocol import (
+    ClaimIdentity,
+    DeviceHealth,
+    DeviceMetadata,
+    Failed,
+    Pool,
+    Prepared,
+    PreparedDevice,
+)
 
 log = logging.getLogger(__name__)
 

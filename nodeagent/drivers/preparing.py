@@ -51,8 +51,9 @@ from nodeagent.drivers.protocol import (
     HandlingDriver,
     Pool,
     Prepared,
+    PreparedDevice,
 )
-from nodeagent.storage import Disk, PreparedDevice
+from nodeagent.storage import Disk
 
 #: The CDI edits of a container with this device. Raises: ValueError with the reason if it cannot have the device.
 EditsOf = Callable[[DeviceRequestAllocationResult], cdi.ContainerEdits]

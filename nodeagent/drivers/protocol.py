@@ -14,8 +14,8 @@ from typing import Literal, Protocol, runtime_checkable
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from inventory.kinds.named_resources import ResourceHandle
+from manciple.wire.base import Value
 from nodeagent import cdi
-from nodeagent.storage import PreparedDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,22 @@ class Pool:
 class ClaimIdentity:
     """A claim by name and uid; the claim itself may be deleted already when it is unprepared.
 
-    handles: the data of the controller for the driver, if a controller allocated the claim (`nodeagent.handles`).
+    handles: the data of the controller for the driver, if a controller allocated the claim (`claims/handles.py`).
     """
 
     uid: str
     namespace: str
     name: str
     handles: tuple[ResourceHandle, ...] = ()
+
+
+class PreparedDevice(Value):
+    """One device of a claim as its driver prepared it. No `requests` means: all requests of the claim."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import DEVICE_NAME, KIND
 from nodeagent.drivers.preparing import handles_for
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared, PreparedDevice
 from nodeagent.plugins.protocol import (
     Answer,
     Call,
@@ -36,7 +36,6 @@ from nodeagent.plugins.protocol import (
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
 from nodeagent.plugins.services import PLUGIN_SERVICES, Ask, DraService
 from nodeagent.plugins.streams import Following, HealthCache, HealthWatch, Models, ResourceWatch
-from nodeagent.storage import PreparedDevice
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from manciple.wire.base import OwnerReference
-from nodeagent.client import Client
+from nodeagent.api.client import Client
+from nodeagent.claims.prepare import DriverRegistry
 from nodeagent.early import publish_named
 from nodeagent.failures import StorageFailed
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
 from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
-from nodeagent.prepare import DriverRegistry
 from nodeagent.storage import Disk
 
 # The names of the drivers that have registered on this node, kept on the disk. After a restart no driver behind a

@@ -17,7 +17,7 @@ from inventory.classic.values import ResourceSlice
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.named_resources import NamedResourcesResources
 from manciple.wire.base import ObjectMeta, OwnerReference
-from nodeagent.client import ApiResource, Client
+from nodeagent.api.client import ApiResource, Client
 from nodeagent.failures import ApiFailure
 from nodeagent.plugins.streams import Models
 

@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import DeviceRequestAllocationResult, Resource
 from inventory.kinds.named_resources import ResourceHandle
 from nodeagent.cdi import CdiFolder
 from nodeagent.drivers.preparing import base_request, handles_for, names_devices
-from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared, PreparedDevice
 from nodeagent.early import with_handles
 from nodeagent.failures import AgentError, ApiFailure
 from nodeagent.plugins.protocol import (
@@ -38,7 +38,7 @@ from nodeagent.plugins.protocol import (
 )
 from nodeagent.plugins.services import handled_claim
 from nodeagent.serving.sockets import CallRefused
-from nodeagent.storage import TEMPORARY, PreparedDevice
+from nodeagent.storage import TEMPORARY
 
 
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.

@@ -15,12 +15,14 @@ import grpc
 
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import OwnerReference
+from nodeagent.api.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
 from nodeagent.cdi import CdiFolder
-from nodeagent.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
+from nodeagent.claims.use_reports import UseTellingDriver
 from nodeagent.drivers.preparing import MetadataDriver, MetadataFiles
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, UnhealthyEffect
 from nodeagent.early import read_handles
 from nodeagent.failures import AgentError
+from nodeagent.node.slices import Publisher
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
     GET_INFO,
@@ -35,7 +37,6 @@ from nodeagent.plugins.protocol import (
     RegistrationStatusResponse,
 )
 from nodeagent.plugins.services import DRA_SERVICES, NODE_V1ALPHA2, NODE_V1ALPHA3, PLUGIN_SERVICES
-from nodeagent.publish import Publisher
 from nodeagent.serving.node import NodeService, Serializer
 from nodeagent.serving.sockets import (
     CDI_DIR,
@@ -50,7 +51,6 @@ from nodeagent.serving.sockets import (
 )
 from nodeagent.serving.uses import USE_SECONDS, UseKeeper
 from nodeagent.storage import Disk
-from nodeagent.use_reports import UseTellingDriver
 from nodeagent.work import WorkQueue
 
 # Tells the kubelet how the devices are: all of them at once, whenever one is different, and now and then anyway.

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.client import Client
+from nodeagent.api.client import Client
+from nodeagent.claims.checkpoint import Checkpoint, ClaimRecord, DriverRecord
+from nodeagent.claims.use_reports import UseReports, UseTellingDriver
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.failures import AgentError
-from nodeagent.storage import Checkpoint, ClaimRecord, Disk, DriverRecord
-from nodeagent.use_reports import UseReports, UseTellingDriver
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,12 @@ MOST_CHANGES = 1_600
 #: What runs for the documents of gates that are off by default (KEP-3063, the drafts).
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
-    *("scheduling/earlier/", "scheduling/claims/negotiation", "nodeagent/draft_claims", "nodeagent/handles"),
+    *(
+        "scheduling/earlier/",
+        "scheduling/claims/negotiation",
+        "nodeagent/claims/draft_claims",
+        "nodeagent/claims/handles",
+    ),
     *(
         "nodeagent/plugins/named_resources",
         "dashboard/workloads/pods/classic_conversation",

@@ -28,10 +28,10 @@ def graph() -> Graph:
         ("scheduling/queue/queue.py", "tests/scheduling/queue/test_queue.py"),
         ("dashboard/capacity/overview/views.py", "tests/dashboard/capacity/test_overview.py"),
         ("templates/workloads/pods/list.html", "tests/dashboard/workloads/test_pods.py"),
-        ("nodeagent/publish.py", "tests/nodeagent/test_slices.py"),
+        ("nodeagent/node/slices.py", "tests/nodeagent/node/test_slices.py"),
         ("docs/explanation/scheduling.md", "tests/architecture/test_documentation.py"),
         ("tests/conformance_data/rbac_defaults.json.gz", "tests/manciple/access/test_default_roles.py"),
-        ("tests/nodeagent/test_slices.py", "tests/nodeagent/test_slices.py"),
+        ("tests/nodeagent/node/test_slices.py", "tests/nodeagent/node/test_slices.py"),
         ("tests/scheduling/earlier/classic/conftest.py", "tests/scheduling/earlier/classic/test_faults.py"),
     ],
 )

@@ -109,7 +109,7 @@ def test_sets_of_phases_have_one_home() -> None:
     compared = r"""== ["']Succeeded["'] or .* == ["']Failed["']"""
     assert matching(f"{listing}|{reversed_}|{compared}", *PACKAGES) == {
         "manciple/wire/resources.py",
-        "nodeagent/pods.py",  # a Literal: how a pod's containers ended
+        "nodeagent/pods/worker.py",  # a Literal: how a pod's containers ended
     }
 
 

@@ -20,7 +20,7 @@ PURE = [
 ]
 FRAMEWORKS = {"django", "rest_framework", "celery", "channels"}
 #: The entry point of node agents, and the kinds of everything that is served.
-ENTRIES = ["nodeagent.__main__", "inventory.kinds.registration", "claims.kinds.registration"]
+ENTRIES = ["nodeagent.run", "nodeagent.node.joining", "inventory.kinds.registration", "claims.kinds.registration"]
 EARLY = ("claims.classic", "claims.drafts", "inventory.classic", "inventory.drafts")
 
 PROBE = """

@@ -20,7 +20,7 @@ import pytest
 
 from nodeagent.runtimes.podman import program
 from tests.e2e.processes import ROOT, Process
-from tests.e2e.test_wheel import build_wheel
+from tests.e2e.test_wheel import build_wheels
 from tests.nodeagent.runtimes.containers import needs_podman
 
 pytestmark = pytest.mark.e2e
@@ -58,7 +58,7 @@ def empty_debian() -> bytes:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     needs_podman()
     name, folder = f"localhost/manciple-{uuid.uuid4().hex[:12]}", tmp_path_factory.mktemp("image")
-    build_wheel(folder)
+    build_wheels(folder)
     (folder / "requirements.txt").touch()
     podman("import", "-", f"{name}-base", given=empty_debian())
     try:

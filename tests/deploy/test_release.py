@@ -1,4 +1,4 @@
-"""bin/release: a wheel that is always the same, an SBOM of what is locked, checksums that somebody signed."""
+"""bin/release: wheels that are always the same, an SBOM of what is locked, checksums that somebody signed."""
 
 from __future__ import annotations
 
@@ -51,15 +51,25 @@ def test_the_sbom_names_every_locked_package_that_an_installation_has(dist: Path
     assert "pytest" not in named
 
 
-def test_every_dependency_is_pinned_by_hash(dist: Path) -> None:
-    entries = re.split(r"\n(?=[a-z0-9])", (dist / "requirements.txt").read_text())[1:]
+@pytest.mark.parametrize(
+    ("name", "some", "others"),
+    [("requirements.txt", {"django", "grpcio"}, {"pytest"}), ("requirements-agent.txt", {"grpcio"}, {"django"})],
+)
+def test_every_dependency_is_pinned_by_hash(dist: Path, name: str, some: set[str], others: set[str]) -> None:
+    entries = re.split(r"\n(?=[a-z0-9./-])", (dist / name).read_text())[1:]
     assert all("--hash=sha256:" in entry for entry in entries)
+    named = {entry.partition("=")[0] for entry in entries}
+    assert some <= named
+    assert not named & {*others, "manciple", "manciple-agent"}
 
 
-def test_the_same_sources_make_the_same_wheel(dist: Path, tmp_path: Path) -> None:
+def test_the_same_sources_make_the_same_wheels(dist: Path, tmp_path: Path) -> None:
     release(tmp_path)
-    (first,), (second,) = dist.glob("*.whl"), tmp_path.glob("*.whl")
-    assert first.read_bytes() == second.read_bytes()
+    first, second = ({path.name: path.read_bytes() for path in folder.glob("*.whl")} for folder in (dist, tmp_path))
+    assert first == second
+    assert len(first) == 2
+    listed = {line.split()[1] for line in (dist / "SHA256SUMS").read_text().splitlines()}
+    assert {*first, "requirements-agent.txt"} <= listed
 
 
 def test_project_file_changelog_and_tag_have_one_version() -> None:

@@ -39,7 +39,7 @@ PATIENCE = 60
 #: Bytes of a request: a command line and an environment.
 LARGEST = 1 << 20
 
-_NODE_AGENT = ("nodeagent.agent", "nodeagent.catalog", "nodeagent.options")
+_NODE_AGENT = ("nodeagent.node.catalog", "nodeagent.run")
 #: Programs that begin by setting up Django: all of them are children of one nursery.
 DJANGO = {"manage.py", "manciple", "tests.e2e.checker", "tests.e2e.one_process"}
 #: Of this program there may be one nursery for several test processes.

@@ -14,7 +14,7 @@ from nodeagent.drivers.sysfs.found import DEFAULT_NAME
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Up, wait_for
 from tests.e2e.real_node import RealNode
-from tests.nodeagent.nvml.machines import RECORDINGS
+from tests.nodeagent.drivers.nvml.machines import RECORDINGS
 from tests.nodeagent.runtimes.containers import needs_podman
 
 pytestmark = pytest.mark.e2e

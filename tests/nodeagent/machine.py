@@ -12,12 +12,12 @@ import httpx
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.agent import Agent
-from nodeagent.catalog import create_runtime
 from nodeagent.cdi import validate_spec
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import AgentError
+from nodeagent.node.catalog import create_runtime
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi

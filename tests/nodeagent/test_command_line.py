@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.__main__ import main
-from nodeagent.catalog import create_drivers
+from nodeagent.__main__ import PROGRAMS, main
 from nodeagent.config import Token, read_kubeconfig
+from nodeagent.node.catalog import create_drivers
 from nodeagent.options import configuration, driver_entries, parser
 
 
@@ -221,6 +221,26 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_counts_more_than_a_toke
 def test_without_a_server_the_command_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--node-name", "n1"]) == 2
     assert "--kubeconfig, or --server and --token-file" in capsys.readouterr().err
+
+
+def test_help_lists_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in PROGRAMS if f"  {name} " not in printed] == []
+
+
+@pytest.mark.parametrize("words", [["run"], []], ids=["by its name", "by its options"])
+def test_the_agent_is_run_by_its_name_or_by_its_options_alone(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--node-name", "n1", "--kubeconfig", "/nonexistent"]) == 2
+    assert "/nonexistent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["start"], ["driver"], ["driver", "chekc"]], ids=" ".join)
+def test_an_unknown_program_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert f"{' '.join(words)} is not one of run, join, driver serve, driver check" in capsys.readouterr().err
 
 
 def test_every_option_is_documented() -> None:

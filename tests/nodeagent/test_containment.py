@@ -17,7 +17,7 @@ import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.preparing import MetadataFiles
-from nodeagent.drivers.protocol import DeviceMetadata, Prepared
+from nodeagent.drivers.protocol import DeviceMetadata, Prepared, PreparedDevice
 from nodeagent.failures import ContainerFailed
 from nodeagent.plugins.host import KnownDrivers, PluginHost
 from nodeagent.runtimes.podman.actions import Actions
@@ -26,7 +26,7 @@ from nodeagent.runtimes.podman.kernel import PodNetworks, bind, mounts_below, un
 from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import Action
 from nodeagent.runtimes.simulated import EXIT_CODE, RUN_SECONDS
-from nodeagent.storage import Disk, PreparedDevice, is_file_name
+from nodeagent.storage import Disk, is_file_name
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, container, pod
 from tests.nodeagent.runtimes.containers import bare_request, needs_podman

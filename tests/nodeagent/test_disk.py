@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.prepare import unknown_record
-from nodeagent.storage import PAGE, Disk, decode, encode
+from nodeagent.claims.checkpoint import decode, encode
+from nodeagent.claims.prepare import unknown_record
+from nodeagent.storage import PAGE, Disk
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),

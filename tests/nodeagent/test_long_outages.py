@@ -18,8 +18,8 @@ import pytest
 
 from claims.kinds.pods import Pod
 from manciple.wire import codec
-from nodeagent.client import LONGEST_DELAY
-from nodeagent.pods import SteadyRuns, plan
+from nodeagent.api.client import LONGEST_DELAY
+from nodeagent.pods.worker import SteadyRuns, plan
 from nodeagent.runtimes.protocol import ContainerRun
 from nodeagent.storage import Disk
 from tests.nodeagent.machine import Clock, Machine, release, run_pod

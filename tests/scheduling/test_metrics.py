@@ -21,7 +21,7 @@ from manciple.controllers.models import Cursor
 from manciple.store import event_log
 from manciple.store.event_log import latest_revision, read_after
 from manciple.telemetry import metrics
-from nodeagent.metrics import AgentMetrics, AgentState
+from nodeagent.http.metrics import AgentMetrics, AgentState
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
 from scheduling.queue.reasons import Reason

@@ -27,7 +27,7 @@ from manciple.controller_kit.driver import (
     only_on,
 )
 from nodeagent import cdi
-from nodeagent.client import CONFIG_MAPS, Client
+from nodeagent.api.client import CONFIG_MAPS, Client
 from nodeagent.drivers.authoring import HandleDriver
 from nodeagent.drivers.protocol import ClaimIdentity
 

@@ -22,6 +22,7 @@ DRIVERS = ("sim", "sim-partitionable", "sim-nic")
 UNITS = Path("deploy", "systemd")
 #: What units start -> what of this environment is the same. The last two are those of v0.2.0-rc.1.
 PROGRAMS = {
+    "/opt/manciple-agent/bin/manciple-agent": f"{sys.executable} -m nodeagent",
     "/opt/manciple/bin/manciple": f"{sys.executable} -m manciple",
     "/opt/manciple/.venv/bin/python": sys.executable,
     "/opt/manciple/.venv/bin/celery": f"{sys.executable} -m celery",

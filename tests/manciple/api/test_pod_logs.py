@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from manciple.access.authentication import tokens
-from nodeagent import https
-from nodeagent.https import Endpoint, HttpsAnswer, Request
+from nodeagent.http import server as https
+from nodeagent.http.server import Endpoint, HttpsAnswer, Request
 from tests.manciple.api.server import ApiServer
 from tests.services import free_port
 

@@ -20,7 +20,7 @@ from manciple.controller_kit.driver import (
     PendingClaim,
     only_on,
 )
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from tests.nodeagent.fake_api import Document, FakeApi
 
 NAME = "lights.example.com"

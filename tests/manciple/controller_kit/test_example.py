@@ -15,9 +15,9 @@ from manciple.controller_kit import command
 from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.examples import network_accelerators as example
 from manciple.wire import codec
-from nodeagent.client import Client
+from nodeagent.api.client import Client
+from nodeagent.claims.handles import with_handles
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from nodeagent.handles import with_handles
 from tests.manciple.controller_kit.conftest import SECONDS, Scene
 from tests.nodeagent.objects import claim as allocated_claim
 

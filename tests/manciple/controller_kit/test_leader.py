@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from manciple.controller_kit.leader import LEASE_SECONDS, RENEW_SECONDS, LeaderElector
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.machine import Clock
 

@@ -87,10 +87,20 @@ def test_a_home_that_cannot_be_written_is_told_of_and_no_traceback(
     assert "cannot be written (Not a directory): name another with --home DIR" in capsys.readouterr().err
 
 
-def test_a_program_gets_what_stands_behind_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line.main(["node", "join", "--help"])
-    assert "--ca-hash" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        ("node join", "--ca-hash"),
+        ("node run", "--node-ip"),
+        ("driver check", "--call-seconds"),
+        ("driver serve", "--registrar-dir"),
+        ("driver controller", "--kubeconfig"),
+    ],
+)
+def test_a_program_gets_what_stands_behind_its_verb(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        command_line.main([*verb.split(), "--help"])
+    assert option in capsys.readouterr().out
 
 
 COMPLETED: dict[str, tuple[list[str], set[str]]] = {

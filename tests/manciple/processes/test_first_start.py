@@ -10,8 +10,17 @@ from django.core.management import CommandError, call_command
 
 from inventory.kinds import gates
 from manciple.api import health
+from manciple.processes.management.commands import up
 from manciple.processes.standing import ensure_standing_objects
-from manciple.processes.system import NAMESPACE, EmbeddedWorker, SimulatedNodes, build_demo, register_readiness
+from manciple.processes.system import (
+    NAMESPACE,
+    EmbeddedWorker,
+    Options,
+    SimulatedNodes,
+    build_demo,
+    plan,
+    register_readiness,
+)
 from manciple.store import objects
 from manciple.wire.registry import registry
 
@@ -43,3 +52,28 @@ def test_without_devices_there_is_no_laboratory() -> None:
         pytest.raises(CommandError, match="needs the feature gate DynamicResourceAllocation"),
     ):
         call_command("demo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nodes"),
+    [
+        ([], ["node-1", "node-2", "node-3", "mixed-1"]),
+        (["--nodes", "0"], []),
+        (["--nodes", "0", "--mixed-nodes", "2"], ["mixed-1", "mixed-2"]),
+        (["--nodes", "1", "--mixed-nodes", "0"], ["node-1"]),
+    ],
+)
+def test_the_simulated_nodes_are_those_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], nodes: list[str]
+) -> None:
+    started: list[Options] = []
+
+    def system(options: Options, **_: object) -> SimpleNamespace:
+        started.append(options)
+        return SimpleNamespace(run=lambda _ready: None)
+
+    monkeypatch.setattr(up, "System", system)
+    monkeypatch.setattr("sys.setswitchinterval", lambda _seconds: None)
+    call_command("up", *arguments)
+    (options,) = started
+    assert list(plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)) == nodes

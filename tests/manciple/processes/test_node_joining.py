@@ -28,13 +28,13 @@ from manciple.processes import node_bootstrap
 from manciple.processes.home import Home, write_private
 from manciple.store import objects
 from manciple.wire.registry import registry
-from nodeagent import certificate_maker, credentials, joining
 from nodeagent.__main__ import main
-from nodeagent.client import NODES, Client
+from nodeagent.api.client import NODES, Client
 from nodeagent.config import read_kubeconfig
-from nodeagent.credentials import Acquisition, Renewal, read_certificate
 from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
-from nodeagent.joining import NotJoined, find_authority, join
+from nodeagent.node import certificate_maker, credentials, joining
+from nodeagent.node.credentials import Acquisition, Renewal, read_certificate
+from nodeagent.node.joining import NotJoined, find_authority, join
 from nodeagent.storage import Disk
 from tests.manciple.access.client_keys import signed
 from tests.manciple.api.server import ApiServer, api_server, server_certificates

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from manciple.telemetry import traces
-from nodeagent.pods import PodTrace
+from nodeagent.pods.worker import PodTrace
 from tests.builders import make_pod, make_template
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Api

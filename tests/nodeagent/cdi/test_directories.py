@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.catalog import create_runtime
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed
+from nodeagent.node.catalog import create_runtime
 from nodeagent.options import configuration, parser
 from nodeagent.runtimes.protocol import ContainerRequest
 

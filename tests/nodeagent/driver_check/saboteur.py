@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from inventory.kinds.devices import Device, DeviceAttribute
 from manciple.wire.errors import ApiError
 from nodeagent import cdi
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from nodeagent.driver_check.api import ApiRequest, CheckApi
 from nodeagent.drivers.authoring import Given, NodeDriver
 from nodeagent.drivers.protocol import DeviceHealth

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
+from nodeagent.claims.prepare import DriverCalls, DriverRegistry, intended_record, with_pod
 from nodeagent.drivers.simulated import SimulatedDriver
-from nodeagent.metrics import AgentMetrics
+from nodeagent.http.metrics import AgentMetrics
 from nodeagent.plugins.protocol import Claim, Device, PreparedClaim, UnpreparedClaim
-from nodeagent.prepare import DriverCalls, DriverRegistry, intended_record, with_pod
 from nodeagent.work import WorkQueue
 from tests.exposition import samples
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod

@@ -22,5 +22,5 @@ def test_options_of_drivers_behind_sockets(tmp_path: Path) -> None:
 
 
 def test_an_agent_without_them_does_not_load_grpc() -> None:
-    program = "import sys, nodeagent.__main__, nodeagent.agent; sys.exit('grpc' in sys.modules)"
+    program = "import sys, nodeagent.__main__, nodeagent.run; sys.exit('grpc' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])

@@ -23,8 +23,8 @@ from nodeagent.runtimes.podman.runtime import NETWORKS
 from nodeagent.runtimes.protocol import Addresses, ContainerRequest, ContainerRun, PodSource, container_request
 from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
-from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import NODE, pod
+from tests.nodeagent.pods.given_sources import GivenSources
 
 APPLETS = "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill"
 

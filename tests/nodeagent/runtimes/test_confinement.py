@@ -17,8 +17,8 @@ from nodeagent.runtimes.podman import confinement
 from nodeagent.runtimes.podman.confinement import Confinement, check_reference, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.starting import Place, run_arguments
 from nodeagent.runtimes.protocol import Addresses, ContainerRequest, Security, container_request
-from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
+from tests.nodeagent.pods.given_sources import GivenSources
 from tests.nodeagent.runtimes.containers import Node
 
 

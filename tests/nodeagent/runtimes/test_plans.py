@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from claims.kinds.pods import Pod
-from nodeagent.pods import ContainerPlan, plan
+from nodeagent.pods.worker import ContainerPlan, plan
 from nodeagent.runtimes.protocol import ContainerRun
 from tests.nodeagent.objects import pod
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.catalog import create_runtime
 from nodeagent.failures import ContainerFailed, LogsUnavailable
+from nodeagent.node.catalog import create_runtime
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import program
 from nodeagent.runtimes.protocol import PodStorage

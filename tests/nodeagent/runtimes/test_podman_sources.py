@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from nodeagent.failures import ContainerFailed
+from nodeagent.pods.volumes import FileContent, publish_files
 from nodeagent.runtimes.podman.runtime import VARIABLES
 from nodeagent.runtimes.podman.starting import ConfidentialVariables
-from nodeagent.volumes import FileContent, publish_files
 from tests.e2e.processes import wait_for
-from tests.nodeagent.given_sources import GivenSources
+from tests.nodeagent.pods.given_sources import GivenSources
 from tests.nodeagent.runtimes.containers import Node
 
 PEM = '-----BEGIN KEY-----\n  it\'s "quoted" $HOME \\n\n-----END KEY-----\n'

@@ -9,10 +9,10 @@ import pytest
 
 from claims.kinds.pods import Pod
 from nodeagent.config import machine_cpus
+from nodeagent.pods.volumes import FileContent, files_of
 from nodeagent.runtimes.protocol import Addresses, ContainerEnvironment, MissingSource, environment_of
-from nodeagent.volumes import FileContent, files_of
-from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
+from tests.nodeagent.pods.given_sources import GivenSources
 from tests.outlines import Outline
 
 Document = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.client import Client
+from nodeagent.api.client import Client
 from nodeagent.drivers.protocol import Driver
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.storage import Disk

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.catalog import DriverEntry, create_driver
 from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed
+from nodeagent.node.catalog import DriverEntry, create_driver
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, claim, opaque, pod
 

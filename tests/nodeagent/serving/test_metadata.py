@@ -17,8 +17,8 @@ from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.kinds.devices import DeviceAttribute
 from nodeagent.cdi import validate_spec
 from nodeagent.drivers.preparing import MetadataFiles
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceMetadata, Prepared
-from nodeagent.storage import Disk, PreparedDevice
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceMetadata, Prepared, PreparedDevice
+from nodeagent.storage import Disk
 from tests.nodeagent.objects import NODE, claim
 
 DRIVER = "example.com"

@@ -15,8 +15,8 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.wire.base import condition_of, timestamp
+from nodeagent.claims.prepare import check_claim, claims_used
 from nodeagent.failures import PrepareRefused
-from nodeagent.prepare import check_claim, claims_used
 from tests.builders import (
     make_claim,
     make_devices,

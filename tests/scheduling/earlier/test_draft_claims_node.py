@@ -16,8 +16,7 @@ from claims.drafts.cdi.values import ResourceClaim
 from claims.kinds.resource_claims import ResourceClaim as ClaimOfToday
 from manciple.controllers import housekeeping
 from manciple.wire import codec, documents
-from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from nodeagent.storage import PreparedDevice
+from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared, PreparedDevice
 from scheduling.earlier import draft_claims
 from tests.claims.drafts.acme import CLASS_OF_THE_STORY, PLUGIN, POD_OF_THE_STORY, AcmePlugin
 from tests.manciple.api.conftest import api

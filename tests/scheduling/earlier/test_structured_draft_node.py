@@ -12,8 +12,7 @@ import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
-from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from nodeagent.storage import PreparedDevice
+from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared, PreparedDevice
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster

@@ -30,13 +30,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--api", default="127.0.0.1:6443", metavar="HOST:PORT", help="where the API listens (TLS)")
         parser.add_argument("--web", default="127.0.0.1:8000", metavar="HOST:PORT", help="where the dashboard listens")
-        parser.add_argument("--nodes", type=int, default=3, metavar="N", help="simulated GPU nodes (default 3)")
+        simulated = "simulated GPU nodes (default 3); with 0 no agent runs here, and nodes join"
+        parser.add_argument("--nodes", type=int, default=3, metavar="N", help=simulated)
         parser.add_argument(
             "--mixed-nodes",
             type=int,
-            default=1,
             metavar="N",
-            help="simulated nodes with a GPU in partitions and shared network interfaces (default 1)",
+            help="simulated nodes with a GPU in partitions and shared network interfaces (default 1; 0 with --nodes 0)",
         )
         parser.add_argument(
             "--no-demo", action="store_true", help="do not create the demo classes, namespace and template"
@@ -45,6 +45,8 @@ class Command(BaseCommand):
         parser.add_argument("--home", metavar="DIR", help=f"where everything is kept (default {layout.default_home()})")
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        if options["mixed_nodes"] is None:
+            options["mixed_nodes"] = min(options["nodes"], 1)
         for option in ("nodes", "mixed_nodes"):
             if options[option] < 0:
                 raise CommandError(f"--{option.replace('_', '-')} must be 0 or more")

@@ -1,0 +1,1 @@
+"""What the agent serves over HTTPS: health, metrics, logs."""

@@ -1,0 +1,1 @@
+"""Pods on the node: their containers, status and volumes."""
