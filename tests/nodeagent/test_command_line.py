@@ -241,10 +241,3 @@ def test_the_agent_is_run_by_its_name_or_by_its_options_alone(
 def test_an_unknown_program_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert f"{' '.join(words)} is not one of run, join, driver serve, driver check" in capsys.readouterr().err
-
-
-def test_every_option_is_documented() -> None:
-    documentation = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "nodeagent.md").read_text()
-    options = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
-
-    assert {name for name in options - {"--help"} if f"`{name}`" not in documentation} == set()

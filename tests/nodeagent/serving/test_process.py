@@ -208,10 +208,3 @@ def test_a_mistake_on_the_command_line_is_said(
     assert serve.main([*given, "--plugin-dir", str(tmp_path / "p")]) == 2
 
     assert message in capsys.readouterr().err
-
-
-def test_every_option_is_documented() -> None:
-    documentation = (ROOT / "docs" / "how-to" / "drivers.md").read_text()
-    options = {name for action in serve.parser()._actions for name in action.option_strings if name.startswith("--")}
-
-    assert {name for name in options - {"--help"} if f"`{name}`" not in documentation} == set()
