@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.template import Context, Template
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import administrators_only
 from manciple.store.event_log import latest_revision
 
+THEMES = ("light", "dark")
 #: component -> sources that show it
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "card": (
@@ -61,26 +62,30 @@ _VALUES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DrawnExample:
+    """drawn: (theme, HTML)."""
+
     source: str
-    html: SafeString
+    drawn: Sequence[tuple[str, SafeString]]
+
+    @classmethod
+    def of(cls, source: str) -> DrawnExample:
+        html = Template(source).render(Context(_VALUES))
+        # An id is on a page once.
+        return cls(source, [(theme, mark_safe(html.replace("kit-", f"kit-{theme}-"))) for theme in THEMES])  # noqa: S308
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitContext(PageContext):
-    """components: (name, what it draws); themes: each is drawn once in each."""
+    """components: (name, what it draws)."""
 
     components: Sequence[tuple[str, Sequence[DrawnExample]]]
-    themes: Sequence[str] = ("light", "dark")
 
 
 @administrators_only
 @require_safe
 def show_kit(request: HttpRequest) -> HttpResponse:
-    drawn = [
-        (name, [DrawnExample(source=source, html=Template(source).render(Context(_VALUES))) for source in sources])
-        for name, sources in EXAMPLES.items()
-    ]
+    drawn = [(name, [*map(DrawnExample.of, sources)]) for name, sources in EXAMPLES.items()]
     context = KitContext(place="kit", revision=latest_revision(), components=drawn)
     return render_page(request, "kit/components.html", context)

@@ -70,6 +70,9 @@ def test_the_page_draws_each_in_both_themes() -> None:
     client.force_login(User.objects.create_superuser("root"))
     page = client.get("/kit")
     assert page.status_code == 200
-    drawn = [example.html for _, examples in page.context["components"] for example in examples]
     text = page.content.decode()
-    assert all(text.count(html) >= 2 for html in drawn)
+    drawn = [one for _, examples in page.context["components"] for example in examples for one in example.drawn]
+    assert {theme for theme, _ in drawn} == {"light", "dark"}
+    assert [html for _, html in drawn if html not in text] == []
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
