@@ -7,7 +7,7 @@ from typing import Any
 
 from django import template
 
-from dashboard.inventory.devices.words import STATES
+from dashboard.inventory.devices.grid import STATES
 
 register = template.Library()
 

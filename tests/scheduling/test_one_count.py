@@ -32,7 +32,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dashboard.inventory.devices.words import how_many
+from dashboard.inventory.devices.grid import how_many
 from dashboard.kit.charts import HELD
 from insight.capacity import expressions_of
 from insight.how_many_fit import Count, count

@@ -1,7 +1,7 @@
 """The devices page: every device as a tile, who holds it, and its panel.
 
 - `/devices`: the page; what a person sees is in its URL: `?group=`, `?size=`, the open panel `?at=DRIVER/POOL/DEVICE`,
-  and the filters (see `dashboard.inventory.devices.filters`) that dim what does not match.
+  and the filters (see `dashboard.inventory.devices.queries`) that dim what does not match.
 - `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
 - `/devices/matches`: which tiles the filters dim, without the tiles.
 - `/devices/panel?at=...`: the panel alone.
@@ -9,35 +9,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import NON_FIELD_ERRORS
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
+from claims.device_taints import NO_EXECUTE, following
 from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
+from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice
-from dashboard.inventory.devices.filters import DeviceFilters, Facet, TileFilter, facets, select
-from dashboard.inventory.devices.groups import GROUPINGS, LineGroup, group_lines
-from dashboard.inventory.devices.lines import GridLine, lines_of
-from dashboard.inventory.devices.panel import DevicePanel, read_panel
-from dashboard.inventory.devices.sight import DeviceRights, lines_for
-from dashboard.inventory.devices.tiles import draw_lines
-from dashboard.inventory.devices.words import MEANINGS, STATES, how_many
-from dashboard.kit.rendering import PageContext, render_page
+from claims.devices.published import CandidateDevice, DeviceKey, address_of
+from dashboard.inventory.devices.grid import (
+    GROUPINGS,
+    MEANINGS,
+    STATES,
+    DeviceRights,
+    GridLine,
+    LineGroup,
+    draw_lines,
+    group_lines,
+    holders_for,
+    how_many,
+    lines_for,
+    lines_of,
+)
+from dashboard.inventory.devices.queries import (
+    Chosen,
+    DeviceFilters,
+    DevicePanel,
+    Facet,
+    TileFilter,
+    facets,
+    read_chosen,
+    read_device,
+    read_panel,
+    select,
+)
+from dashboard.inventory.devices.selectors import ExactSelector, exact_selector
+from dashboard.inventory.taint_rules import (
+    EFFECT_MEANINGS,
+    RuleChange,
+    Untaint,
+    effect_of,
+    rules_for,
+    taint_in_words,
+    untainting,
+)
+from dashboard.kit import undo
+from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.links import taint_rule_url
+from dashboard.kit.lists import csv_answer
+from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
+from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import SelectorVerdict, judge
+from inventory.kinds.device_rules import TAINT_EFFECTS
+from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
+from inventory.kinds.taint_rules import TaintRules
 from inventory.models import DeviceClass
-from manciple.people import Person, person_of
+from manciple.api import verbs
+from manciple.people import Person, demand, person_of
+from manciple.store.event_log import latest_revision
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from manciple.wire.limits import TimeLimitExceeded
-from manciple.wire.resources import NODES, SLICES
+from manciple.wire.resources import NODES, SLICES, TAINT_RULES, kind
 from scheduling.cel import CompileError
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
@@ -172,7 +221,7 @@ class Shown:
 
     @classmethod
     def read(cls, request: HttpRequest) -> Shown:
-        return cls(person_of(request), request.GET, read_devices(), read_classes())
+        return cls(person_of(request), request.GET, read_devices(), DeviceClass.expressions())
 
     @property
     def at(self) -> str:
@@ -302,9 +351,427 @@ class Shown:
 FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
 
 
-def read_classes() -> dict[str, tuple[str, ...]]:
-    """Every class and its selectors."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelContext(TemplateContext):
+    panel: DevicePanel | None
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_panel(request: HttpRequest) -> HttpResponse:
+    """The panel of `?at=`; empty when no such device is known."""
+    panel = read_panel(person_of(request), read_devices(), request.GET.get("at", ""))
+    return render_page(request, "inventory/devices/panel.html", PanelContext(panel=panel))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceContext(PageContext):
+    panel: DevicePanel
+    may: DeviceRights
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
+    """The page. Raises: Http404."""
+    snapshot, person = read_devices(), person_of(request)
+    panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
+    if panel is None:
+        raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
+    context = DeviceContext(place="devices", revision=snapshot.revision, panel=panel, may=DeviceRights.of(person))
+    return render_page(request, "inventory/devices/device.html", context)
+
+
+#: Devices that the list shows with a box each.
+LISTED = 500
+#: Characters of chosen devices that an address may carry; more are sent as a form.
+IN_ADDRESS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One that makes rules. key, effect: of the taint, where they are given; told: "12 devices are cordoned"."""
+
+    word: str
+    told: str
+    does: str
+    key: str = ""
+    effect: str = ""
+
+
+ACTS: Mapping[str, Act] = {
+    "taint": Act(word="Taint", told="tainted", does="Keeps claims without a toleration away."),
+    "cordon": Act(
+        word="Cordon",
+        told="cordoned",
+        does="New claims get none of them; claims that hold one keep it.",
+        key="manciple.dev/cordon",
+        effect="NoSchedule",
+    ),
+    "drain": Act(
+        word="Drain",
+        told="being drained",
+        does="New claims get none of them, and pods that use one are evicted.",
+        key="manciple.dev/drain",
+        effect=NO_EXECUTE,
+    ),
+}
+
+
+class TaintForm(PageForm):
+    """The taint as it is typed; of cordon and drain only its value, which says why."""
+
+    ids = "t-%s"
+    key = forms.CharField(required=False, widget=code_input("example.com/maintenance"))
+    value = forms.CharField(required=False, widget=code_input("may be empty"))
+    effect = forms.CharField(required=False)
+
+    @property
+    def taint(self) -> DeviceTaint:
+        return DeviceTaint(key=self.text("key"), value=self.text("value"), effect=self.text("effect"))
+
+    def complain(self, refusal: ApiError) -> None:
+        """What the API says against a rule, at the field that it is about."""
+        for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
+            field = str(cause.get("field", "")).rpartition(".")[2]
+            place, text = (field if field in self.fields else None), str(cause.get("message", ""))
+            if text not in self.errors.get(place or NON_FIELD_ERRORS, []):
+                self.add_error(place, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesPreview:
+    """What `kit/preview.html` shows of an act. effect: None while there is something to be typed first."""
+
+    act: str
+    word: str
+    chosen: Chosen
+    effect: ActionEffect | None
+    return_to: str
+    error: str = ""
+    form: TaintForm | None = None
+    uid: str = ""
+    topics: str = ""
+
+    action = property(lambda self: self.word)
+    name = property(lambda self: self.chosen.count)
+    button = property(lambda self: f"{self.word} {self.chosen.count}")
+    question = property(lambda self: f"{self.word} {self.chosen.count}?")
+    url = property(lambda self: f"/devices/act/{self.act}")
+    back = property(lambda self: self.return_to)
+    above: tuple[Link, ...] = (("Devices", "/devices"),)
+
+    @property
+    def method(self) -> str:
+        """How it is shown again."""
+        return "get" if len(self.chosen.text) <= IN_ADDRESS else "post"
+
+
+@listing(NODES, SLICES)
+@require_http_methods(["GET", "HEAD", "POST"])
+def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
+    """See the module's docstring."""
+    show = _SHOWN.get(act)
+    if show is None:
+        raise Http404(f"There is no act {act}.")
+    if verb := {"untaint": "delete", **dict.fromkeys(ACTS, "create")}.get(act):
+        demand(request, f"{act} devices", verb, TAINT_RULES)
+    data = request.POST if request.method == "POST" else request.GET
+    chosen = read_chosen(data, read_devices(), DeviceClass.expressions())
+    if not chosen.keys:
+        messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
+        return redirect(_return_to(request, data))
+    return show(request, data, act, chosen)
+
+
+def _return_to(request: HttpRequest, data: QueryDict) -> str:
+    there = data.get("back", "")
+    known = url_has_allowed_host_and_scheme(there, allowed_hosts={request.get_host()})
+    return there if known and there.startswith("/") else "/devices"
+
+
+# Tainting ------------------------------------------------------------------------------------------------------------
+
+
+def _show_tainting(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
+    person, one = person_of(request), ACTS[act]
+    given = {name: data.get(name, "").strip() for name in ("key", "value", "effect")}
+    given |= {name: value for name, value in (("key", one.key), ("effect", one.effect)) if value}
+    asks = act == "taint" and not any(given.values())
+    form = TaintForm(None if asks else given)
+    effect = None
+    if not asks:
+        rules = rules_for(chosen.keys, form.taint, chosen.pools, word=form.taint.key.rpartition("/")[2] or act)
+        made = _make(form, rules, person.identity, dry_run=True)
+        if made and data.get("sure") and request.method == "POST":
+            made = _make(form, rules, person.identity, dry_run=False)
+            if made:
+                return _done(request, data, made, f"{chosen.count} {_are(chosen)} {one.told}.")
+        if not form.errors:
+            effect = _effect_of_tainting(one, rules, person, chosen)
+    preview = DevicesPreview(
+        act=act, word=one.word, chosen=chosen, effect=effect, return_to=_return_to(request, data), form=form
+    )
+    return _show(request, preview, refused=bool(form.errors))
+
+
+def _make(
+    form: TaintForm, rules: Sequence[DeviceTaintRule], identity: Identity, *, dry_run: bool
+) -> list[undo.UndoStep]:
+    """Creates all rules, or none: what was made before one was refused is taken back. A dry run tries the first."""
+    steps = list[undo.UndoStep]()
+    form.is_valid()
+    try:
+        for rule in rules[:1] if dry_run else rules:
+            made = verbs.create(kind(TAINT_RULES), rule, identity=identity, dry_run=dry_run)
+            steps.append(undo.UndoStep.of(kind(TAINT_RULES), None, made))
+    except ApiError as refusal:
+        form.complain(refusal)
+        if steps:
+            undo.take_back(steps, identity)
+        return []
+    return steps
+
+
+def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Person, chosen: Chosen) -> ActionEffect:
+    changes = [RuleChange(after=rule) for rule in rules]
+    found = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=_rules_in_words(rules))
+    gone = ", ".join(chosen.gone[:3])
+    more = (Consequence(term="Unknown", sentences=(f"Nobody publishes {gone}.",)),) if chosen.gone else ()
+    does = act.does if act.effect else f"{EFFECT_MEANINGS.get(rules[0].spec.taint.effect, '').capitalize()}."
+    return ActionEffect(
+        summary=f"{does} {found.summary}", consequences=(*found.consequences, *more), warning=found.warning
+    )
+
+
+def _rules_in_words(rules: Sequence[DeviceTaintRule]) -> str:
+    whole = [rule.spec.device_selector for rule in rules if rule.spec.device_selector]
+    pools = [one.pool for one in whole if one.device is None]
+    text = "1 DeviceTaintRule is made" if len(rules) == 1 else f"{len(rules)} DeviceTaintRules are made"
+    taint = taint_in_words(rules[0].spec.taint)
+    if not pools:
+        return f"{text}, with the taint {taint}."
+    which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
+    return f"{text}, with the taint {taint}; devices published later in {which} are tainted as well."
+
+
+# Untainting ----------------------------------------------------------------------------------------------------------
+
+
+def _show_untainting(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
+    person = person_of(request)
+    with following.view() as view:
+        rules = view.now().all
+    found = untainting(chosen.keys, rules, _published_taints(chosen, rules))
+    error = ""
+    if data.get("sure") and request.method == "POST" and found.removed:
+        steps, error = _remove(found.removed, person.identity)
+        if not error:
+            return _done(request, data, steps, f"{_rules(len(steps))} deleted; {chosen.count} no longer tainted.")
+    preview = DevicesPreview(
+        act=act,
+        word="Untaint",
+        chosen=chosen,
+        effect=_effect_of_untainting(found, person, chosen),
+        return_to=_return_to(request, data),
+        error=error,
+    )
+    return _show(request, preview, refused=bool(error))
+
+
+def _published_taints(chosen: Chosen, rules: Sequence[DeviceTaintRule]) -> dict[DeviceKey, list[DeviceTaint]]:
+    """What drivers themselves published: the snapshot has the rules' taints behind these."""
+    known = TaintRules(rules)
     return {
-        name: tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
-        for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors")
+        one.key: list(one.device.taints[: len(one.device.taints) - len(known.taints_of(*one.key[:3]))])
+        for one in chosen.snapshot.candidates
     }
+
+
+def _remove(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[undo.UndoStep], str]:
+    """(what was done, what stands against it); all of it or nothing."""
+    steps = list[undo.UndoStep]()
+    try:
+        for rule in rules:
+            options = only_with(rule.metadata.uid)
+            verbs.delete(kind(TAINT_RULES), name=rule.metadata.name, identity=identity, options=options)
+            steps.append(undo.UndoStep.of(kind(TAINT_RULES), rule, None))
+    except ApiError as refusal:
+        if steps:
+            undo.take_back(steps, identity)
+        return [], f"Nothing was changed: {refusal.message}"
+    return steps, ""
+
+
+def _effect_of_untainting(found: Untaint, person: Person, chosen: Chosen) -> ActionEffect:
+    changes = [RuleChange(before=rule) for rule in found.removed]
+    stays = list[Consequence]()
+    for rule, others in found.wider:
+        name, taint = rule.metadata.name, taint_in_words(rule.spec.taint)
+        said = (
+            f"{taint} stays: its rule taints {others:,} other device{'' if others == 1 else 's'} too. Change it there:"
+        )
+        stays.append(Consequence(term="Stays", sentences=(said,), links=((name, taint_rule_url(name)),)))
+    if found.published:
+        taints = sorted({f"{taint_in_words(taint)} by {key[0]}" for key, taint in found.published})
+        said = f"{', '.join(taints[:3])}: published by the driver; only the driver can remove it."
+        stays.append(Consequence(term="Stays", sentences=(said,)))
+    if not changes:
+        return ActionEffect(consequences=tuple(stays), refused="no rule taints these devices alone")
+    names = ", ".join(rule.metadata.name for rule in found.removed[:5])
+    more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""  # noqa: PLR2004 - as many as are named
+    summary = f"{_rules(len(changes))} deleted: {names}{more}."
+    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=summary)
+    return ActionEffect(summary=effect.summary, consequences=(*effect.consequences, *stays), warning=effect.warning)
+
+
+def _rules(count: int) -> str:
+    return "1 rule is" if count == 1 else f"{count} rules are"
+
+
+def _are(chosen: Chosen) -> str:
+    return "is" if len(chosen.keys) == 1 else "are"
+
+
+def _done(request: HttpRequest, data: QueryDict, steps: Sequence[undo.UndoStep], said: str) -> HttpResponse:
+    undo.offer(request, said, steps)
+    return redirect(_return_to(request, data))
+
+
+# Showing -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActContext(PageContext):
+    """effects: those of taints, with what each means."""
+
+    preview: DevicesPreview
+    effects: Mapping[str, str]
+
+
+def _show(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
+    context = ActContext(
+        place="devices",
+        revision=latest_revision(),
+        preview=preview,
+        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+    )
+    return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorContext(PageContext):
+    """published: how many of the chosen devices are; found: a selector for these, None where none is."""
+
+    chosen: Chosen
+    back: str
+    published: int
+    found: ExactSelector | None
+
+
+def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
+    candidates = chosen.candidates
+    context = SelectorContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_return_to(request, data),
+        published=len(candidates),
+        found=exact_selector(candidates, chosen.snapshot.candidates) if candidates else None,
+    )
+    return render_page(request, "inventory/devices/selector.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenContext(PageContext):
+    """more: chosen devices that are not listed."""
+
+    chosen: Chosen
+    back: str
+    rows: Sequence[DeviceRow]
+    more: int
+    may: DeviceRights
+
+
+def _show_list(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
+    person = person_of(request)
+    context = ChosenContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_return_to(request, data),
+        rows=list(_rows(person, chosen, chosen.keys[:LISTED])),
+        more=max(0, len(chosen.keys) - LISTED),
+        may=DeviceRights.of(person),
+    )
+    return render_page(request, "inventory/devices/chosen.html", context)
+
+
+# As rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRow:
+    """One chosen device, as far as the person may know."""
+
+    key: DeviceKey
+    node: str
+    model: str
+    state: str
+    state_name: str
+    holders: tuple[Holder, ...]
+    taints: tuple[str, ...]
+    facts: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        return address_of(self.key)
+
+
+def _rows(person: Person, chosen: Chosen, keys: Sequence[DeviceKey]) -> Iterator[DeviceRow]:
+    published = {one.key: one for one in chosen.candidates}
+    for key in keys:
+        one, state = published.get(key), chosen.snapshot.state(key)
+        yield DeviceRow(
+            key=key,
+            node=one.node if one else "",
+            model=one.model if one else "",
+            state=state,
+            state_name=STATES[state],
+            holders=holders_for(person, chosen.snapshot.held_by(key)),
+            taints=tuple(map(taint_in_words, one.device.taints)) if one else (),
+            facts=dict(one.facts) if one else {},
+        )
+
+
+@listing(NODES, SLICES)
+@require_http_methods(["GET", "HEAD", "POST"])
+def export_devices(request: HttpRequest) -> HttpResponse:
+    """The chosen devices, or all of them, with who holds them and a column for each attribute."""
+    data = request.POST if request.method == "POST" else request.GET
+    asked = data if {"at", "tile", "matching"} & data.keys() else QueryDict("matching=")
+    chosen = read_chosen(asked, read_devices(), DeviceClass.expressions())
+    rows = list(_rows(person_of(request), chosen, chosen.keys))
+    names = sorted({name for row in rows for name in row.facts})
+    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *names)
+    cells = (_cells(row, names) for row in rows)
+    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *cells])
+
+
+def _cells(row: DeviceRow, names: Sequence[str]) -> tuple[str, ...]:
+    holders = row.holders
+    held = (
+        " ".join(one.namespace for one in holders),
+        " ".join(one.claim for one in holders),
+        " ".join(user for one in holders for user in one.users),
+    )
+    facts = (row.facts.get(name, "") for name in names)
+    return (*row.key[:3], row.node, row.model, row.state_name, *held, " ".join(row.taints), *facts)
+
+
+_SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {
+    **dict.fromkeys(ACTS, _show_tainting),
+    "untaint": _show_untainting,
+    "selector": _show_selector,
+    "list": _show_list,
+}

@@ -23,7 +23,7 @@ from claims import evictions
 from claims.controllers.node_lifecycle import OURS, eviction_time
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from dashboard.inventory.nodes.reading import PodsThere
+from dashboard.inventory.nodes.queries import PodsThere
 from dashboard.kit.evictions import Leaving, read_kept
 from dashboard.kit.forms import PageForm, code_input
 from inventory.kinds.node_rules import TAINT_EFFECTS

@@ -14,7 +14,7 @@ from claims.controllers import node_lifecycle
 from claims.controllers.node_lifecycle import GRACE
 from claims.kinds.pods import Pod, Toleration
 from dashboard.inventory.nodes.changes import NodeChange, changed, effects
-from dashboard.inventory.nodes.reading import PodsThere, allocated, nanos, state_of
+from dashboard.inventory.nodes.queries import PodsThere, allocated, nanos, state_of
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
 from manciple.store.event_log import read_after

@@ -18,9 +18,8 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import node_requests_of
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.lines import line_named
-from dashboard.inventory.devices.lines import lines_of as all_lines
-from dashboard.inventory.devices.words import bar_of
+from dashboard.inventory.devices.grid import bar_of, line_named
+from dashboard.inventory.devices.grid import lines_of as all_lines
 from inventory.kinds.nodes import Node, Taint
 from manciple.durations import moment
 from manciple.store import history, objects

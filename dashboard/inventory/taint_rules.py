@@ -1,13 +1,13 @@
-"""The rules that taint devices: `/taint-rules`, one, a new one, changing and deleting one, each with what it would do.
-
-A rule of effect None is a dry run: its status says once how many pods effect NoExecute would evict.
-"""
+"""Which rules taint exactly the chosen devices, and which must go to untaint them. Pure: no Django, no database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from django import forms
@@ -18,14 +18,17 @@ from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
 from claims.controllers.taint_eviction import CONDITION
+from claims.device_taints import NO_EXECUTE, Survey, ThreatenedPod
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
-from dashboard.inventory.taint_rules.effects import MEANINGS, OFF, RuleChange, effect_of
-from dashboard.inventory.taint_rules.rules import selected_in_words, selects, taint_in_words
+from claims.devices.published import DeviceKey, pool_of
+from claims.devices.states import DeviceState
+from claims.kinds.pods import Pod
 from dashboard.kit import links, undo
+from dashboard.kit.evictions import Leaving, told_of
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
-from dashboard.kit.previews import ActionEffect, ActionPreview, Link, not_changed, only_with, show_preview
+from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, Link, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
@@ -34,7 +37,8 @@ from dashboard.tools.history.views import HistoryPage, asked, show_history
 from inventory.kinds import gates
 from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
-from inventory.kinds.taint_rules import GATE
+from inventory.kinds.pools import PoolKey
+from inventory.kinds.taint_rules import GATE, TaintRules, place_of
 from manciple.api import verbs
 from manciple.people import Person, demand
 from manciple.store import objects
@@ -42,8 +46,187 @@ from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.wire.base import Condition, ObjectMeta, condition_of
 from manciple.wire.errors import ApiError
-from manciple.wire.resources import TAINT_RULES, kind
+from manciple.wire.resources import PODS, TAINT_RULES, kind
 from manciple.wire.validation import natural
+from scheduling.rehearsal.changes import Imagined, what_if_changed
+
+#: What a device may not be called in an object's name.
+_FOREIGN = re.compile(r"[^a-z0-9]+")
+#: Characters of a rule's name before the five that the server adds.
+_LONGEST = 57
+
+
+def rules_for(
+    chosen: Collection[DeviceKey], taint: DeviceTaint, pools: Mapping[PoolKey, Collection[DeviceKey]], *, word: str
+) -> tuple[DeviceTaintRule, ...]:
+    """One rule for a pool of which everything is chosen, else one for each device.
+
+    pools: the published devices of each pool. word: what the rules' names begin with. The server completes the names.
+    """
+    by_pool: dict[PoolKey, list[DeviceKey]] = defaultdict(list)
+    for key in sorted(set(chosen)):
+        by_pool[pool_of(key)].append(key)
+    found = list[DeviceTaintRule]()
+    for pool, keys in by_pool.items():
+        # A rule without a device is for the pools of all nodes with that name.
+        namesakes = (published for other, published in pools.items() if other[:2] == pool[:2])
+        whole = len(keys) > 1 and set(chosen).issuperset(chain.from_iterable(namesakes))
+        found += [_rule(word, taint, *pool[:2])] if whole else [_rule(word, taint, *key[:3]) for key in keys]
+    return tuple({rule.spec.device_selector: rule for rule in found}.values())
+
+
+def _rule(word: str, taint: DeviceTaint, driver: str, pool: str, device: str | None = None) -> DeviceTaintRule:
+    name = _FOREIGN.sub("-", "-".join(filter(None, (word, pool, device))).lower())[:_LONGEST].strip("-")
+    selector = DeviceTaintSelector(driver=driver, pool=pool, device=device)
+    return DeviceTaintRule(
+        api_version="resource.k8s.io/v1beta2",
+        kind="DeviceTaintRule",
+        metadata=ObjectMeta(generate_name=f"{name}-"),
+        spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untaint:
+    """What takes the taints of the chosen devices away.
+
+    removed: rules that taint nothing else that is published. wider: (rule, how many other devices it taints), which
+    stay. published: taints that the drivers themselves publish, which only they can take away.
+    """
+
+    removed: tuple[DeviceTaintRule, ...]
+    wider: tuple[tuple[DeviceTaintRule, int], ...]
+    published: tuple[tuple[DeviceKey, DeviceTaint], ...]
+
+
+def untainting(
+    chosen: Collection[DeviceKey],
+    rules: Iterable[DeviceTaintRule],
+    published: Mapping[DeviceKey, Sequence[DeviceTaint]],
+) -> Untaint:
+    """published: every published device, with the taints of its driver."""
+    wanted, known = set(chosen), TaintRules(rules)
+    touched = {rule.metadata.name: rule for key in sorted(wanted) for rule in known.of(*key[:3])}
+    others = {name: sum(selects(rule, key) for key in published.keys() - wanted) for name, rule in touched.items()}
+    return Untaint(
+        removed=tuple(rule for name, rule in sorted(touched.items()) if not others[name]),
+        wider=tuple((rule, others[name]) for name, rule in sorted(touched.items()) if others[name]),
+        published=tuple((key, taint) for key in sorted(wanted) for taint in published.get(key, ())),
+    )
+
+
+def selects(rule: DeviceTaintRule, key: DeviceKey) -> bool:
+    """Whether the rule's selector names the device."""
+    place = place_of(rule)
+    return place is not None and all(wanted in (None, is_) for wanted, is_ in zip(place, key[:3], strict=True))
+
+
+def selected_in_words(rule: DeviceTaintRule) -> str:
+    """Which devices it taints: `gpu-3 of pool gpu-a17, driver gpu.nvidia.com`."""
+    place = place_of(rule)
+    if place is None:
+        return "No device: it has no selector"
+    driver, pool, device = place
+    first = f"device {device}" if device else "every device"
+    rest = [f"pool {pool}" if pool else "", f"driver {driver}" if driver else ""]
+    return f"{first[0].upper()}{first[1:]}" + "".join(f", {one}" for one in rest if one)
+
+
+def taint_in_words(taint: DeviceTaint) -> str:
+    """As `kubectl taint` writes it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+#: What each effect means for claims without a toleration.
+EFFECT_MEANINGS = {
+    "None": "nothing happens; the rule's status says how many pods NoExecute would evict",
+    "NoSchedule": "no new claim gets the device; a claim that holds it keeps it",
+    "NoExecute": "no new claim gets the device, and pods that use it are evicted",
+}
+#: Devices that one line names.
+NAMED_IN_EFFECT = 8
+OFF = f"feature gate {GATE} is off: rules have no effect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChange:
+    """One rule: before, None where it is new; after, None where it goes."""
+
+    before: DeviceTaintRule | None = None
+    after: DeviceTaintRule | None = None
+
+
+def effect_of(
+    changes: Sequence[RuleChange], person: Person, snapshot: DeviceSnapshot, now: datetime, *, summary: str = ""
+) -> ActionEffect:
+    """What all of them together would do now."""
+    changes = [_named(change, number) for number, change in enumerate(changes)]
+    coming = TaintRules(one.after for one in changes if one.after is not None)
+    going = TaintRules(one.before for one in changes if one.before is not None)
+    evicting = [rule for rule in coming if rule.spec.taint.effect == NO_EXECUTE]
+    leaving = read_leaving(Survey().evicted_by(evicting, now), now) if gates.enabled(GATE) else []
+    imagined = [Imagined(resource=TAINT_RULES, before=one.before, after=one.after) for one in changes]
+    found = what_if_changed(imagined, [one.pod for one in leaving])
+    touched = tuple(one.key for one in snapshot.candidates if coming.of(*one.key[:3]) or going.of(*one.key[:3]))
+    lines = (*_of_devices(touched, coming, snapshot), *_dry_run(coming, now, person), *told_of(leaving, found, person))
+    return ActionEffect(summary=summary, consequences=lines, warning="" if gates.enabled(GATE) else f"The {OFF}.")
+
+
+def _named(change: RuleChange, number: int) -> RuleChange:
+    """New rules have no name yet; imagined ones need one each."""
+    new = change.after
+    if new is None or new.metadata.name:
+        return change
+    name = f"{new.metadata.generate_name}{number}"
+    meta = structs.replace(new.metadata, name=name, uid=name)
+    return RuleChange(before=change.before, after=structs.replace(new, metadata=meta))
+
+
+def read_leaving(threatened: Sequence[ThreatenedPod], now: datetime) -> list[Leaving]:
+    """The pods, the first to go first."""
+    until = {one.uid: one.threat.until for one in threatened}
+    stored = objects.get_many(kind(PODS), [one.key for one in threatened])
+    pods = [pod for pod in (decoded(one, Pod) for one in stored) if pod.metadata.uid in until]
+    found = [Leaving(pod=pod, seconds=max(0.0, (until[pod.metadata.uid] - now).total_seconds())) for pod in pods]
+    return sorted(found, key=lambda one: (one.seconds, one.pod.key))
+
+
+def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[Consequence]:
+    if not keys:
+        yield Consequence(term="Devices", sentences=("No published device is selected now; later ones may be.",))
+        return
+    names = ", ".join(f"{pool}/{device}" for _, pool, device, _ in keys[:NAMED_IN_EFFECT])
+    more = f" and {len(keys) - NAMED_IN_EFFECT:,} more" if len(keys) > NAMED_IN_EFFECT else ""
+    yield Consequence(term="Devices", sentences=(f"{_devices(len(keys))}: {names}{more}.",))
+    fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
+    if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
+        whom = "no longer given to claims without a toleration."
+        yield Consequence(
+            term="Free", sentences=(f"{_devices(free)} {'is' if free == 1 else 'are'} free now and {whom}",)
+        )
+    if held := sum(bool(snapshot.held_by(key)) for key in keys):
+        stays = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
+        what = "released when the pods are gone" if stays else "kept by the claims that hold them"
+        yield Consequence(
+            term="Held", sentences=(f"{_devices(held)} {'is' if held == 1 else 'are'} held, and {what}.",)
+        )
+
+
+def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Consequence]:
+    harmless = [rule for rule in coming if rule.spec.taint.effect == "None"]
+    if harmless:
+        evicted = Survey().evicted_by(harmless, now, as_if=NO_EXECUTE)
+        seen = sum(person.sees(one.namespace) for one in evicted)
+        others = f", {len(evicted) - seen} of them in namespaces that you do not see" if seen < len(evicted) else ""
+        would = (
+            f"{len(evicted):,} pod{'' if len(evicted) == 1 else 's'} would be evicted with effect NoExecute{others}."
+        )
+        yield Consequence(term="Dry run", sentences=(f"Nothing happens: effect None only counts. {would}",))
+
+
+def _devices(count: int) -> str:
+    return f"{count:,} device{'' if count == 1 else 's'}"
+
 
 #: Devices that the page of a rule names.
 NAMED = 200
@@ -80,7 +263,7 @@ class RuleRow:
 
     @property
     def meaning(self) -> str:
-        return MEANINGS.get(self.rule.spec.taint.effect, "")
+        return EFFECT_MEANINGS.get(self.rule.spec.taint.effect, "")
 
     @property
     def progress(self) -> Condition | None:
@@ -354,7 +537,7 @@ def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: Action
         before=before,
         back=links.taint_rule_url(before.metadata.name) if before else "/taint-rules",
         effect=effect,
-        effects={effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
         chosen_effect=form.text("effect") or "NoSchedule",
         drivers=sorted({pool.driver for pool in pools}),
         pools=sorted({pool.name for pool in pools}, key=natural),
