@@ -61,6 +61,11 @@ class DriverFigures:
         return bar_of(Counter(tile.state for tile in self.tiles))
 
     @property
+    def said(self) -> str:
+        """Its devices by state, in words."""
+        return in_words(dict(self.counts))
+
+    @property
     def free(self) -> int:
         return dict(self.counts).get("free", 0)
 
@@ -301,7 +306,7 @@ COLUMNS = (
         title="Devices",
         sort="devices",
         key=lambda driver: len(driver.tiles),
-        text=lambda driver: in_words(dict(driver.counts)),
+        text=lambda driver: driver.said,
     ),
     ListColumn[DriverFigures](
         title="Claims",

@@ -20,14 +20,14 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
 
 from claims import evictions
-from claims.controllers.node_lifecycle import OURS, eviction_time
+from claims.controllers.node_lifecycle import eviction_time
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from dashboard.inventory.nodes.queries import PodsThere
 from dashboard.kit.evictions import Leaving, read_kept
 from dashboard.kit.forms import PageForm, code_input
 from inventory.kinds.node_rules import TAINT_EFFECTS
-from inventory.kinds.nodes import Node, Taint
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint
 from manciple.api import verbs
 from manciple.api.auditing import page_write
 from manciple.api.requests import ResourcePath, WriteOptions
@@ -128,7 +128,7 @@ class NodeChangeForm(PageForm):
 
     def clean(self) -> None:
         what, key = self.change.what, self.change.key
-        if what in ("taint", "untaint") and key in OURS:
+        if what in ("taint", "untaint") and key in LIFECYCLE_TAINTS:
             self.add_error("key", "The node lifecycle controller sets and removes this taint by what the node reports.")
         elif what == "taint" and not key:
             self.add_error("key", "A taint needs a key, for example `maintenance`.")

@@ -8,29 +8,30 @@ do, and these change the Node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import yaml
 from django.contrib import messages
+from django.db.models import Count, F, IntegerField, OrderBy, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.access.event_authors import cluster_kinds
-from claims.controllers.node_lifecycle import OURS, PRESSURES
 from claims.devices.cache import read_devices
 from claims.devices.cards import WHOLE, Part, Unit
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from claims.event_recorder import DEFAULT_NAMESPACE
 from claims.kinds.pods import Pod
+from claims.models import Pod as PodRow
+from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.inventory.devices.grid import (
-    MEANINGS,
-    STATES,
     GridLine,
     TilePlace,
     in_words,
@@ -39,7 +40,6 @@ from dashboard.inventory.devices.grid import (
     line_named,
     places,
 )
-from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.inventory.nodes.changes import (
     DONE,
     EFFECT_MEANINGS,
@@ -51,29 +51,25 @@ from dashboard.inventory.nodes.changes import (
     read_change,
     rehearse,
 )
-from dashboard.inventory.nodes.queries import STATES as NODE_STATES
 from dashboard.inventory.nodes.queries import (
     TABS,
     AskedAmount,
     Known,
-    Marked,
     NodeRow,
     PodsThere,
     allocated,
-    has_tab,
-    is_meant,
-    lines_of,
-    marked,
+    labelled,
+    nodes_by_state,
     pods_on,
     pools_on,
     read_node,
-    read_nodes,
+    read_rows,
+    tab_filters,
 )
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
 from dashboard.kit.lists import (
-    BulkAct,
     Filter,
     ListColumn,
     ListQuery,
@@ -90,13 +86,15 @@ from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools.bulk.acts import NODE_ACTS
 from dashboard.tools.events.views import ShownEvent, shown_event
 from dashboard.tools.history.views import HistoryPage, asked, show_history
-from inventory.kinds.nodes import Node, Taint
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
+from inventory.models import Node as NodeRecord
+from inventory.models import Pool
 from manciple.people import Person, demand, person_of
 from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent
 from manciple.store.objects import decoded
-from manciple.wire.resources import EVENTS, NODES, SLICES, kind
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector, parse_field_selector, parse_label_selector
 from manciple.wire.validation import natural
 
@@ -121,67 +119,53 @@ class NodeQuery(ListQuery):
             return ParsedLabelSelector(), str(error)
 
 
-#: What the list tells of a node. Pods are read of the nodes that are shown, or of all where those sort them.
+def _count(rows: Any, column: str) -> Coalesce:
+    """How many of the rows name the node."""
+    counted = rows.filter(**{column: OuterRef("name")}).order_by().values(column).annotate(count=Count("pk"))
+    return Coalesce(Subquery(counted.values("count"), output_field=IntegerField()), 0)
+
+
+def _column(title: str, sort: str = "", **options: Any) -> ListColumn[NodeRow]:
+    return ListColumn[NodeRow](title=title, sort=sort, **options)
+
+
 COLUMNS = (
-    ListColumn[NodeRow](
-        title="Node", sort="name", key=lambda row: natural(row.known.name), text=lambda row: row.known.name
-    ),
-    ListColumn[NodeRow](
-        title="State",
-        sort="state",
-        key=lambda row: list(NODE_STATES).index(row.known.state),
-        text=lambda row: row.known.state,
-    ),
-    ListColumn[NodeRow](
-        title="Labels",
-        extra=True,
-        text=lambda row: " ".join(row.known.labelled),
-    ),
-    ListColumn[NodeRow](title="Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
-    ListColumn[NodeRow](
-        title="Lease",
-        sort="lease",
-        key=lambda row: row.known.renewed_at.timestamp() if row.known.renewed_at else 0.0,
+    _column("Node", "name", text=lambda row: row.known.name),
+    _column("State", "state", text=lambda row: row.known.state),
+    _column("Labels", extra=True, text=lambda row: " ".join(row.known.labelled)),
+    _column("Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
+    _column(
+        "Lease",
+        "lease",
         text=lambda row: row.known.renewed_at.isoformat(timespec="seconds") if row.known.renewed_at else "",
     ),
-    ListColumn[NodeRow](
-        title="Pools",
-        sort="pools",
-        key=lambda row: (-len(row.incomplete), -len(row.pools)),
-        text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete",
-    ),
-    ListColumn[NodeRow](
-        title="Devices",
-        sort="free",
-        key=lambda row: (-row.free, -row.total),
-        text=lambda row: in_words(dict(row.devices)),
-    ),
-    ListColumn[NodeRow](title="Pods", css="num", sort="pods", key=lambda row: row.pods, text=lambda row: row.pods),
-    ListColumn[NodeRow](
-        title="CPU", css="num", sort="cpu", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")
-    ),
-    ListColumn[NodeRow](
-        title="Memory",
-        css="num",
-        sort="memory",
-        key=lambda row: row.percent("memory"),
-        text=lambda row: row.amount("memory"),
+    _column("Pools", "pools", text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete"),
+    _column("Devices", "free", key=lambda row: (-row.free, -row.total), text=lambda row: row.said),
+    _column("Pods", "pods", css="num", text=lambda row: row.pods),
+    _column("CPU", "cpu", css="num", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")),
+    _column(
+        "Memory", "memory", css="num", key=lambda row: row.percent("memory"), text=lambda row: row.amount("memory")
     ),
 )
-#: Columns that are sorted by what is known of every node without its pods.
-_CHEAP = ("", "name", "state", "lease")
+#: `sort` in the address -> the same in the database. The columns with a `key` are sorted in memory: no table has the
+#: states of devices, or what pods request.
+ORDERS: Mapping[str, tuple[Any, ...]] = {
+    "name": (F("position"),),
+    "state": (F("rank"),),
+    "lease": (F("renewed_at"),),
+    "pools": (-_count(Pool.objects.filter(complete=False), "node_name"), -_count(Pool.objects, "node_name")),
+    "pods": (_count(PodRow.objects.exclude(phase__in=FINISHED_PHASES), "node_name"),),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesContext(ListContext):
-    """complaint: what is wrong with the label selector. states, meanings: of devices."""
+    """complaint: what is wrong with the label selector."""
 
     query: NodeQuery
     complaint: str
     total: int
     silent: int
-    states: Mapping[str, str]
-    meanings: Mapping[str, str]
 
 
 @listing(NODES, SLICES)
@@ -189,61 +173,54 @@ class NodesContext(ListContext):
 @opens_as_usual
 def list_nodes(request: HttpRequest) -> HttpResponse:
     """The list."""
-    revision = latest_revision()
-    query = NodeQuery.read(request)
-    nodes = read_nodes()
-    may_change = person_of(request).may("update", NODES)
-    context = NodesContext(
-        place="nodes",
-        revision=revision,
-        query=query,
-        table=_table(query, nodes, read_devices(), acts=NODE_ACTS if may_change else ()),
-        complaint=query.selector[1],
-        total=len(nodes),
-        silent=sum(known.state == "Silent" for known in nodes),
-        states=STATES,
-        meanings=MEANINGS,
-    )
-    return show_list(request, "inventory/nodes/list.html", context)
-
-
-def _table(
-    query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot, *, acts: Sequence[BulkAct]
-) -> Table[NodeRow]:
-    there = marked(snapshot)
+    revision, now, query, snapshot = latest_revision(), datetime.now(UTC), NodeQuery.read(request), read_devices()
     selector, complaint = query.selector
-    meant = [known for known in nodes if is_meant(known, query.text, selector)]
-    chosen = [known for known in meant if has_tab(known, query.state, there)]
-    page = PageOfRows(len(chosen), SHOWN, query.page)
-    return Table(
+    nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
+    meant = labelled(nodes.filter(searched__contains=query.text.lower()) if query.text else nodes, selector)
+    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
+    total, silent = counts["all"], counts["silent"]
+    if query.text or query.labels:
+        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
+        total, silent = everywhere["total"], everywhere["silent"]
+    chosen = _ordered(meant.filter(tabs[query.state]), query.sort)
+    page = PageOfRows(counts[query.state or "all"], SHOWN, query.page)
+    in_memory = any(column.key and column.sort == query.sort.removeprefix("-") for column in COLUMNS)
+
+    def every_row() -> list[NodeRow]:
+        return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))
+
+    table = Table(
         id="nodes",
         topics="nodes slices pool: pods:",
         title="Nodes",
         css="stack nodes-tbl",
         query=query,
         columns=COLUMNS,
-        rows=_rows(query.sort, chosen, snapshot, page),
-        all_rows=lambda: sorted_by(COLUMNS, query.sort, lines_of(chosen, snapshot)),
-        acts=acts,
+        rows=every_row()[page.rows] if in_memory else read_rows(chosen[page.rows], snapshot, now),
+        all_rows=every_row,
+        acts=NODE_ACTS if person_of(request).may("update", NODES) else (),
         page=page,
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
             Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),
         ),
-        tabs=[_tab(query, word, meant, there) for word in TABS],
+        tabs=[
+            Tab(title, counts[word or "all"], query.url(state=word), current=word == query.state)
+            for word, title in TABS.items()
+        ],
     )
+    context = NodesContext(
+        place="nodes", revision=revision, query=query, table=table, complaint=complaint, total=total, silent=silent
+    )
+    return show_list(request, "inventory/nodes/list.html", context)
 
 
-def _rows(sort: str, chosen: Sequence[Known], snapshot: DeviceSnapshot, page: PageOfRows) -> Sequence[NodeRow]:
-    if sort.removeprefix("-") not in _CHEAP:
-        return sorted_by(COLUMNS, sort, lines_of(chosen, snapshot))[page.rows]
-    bare = [NodeRow.of(known) for known in chosen]
-    return lines_of([row.known for row in sorted_by(COLUMNS, sort, bare)[page.rows]], snapshot)
-
-
-def _tab(query: NodeQuery, word: str, meant: Sequence[Known], there: Marked) -> Tab:
-    count = sum(has_tab(known, word, there) for known in meant)
-    return Tab(TABS[word], count, query.url(state=word), current=word == query.state)
+def _ordered(nodes: QuerySet[NodeRecord], sort: str) -> QuerySet[NodeRecord]:
+    """Equal ones by name."""
+    keys = ORDERS.get(sort.removeprefix("-"), ())
+    if sort.startswith("-"):
+        return nodes.order_by(*(OrderBy(key, descending=True, nulls_last=True) for key in keys), "position")
+    return nodes.order_by(*(OrderBy(key, nulls_first=True) for key in keys), "position")
 
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.
@@ -491,13 +468,13 @@ class NodeSheet:
     @property
     def taints(self) -> list[tuple[Taint, bool]]:
         """(taint, whether it follows what the node reports)"""
-        return [(taint, taint.key in OURS) for taint in self.known.node.spec.taints]
+        return [(taint, taint.key in LIFECYCLE_TAINTS) for taint in self.known.node.spec.taints]
 
 
 def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
     snapshot = read_devices()
     line = line_named(snapshot, known.name)
-    pools = _pools(pools_on(snapshot).get(known.name, []))
+    pools = _pools(pools_on(snapshot).get(known.name, ()))
     claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
