@@ -1,21 +1,31 @@
-"""Reads incidents and what belongs to them: spans of devices, who holds or held these meanwhile.
+"""Incidents: devices that were tainted or unhealthy together, the claims affected, and who acknowledged them.
 
-A rule concerns every device that its selector names; which these are is looked up among what is published now. Who held
-a device is told as far as the person sees the namespace.
+- `/incidents`: open ones that nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
+  `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow the list.
+- `/incidents/ID`: one, with each of its devices.
+- `/incidents/ID/acknowledge`: POST, with an optional note; `withdraw` takes the acknowledgement back.
+
+A taint rule concerns every device that its selector matches among those published now. Holders are named as far as the
+person sees their namespaces.
+
+Acknowledging needs the verb `update` on the resource `incidents` of `manciple.dev`, which the API does not have: it
+exists to be granted by roles. Administrators have it. Acknowledgements are in the audit trail.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import F, Min, Q, QuerySet
+from django.db.models import Case, Count, ExpressionWrapper, F, Min, Q, QuerySet, TextField, Value, When
+from django.db.models import DurationField as Duration
+from django.db.models.functions import Coalesce, Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
@@ -26,19 +36,11 @@ from claims.models import PastAllocation
 from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of
 from dashboard.kit import links
 from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import (
-    BulkAct,
-    Filter,
-    ListColumn,
-    ListQuery,
-    PageOfRows,
-    Table,
-    parameter,
-    state_tabs,
-)
+from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from insight.selector_matches import judge
 from inventory.models import DeviceClass, Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
@@ -49,12 +51,23 @@ from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES
 from manciple.wire.validation import natural
 
-#: Incidents that are looked through.
-LOOKED_AT = 5000
-#: Devices of one incident that are described, and rows of the past that are read for them.
-DESCRIBED, PAST = 500, 4000
-
+INCIDENTS = "incidents.manciple.dev"
 SOURCES = Impairment.Source
+#: Where an incident stands -> its label, the most urgent first.
+STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
+#: Devices of one incident that are described, and past allocations that are read for them.
+DESCRIBED, PAST = 500, 4000
+#: Incidents on one page, and characters of a note.
+PAGE, LONGEST_NOTE = 50, 1000
+#: Open incidents of which the wall board knows, and incidents acknowledged together.
+MOST_OPEN, MOST_PICKED = 5000, 500
+#: Slices and rules, what pods hold, and the clock: no log has the acknowledgements of others.
+TOPICS = "slices claims: pods: clock"
+#: The cause of reports, which have no taint.
+REPORTED = "reported by agents"
+
+
+# One impairment ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +106,12 @@ class ImpairedSpan:
 
     @property
     def taint(self) -> str:
-        """As kubectl writes it; of a report nothing."""
+        """As kubectl writes it; "" for a report."""
         return taint_text(self.key, self.value, self.effect)
 
     @property
     def cause(self) -> str:
-        """What it says for itself: the taint without its effect, or the agent's words."""
+        """The taint without its effect, or the agent's message."""
         return taint_text(self.key, self.value) or self.message or "reported Unhealthy"
 
     @property
@@ -137,23 +150,23 @@ def spans(rows: QuerySet[Impairment]) -> list[ImpairedSpan]:
 
 
 def between(begin: datetime, end: datetime) -> QuerySet[Impairment]:
-    """Those of a window of time."""
+    """Impairments of a time window."""
     return Impairment.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), began_at__lt=end)
 
 
 def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[ImpairedSpan]:
-    """What impaired one device in a window of time. One query."""
+    """What impaired one device in a time window. One query."""
     driver, pool, name, _ = device
     rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
     return [span for span in spans(rows) if span.concerns(device)]
 
 
-# Devices and who had them ---------------------------------------------------------------------------------------------
+# One incident --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AffectedHolder:
-    """A claim that held an impaired device. claim: "" where its namespace is not to be told. lasts: it has it still."""
+    """A claim that held an impaired device. claim: "" if the person may not see it. lasts: it still holds it."""
 
     namespace: str
     claim: str = ""
@@ -165,9 +178,9 @@ class AffectedHolder:
         return links.claim_url(self.namespace, self.claim) if self.lasts and self.claim else ""
 
     @property
-    def pod_urls(self) -> list[tuple[str, str]]:
-        """(pod, its address, "" where it is gone)."""
-        return [(pod, links.pod_url(self.namespace, pod) if self.lasts else "") for pod in self.pods]
+    def pod_links(self) -> list[str | tuple[str, str]]:
+        """Pods with their addresses; without once they are gone."""
+        return [(pod, links.pod_url(self.namespace, pod)) if self.lasts else pod for pod in self.pods]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,33 +199,41 @@ class ImpairedDevice(Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentRow:
-    """One incident as a page tells it. devices: at most DESCRIBED; of these `total` there are."""
+    """An incident with its devices: at most DESCRIBED of the `total`."""
 
-    id: str
-    state: DeviceState
-    key: str
-    value: str
-    began: datetime
-    ended: datetime | None
-    acknowledged_by: str
-    acknowledged_at: datetime | None
-    note: str
-    spans: tuple[ImpairedSpan, ...]
+    incident: Incident
+    spans: Sequence[ImpairedSpan]
     devices: tuple[ImpairedDevice, ...]
     total: int
 
     @property
+    def id(self) -> str:
+        return self.incident.id
+
+    @property
     def url(self) -> str:
-        return links.incident_url(self.id)
+        return self.incident.get_absolute_url()
+
+    @property
+    def state(self) -> DeviceState:
+        return DeviceState.UNHEALTHY if self.incident.unhealthy else DeviceState.TAINTED
 
     @property
     def state_name(self) -> str:
         return STATES[self.state]
 
     @property
+    def began(self) -> datetime:
+        return self.incident.began_at
+
+    @property
+    def ended(self) -> datetime | None:
+        return self.incident.ended_at
+
+    @property
     def standing(self) -> str:
         """One of `STANDINGS`."""
-        return standing_of(self.ended, self.acknowledged_at)
+        return "closed" if self.ended else "acknowledged" if self.incident.acknowledged_at else "open"
 
     @property
     def standing_name(self) -> str:
@@ -220,21 +241,25 @@ class IncidentRow:
 
     @property
     def cause(self) -> str:
-        return taint_text(self.key, self.value) or next((one.cause for one in self.spans), "")
+        return taint_text(self.incident.key, self.incident.value) or next((one.cause for one in self.spans), "")
 
     @property
     def said_by(self) -> list[str]:
-        """Who says so, each once."""
+        """The sources, each once."""
         return list(dict.fromkeys(one.said_by for one in self.spans))
 
     @property
     def messages(self) -> list[str]:
-        """What agents said with it, where that is not the cause itself."""
+        """Agents' messages other than the cause."""
         return list(dict.fromkeys(one.message for one in self.spans if one.message and one.message != self.cause))
 
     @property
     def nodes(self) -> list[str]:
         return sorted({one.node for one in self.devices if one.node}, key=natural)
+
+    @property
+    def node_links(self) -> list[tuple[str, str]]:
+        return [(name, links.node_url(name)) for name in self.nodes]
 
     @property
     def holders(self) -> list[AffectedHolder]:
@@ -246,56 +271,88 @@ class IncidentRow:
 
     @property
     def seconds(self) -> float:
-        """Of one that is over."""
+        """How long a closed one lasted."""
         return (self.ended - self.began).total_seconds() if self.ended else 0.0
 
     @property
     def what(self) -> str:
         """`gpu-a09 / gpu-5`, `8 devices of gpu-a09`, `20 devices on 5 nodes`."""
         if self.total == 1 and self.devices:
-            one = self.devices[0]
-            return f"{one.node or one.key[1]} / {one.name}"
+            return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
         where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
         return f"{self.total:,} devices{where}" if self.total else "No published device"
 
     @property
+    def devices_said(self) -> str:
+        return counted(self.total, "device")
+
+    @property
+    def shown_said(self) -> str:
+        return f"the first {len(self.devices)}" if len(self.devices) < self.total else ""
+
+    @property
     def title(self) -> str:
-        """The same with what is the matter: `8 devices of gpu-a09 tainted`."""
+        """`8 devices of gpu-a09 tainted`."""
         return f"{self.what} {self.state_name.lower()}"
 
 
-#: Where an incident stands -> what that is called, in the order of what asks for somebody.
-STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
+@dataclass(frozen=True, slots=True)
+class OpenIncidents:
+    """unseen: not acknowledged; since: when the first of those began."""
+
+    total: int = 0
+    unseen: int = 0
+    since: datetime | None = None
 
 
-def standing_of(ended: datetime | None, acknowledged: datetime | None) -> str:
-    return "closed" if ended else "acknowledged" if acknowledged else "open"
+# Queries -------------------------------------------------------------------------------------------------------------
 
 
-def ordered(incidents: Iterable[Incident]) -> list[Incident]:
-    """What asks for somebody first, the newest first."""
-    places = list(STANDINGS)
-    return sorted(
-        incidents,
-        key=lambda one: (
-            places.index(standing_of(one.ended_at, one.acknowledged_at)),
-            -(one.ended_at or one.began_at).timestamp(),
-            one.id,
+def count_open() -> OpenIncidents:
+    """One query."""
+    unseen = Q(acknowledged_at=None)
+    found = Incident.objects.filter(ended_at=None).aggregate(
+        total=Count("pk"), unseen=Count("pk", filter=unseen), since=Min("began_at", filter=unseen)
+    )
+    return OpenIncidents(**found)
+
+
+def newest() -> list[Incident]:
+    """Open ones, then those that ended last."""
+    return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:MOST_OPEN])
+
+
+def incidents() -> QuerySet[Incident]:
+    """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
+    acknowledged = When(acknowledged_at__isnull=False, then=Value("acknowledged"))
+    closed = When(ended_at__isnull=False, then=Value("closed"))
+    return Incident.objects.annotate(
+        standing=Case(closed, acknowledged, default=Value("open")),
+        urgency=Case(
+            When(ended_at__isnull=False, then=Value(2)),
+            When(acknowledged_at__isnull=False, then=Value(1)),
+            default=Value(0),
+        ),
+        cause=Case(
+            When(key="", then=Value(REPORTED, output_field=TextField())),
+            When(value="", then=F("key")),
+            default=Concat("key", Value("=", output_field=TextField()), "value"),
         ),
     )
 
 
-def newest() -> list[Incident]:
-    """Those that go on, then those that ended last."""
-    return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:LOOKED_AT])
+def ordered(rows: QuerySet[Incident], sort: str) -> QuerySet[Incident]:
+    """The most urgent first, then the newest, unless the address sorts by a column."""
+    lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
+    keys = {"cause": (F("key"), F("value")), "since": (F("began_at"),), "lasted": (lasted,)}.get(sort.removeprefix("-"))
+    if keys is None:
+        return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
+    directed = (key.desc() if sort.startswith("-") else key.asc() for key in keys)
+    return rows.order_by(*directed, F("ended_at").desc(nulls_first=True), "-began_at", "id")
 
 
 def concerned(
-    *,
-    node: str = "",
-    device: DeviceKey | None = None,
-    chosen: Collection[DeviceKey] | None = None,
-    snapshot: DeviceSnapshot,
+    *, node: str, device: DeviceKey | None, chosen: Collection[DeviceKey] | None, snapshot: DeviceSnapshot
 ) -> set[str]:
     """The incidents in which something of the node, the device, or one of the chosen devices is impaired."""
     rows = Impairment.objects.all()
@@ -315,45 +372,43 @@ def concerned(
     return found
 
 
+def accepted_by(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
+    """The published devices that the class accepts; none for a class that does not exist. Raises: TimeLimitExceeded."""
+    selectors = DeviceClass.expressions().get(device_class)
+    if selectors is None:
+        return frozenset()
+    verdict = judge(selectors, snapshot.published)
+    if verdict.unjudged:
+        raise TimeLimitExceeded
+    return frozenset(one.key for one in verdict.matching)
+
+
 def _named(
     source: str, place: tuple[str, str, str], node: str, snapshot: DeviceSnapshot
 ) -> list[tuple[DeviceKey, str]]:
     """(device, node) of what is impaired. A rule names no node, so it may be several devices of one name."""
-    driver, pool, name = place
     if not all(place) or source == SOURCES.RULE:
-        found = [
-            (one.key, one.node)
-            for one in snapshot.candidates
-            if driver in ("", one.driver) and pool in ("", one.pool) and name in ("", one.name)
-        ]
+        found = [(one.key, one.node) for one in snapshot.named(*place)]
         if found or not all(place):
             return found
     return [(snapshot.find(*place, node), node)]
 
 
-def described(person: Person, incidents: Sequence[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
+def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
     """Two queries for all of them."""
+    incidents = list(incidents)
     of: dict[str, list[ImpairedSpan]] = {one.id: [] for one in incidents}
     for span in spans(Impairment.objects.filter(incident__in=list(of))):
         of[span.incident].append(span)
     named = {one.id: _devices(of[one.id], snapshot) for one in incidents}
-    shown = {name: found[:DESCRIBED] for name, found in named.items()}
-    holders = _holders(person, [one for found in shown.values() for one in found], snapshot)
+    holders = _holders(person, [one for found in named.values() for one in found[:DESCRIBED]], snapshot)
     return [
         IncidentRow(
-            id=one.id,
-            state=DeviceState.UNHEALTHY if one.unhealthy else DeviceState.TAINTED,
-            key=one.key,
-            value=one.value,
-            began=one.began_at,
-            ended=one.ended_at,
-            acknowledged_by=one.acknowledged_by,
-            acknowledged_at=one.acknowledged_at,
-            note=one.note,
-            spans=tuple(of[one.id]),
+            incident=one,
+            spans=of[one.id],
             devices=tuple(
                 ImpairedDevice(key=key, node=node, span=span, holders=tuple(holders(key, span)))
-                for key, node, span in shown[one.id]
+                for key, node, span in named[one.id][:DESCRIBED]
             ),
             total=len(named[one.id]),
         )
@@ -365,7 +420,7 @@ Named = tuple[DeviceKey, str, ImpairedSpan]  # device, node, the span that laste
 
 
 def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Named]:
-    """Each device once, with the last of its spans that goes on, or the last one."""
+    """Each device once, with its last span, an open one before closed ones."""
     by_device: dict[DeviceKey, Named] = {}
     for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
         for key, node in _named(span.source, span.place, span.node, snapshot):
@@ -376,70 +431,38 @@ def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Na
 def _holders(
     person: Person, named: Collection[Named], snapshot: DeviceSnapshot
 ) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
-    """Who held a device during a span, told as the person may know it."""
-    past: dict[tuple[str, str, str], list[Any]] = {}
-    for row in _past(named):
-        past.setdefault((row.driver, row.pool, row.device), []).append(row)
+    """Claims that held a device during a span: those that hold it now, then the latest that gave it back."""
+    past: dict[tuple[str, str, str], list[PastAllocation]] = {}
+    if named:
+        rows = PastAllocation.objects.filter(
+            ended_at__gt=min(span.began for _, _, span in named),
+            admin_access=False,
+            pool__in={key[1] for key, _, _ in named},
+            device__in={key[2] for key, _, _ in named},
+        )
+        for row in rows.order_by("-ended_at")[:PAST]:
+            past.setdefault((row.driver, row.pool, row.device), []).append(row)
+
+    def seen(namespace: str, *rest: Any) -> AffectedHolder:
+        return AffectedHolder(namespace, *rest) if person.sees(namespace) else AffectedHolder(ELSEWHERE)
 
     def holders(key: DeviceKey, span: ImpairedSpan) -> Iterator[AffectedHolder]:
         for one in snapshot.held_by(key) if span.ended is None else ():
-            seen = person.sees(one.namespace)
-            yield AffectedHolder(one.namespace, one.claim, one.pods, True) if seen else AffectedHolder(ELSEWHERE)
+            yield seen(one.namespace, one.claim, one.pods, True)
         for row in past.get(key[:3], ()):
             same_node = "" in (key[3], row.node) or key[3] == row.node
             if same_node and row.ended_at > span.began and (span.ended is None or row.began_at < span.ended):
-                seen = person.sees(row.namespace)
-                yield AffectedHolder(row.namespace, row.claim, tuple(row.pods)) if seen else AffectedHolder(ELSEWHERE)
+                yield seen(row.namespace, row.claim, tuple(row.pods))
 
     return holders
 
 
-def _past(named: Collection[Named]) -> Iterable[Any]:
-    """What was given back while it was impaired, the latest."""
-    if not named:
-        return ()
-    began = min(span.began for _, _, span in named)
-    keys = {key for key, _, _ in named}
-    rows = PastAllocation.objects.filter(
-        ended_at__gt=began, admin_access=False, pool__in={key[1] for key in keys}, device__in={key[2] for key in keys}
-    )
-    return rows.order_by("-ended_at")[:PAST]
-
-
-# In a few words -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OpenIncidents:
-    """Those that go on. unseen: that nobody has acknowledged; since: when the first of these began."""
-
-    total: int = 0
-    unseen: int = 0
-    since: datetime | None = None
-
-
-def count_open() -> OpenIncidents:
-    """Two queries."""
-    going_on = Incident.objects.filter(ended_at=None)
-    unseen = going_on.filter(acknowledged_at=None)
-    first = unseen.aggregate(since=Min("began_at"))["since"]
-    return OpenIncidents(total=going_on.count(), unseen=unseen.count(), since=first)
-
-
-INCIDENTS = "incidents.manciple.dev"
-#: Incidents on one page, and characters of a note.
-PAGE, LONGEST_NOTE = 50, 1000
-#: Incidents that are acknowledged together.
-MOST_PICKED = 500
-#: What touches them: slices and rules, what pods hold, and acknowledgements by others, of which no log tells.
-TOPICS = "slices claims: pods: clock"
-#: What stands for the cause of reports, which have no taint.
-REPORTED = "reported by agents"
+# The list ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentQuery(ListQuery):
-    """What the list's address asks for."""
+    """The filters in the list's address."""
 
     state: str = parameter("state", known=STANDINGS)
     node: str = parameter("node")
@@ -452,28 +475,19 @@ def _affected(row: IncidentRow) -> str:
     return " ".join(f"{one.namespace}/{one.claim}" if one.claim else one.namespace for one in row.holders)
 
 
+def _lasted(row: IncidentRow) -> str:
+    return duration(row.seconds) if row.ended else "still lasts"
+
+
+Column = ListColumn[IncidentRow]
 COLUMNS = (
-    ListColumn[IncidentRow](title="Incident", text=lambda row: row.what),
-    ListColumn[IncidentRow](title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
-    ListColumn[IncidentRow](title="Affected", css="affected", text=_affected),
-    ListColumn[IncidentRow](
-        title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")
-    ),
-    ListColumn[IncidentRow](
-        title="Lasted",
-        css="num",
-        sort="lasted",
-        text=lambda row: duration(row.seconds) if row.ended else "still lasts",
-    ),
-    ListColumn[IncidentRow](title="Acknowledged", css="seen", text=lambda row: row.acknowledged_by),
+    Column(title="Incident", text=lambda row: row.what),
+    Column(title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
+    Column(title="Affected", css="affected", text=_affected),
+    Column(title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")),
+    Column(title="Lasted", css="num", sort="lasted", text=_lasted),
+    Column(title="Acknowledged", css="seen", text=lambda row: row.incident.acknowledged_by),
 )
-#: `sort` in the address -> by what
-_ORDERS: Mapping[str, Callable[[Incident], Any]] = {
-    "cause": lambda one: (one.key, one.value),
-    "since": lambda one: one.began_at,
-    "lasted": lambda one: (one.ended_at or datetime.now(UTC)) - one.began_at,
-}
-ACTS = (BulkAct("Acknowledge", "/incidents/acknowledge"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,78 +507,52 @@ class IncidentsContext(ListContext):
 def list_incidents(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
-    snapshot, known = read_devices(), newest()
-    matching = [one for one in _concerning(query, known, snapshot) if query.cause in ("", cause_of(one))]
-    counts = Counter(standing_of(one.ended_at, one.acknowledged_at) for one in matching)
-    chosen = [one for one in matching if query.state in ("", standing_of(one.ended_at, one.acknowledged_at))]
-    page = PageOfRows(len(chosen), PAGE, query.page)
-    in_order = _in_order(query.sort, chosen)
+    snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
+    if query.node or query.device_class or query.device:
+        chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
+        device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
+        matching = matching.filter(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
+    if query.cause:
+        matching = matching.filter(cause=query.cause)
+    counts = dict(matching.order_by().values_list("standing").annotate(count=Count("pk")))
+    total = sum(counts.values())
+    rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
+    page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
+    causes = {*incidents().order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
+    nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
+    table = Table(
+        id="incidents",
+        topics=TOPICS,
+        title="Incidents",
+        css="stack incidents",
+        query=query,
+        columns=COLUMNS,
+        rows=described(person, rows[page.rows], snapshot),
+        all_rows=lambda: described(person, rows, snapshot),
+        page=page,
+        filters=(
+            Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
+            Filter("class", "Class", query.device_class, every="All classes", options=list(DeviceClass.expressions())),
+            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(causes)),
+            Filter("device", "Device", query.device, hint="driver/pool/device"),
+        ),
+        tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
+        acts=(BulkAct("Acknowledge", reverse("incidents-acknowledge")),) if may_acknowledge else (),
+    )
     context = IncidentsContext(
         place="incidents",
         revision=revision,
         query=query,
-        table=Table(
-            id="incidents",
-            topics=TOPICS,
-            title="Incidents",
-            css="stack incidents",
-            query=query,
-            columns=COLUMNS,
-            rows=described(person, in_order[page.rows], snapshot),
-            all_rows=lambda: described(person, in_order, snapshot),
-            page=page,
-            filters=_filters(query, known),
-            tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
-            acts=ACTS if may_acknowledge(person) else (),
-        ),
-        any=bool(known),
-        matching=len(matching),
-        may_acknowledge=may_acknowledge(person),
+        table=table,
+        any=bool(causes),
+        matching=total,
+        may_acknowledge=may_acknowledge,
         here=request.get_full_path(),
     )
     return show_list(request, "inventory/incidents/list.html", context)
 
 
-def _in_order(sort: str, chosen: Sequence[Incident]) -> list[Incident]:
-    key = _ORDERS.get(sort.removeprefix("-"))
-    return sorted(chosen, key=key, reverse=sort.startswith("-")) if key else ordered(chosen)
-
-
-def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: DeviceSnapshot) -> Sequence[Incident]:
-    """Those of `known` of the node, class and device that the address asks for."""
-    if not (query.node or query.device_class or query.device):
-        return known
-    chosen = _chosen(query.device_class, snapshot) if query.device_class else None
-    device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
-    wanted = concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot)
-    return [one for one in known if one.id in wanted]
-
-
-def _chosen(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
-    """The published devices that the class accepts; none of a class that there is not. Raises: TimeLimitExceeded."""
-    selectors = DeviceClass.expressions().get(device_class)
-    if selectors is None:
-        return frozenset()
-    verdict = judge(selectors, snapshot.published)
-    if verdict.unjudged:
-        raise TimeLimitExceeded
-    return frozenset(one.key for one in verdict.matching)
-
-
-def cause_of(incident: Incident) -> str:
-    """As the filter names it."""
-    return taint_text(incident.key, incident.value) or REPORTED
-
-
-def _filters(query: IncidentQuery, known: Sequence[Incident]) -> tuple[Filter, ...]:
-    nodes = sorted({*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}, key=natural)
-    causes = sorted({*map(cause_of, known), *filter(None, [query.cause])})
-    return (
-        Filter("node", "Node", query.node, every="All nodes", options=nodes),
-        Filter("class", "Class", query.device_class, every="All classes", options=sorted(DeviceClass.expressions())),
-        Filter("cause", "Cause", query.cause, every="All causes", options=causes),
-        Filter("device", "Device", query.device, hint="driver/pool/device"),
-    )
+# One incident: its page, and acknowledging ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -581,13 +569,12 @@ class IncidentContext(PageContext):
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
     """The page. Raises: Http404."""
     revision, person = latest_revision(), person_of(request)
-    row = described(person, [_incident(name)], read_devices())[0]
     context = IncidentContext(
         place="incidents",
         revision=revision,
-        row=row,
+        row=described(person, [_incident(name)], read_devices())[0],
         may_cordon=person.may("update", NODES),
-        may_acknowledge=may_acknowledge(person),
+        may_acknowledge=person.may("update", INCIDENTS),
     )
     return render_page(request, "inventory/incidents/page.html", context)
 
@@ -597,50 +584,42 @@ def show_incident(request: HttpRequest, name: str) -> HttpResponse:
 def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     """Raises: Http404; PermissionDenied."""
     person = demand(request, "acknowledge incidents", "update", INCIDENTS)
-    incident = _incident(name)
+    incident, note = _incident(name), request.POST.get("note", "").strip()[:LONGEST_NOTE]
     if "withdraw" in request.POST:
-        incident.acknowledged_by, incident.acknowledged_at, incident.note = "", None, ""
-        _keep(incident, person)
+        _note(incident, person, by="", at=None, note="")
+        messages.success(request, "The acknowledgement is withdrawn.")
     else:
-        _acknowledge(incident, person, request.POST.get("note", "").strip()[:LONGEST_NOTE])
-    messages.success(request, "Acknowledged." if incident.acknowledged_at else "The acknowledgement is withdrawn.")
+        _note(incident, person, by=person.name, at=datetime.now(UTC), note=note)
+        messages.success(request, "Acknowledged.")
     return redirect(_back(request) or links.incident_url(name))
 
 
 @listing(SLICES)
 @posted_from("incidents")
 def acknowledge_picked(request: HttpRequest) -> HttpResponse:
-    """Those that were picked in the list and nobody has acknowledged. Raises: PermissionDenied."""
+    """The open ones among those picked in the list. Raises: PermissionDenied."""
     person = demand(request, "acknowledge incidents", "update", INCIDENTS)
-    open_ones = Incident.objects.filter(id__in=request.POST.getlist("pick"), acknowledged_at=None, ended_at=None)
-    found = list(open_ones[:MOST_PICKED])
+    picked = Incident.objects.filter(id__in=request.POST.getlist("pick"), acknowledged_at=None, ended_at=None)
+    found = list(picked[:MOST_PICKED])
     for incident in found:
-        _acknowledge(incident, person, "")
+        _note(incident, person, by=person.name, at=datetime.now(UTC), note="")
     if found:
-        messages.success(request, f"Acknowledged {len(found)} incident{'' if len(found) == 1 else 's'}.")
+        messages.success(request, f"Acknowledged {counted(len(found), 'incident')}.")
     else:
         messages.error(request, "Nothing was acknowledged: all that were picked are over, or acknowledged already.")
-    return redirect(_back(request) or "/incidents")
+    return redirect(_back(request) or reverse("incidents"))
 
 
-def _acknowledge(incident: Incident, person: Person, note: str) -> None:
-    incident.acknowledged_by, incident.acknowledged_at, incident.note = person.name, datetime.now(UTC), note
-    _keep(incident, person)
-
-
-def _keep(incident: Incident, person: Person) -> None:
+def _note(incident: Incident, person: Person, *, by: str, at: datetime | None, note: str) -> None:
+    incident.acknowledged_by, incident.acknowledged_at, incident.note = by, at, note
     incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
     note_change(person.identity, "update", INCIDENTS, incident.id)
 
 
 def _back(request: HttpRequest) -> str:
-    """The list that the button stood in; nowhere else."""
-    back = request.POST.get("back", "")
-    return back if back == "/incidents" or back.startswith("/incidents?") else ""
-
-
-def may_acknowledge(person: Person) -> bool:
-    return person.may("update", INCIDENTS)
+    """The list that the button was in, and nowhere else."""
+    back, here = request.POST.get("back", ""), reverse("incidents")
+    return back if back == here or back.startswith(f"{here}?") else ""
 
 
 def _incident(name: str) -> Incident:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 
+from inventory.models import Incident
 from tests.builders import make_node
 from tests.dashboard.browsing import admin
 from tests.scheduling.cluster import Cluster
@@ -50,4 +52,17 @@ def rows_of(client: Client, path: str) -> int:
 def test_a_page_of_nodes(admin: Client, cluster: Cluster, path: str) -> None:
     for number in range(MANY):
         cluster.create(make_node(f"node-{number}", unschedulable=True, labels={"rack": "r1"}))
+    assert 0 < rows_of(admin, path) < MANY
+
+
+@pytest.mark.parametrize("path", ["/incidents", "/incidents?state=open&cause=x/broken&sort=lasted&page=2"])
+def test_a_page_of_incidents(admin: Client, cluster: Cluster, path: str) -> None:
+    now = datetime.now(UTC)
+    Incident.objects.bulk_create(
+        Incident(
+            id=f"{number:016x}", unhealthy=False, driver="", pool="", key="x/broken", value="",
+            began_at=now, touched_at=now,
+        )
+        for number in range(MANY)
+    )  # fmt: skip
     assert 0 < rows_of(admin, path) < MANY
