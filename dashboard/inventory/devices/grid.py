@@ -1,4 +1,11 @@
-"""What a person reads for the state of a device: made from the enum here, and nowhere else."""
+"""The device grid: its tiles on lines, the lines under headings, what a person may know of them, and all of it as HTML.
+
+A line is a node, or a pool that belongs to no single node. A tile is a `Unit` (`claims.devices.cards`): a device, or
+the devices that are cut from one GPU together. Neighbouring tiles of one claim form a run. That a device is held is
+shown to everybody, by which claim only to those who see its namespace.
+
+HTML is written without a template, one element for each tile: a page may have five thousand of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +29,7 @@ from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool
 from claims.devices.states import DeviceState
-from dashboard.kit.links import node_url
+from dashboard.kit.links import device_url, node_url
 from insight.how_many_fit import MOST
 from inventory.kinds.pools import PoolKey
 from inventory.live import node_topic, pool_topic
@@ -540,29 +547,43 @@ _ALONE = TilePlace()
 
 
 def draw_tile(tile: Unit, at: TilePlace = _ALONE, *, current: str = "", dim: bool = False) -> str:
-    """One tile as a cell, with an anchor to its device's panel."""
+    """One tile as a cell of the grid, with an anchor to its device's panel."""
     address = tile.address
-    kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + (" dim" if dim else "")
     attributes = [
-        f'class="{kinds}{" first" if at.first_gauge else ""}" href="?at={quote(address)}" tabindex="-1"',
-        f'data-at="{escape(address)}" data-s="{tile.state}" aria-label="{escape(label(tile, at.place))}"',
+        f'href="?at={quote(address)}" tabindex="-1" data-at="{escape(address)}"'
+        f' aria-label="{escape(label(tile, at.place))}"'
     ]
     if tile.claim_uid:
         attributes.append(f'data-c="{escape(tile.claim_uid[:KIN])}"')
     if tile.namespace:
         attributes.append(f'data-ns="{escape(tile.namespace)}"')
-    if not at.run:
-        attributes.append("data-j")
-    if at.goes_on:
-        attributes.append("data-k")
-    if tile.state == "taint" and tile.holders:
-        attributes.append("data-held")
-    if tile.state == "part" and not tile.parts:
-        attributes.append(f'style="--lvl:{tile.level}%"')
     if current and _shows(tile, current):
         attributes.append('aria-current="true"')
-    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile, at.run)
-    return f'<span role="gridcell"><a {" ".join(attributes)}>{inside}</a></span>'
+    inside = "".join(map(_part, _parts(tile))) if tile.cut else _name(tile, at.run)
+    return f'<span role="gridcell">{_anchor(tile, at, " ".join(attributes), inside, " dim" if dim else "")}</span>'
+
+
+def draw_row(line: GridLine) -> SafeString:
+    """The line's tiles beside each other, each a link to the page of its device."""
+    drawn = []
+    for tile, at in places(line):
+        said = escape(label(tile))
+        attributes = f'href="{escape(device_url(*tile.key))}" aria-label="{said}" title="{said}"'
+        inside = "".join(f'<i data-s="{part.state}" style="--w:{part.weight}"></i>' for part in _parts(tile))
+        if at.run and tile.claim_uid and tile.state == DeviceState.RESERVED:
+            inside += f'<b style="--n:{at.run}" aria-hidden="true">{escape(tile.namespace)}</b>'
+        drawn.append(_anchor(tile, at, attributes, inside))
+    return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
+
+
+def _anchor(tile: Unit, at: TilePlace, attributes: str, inside: str, css: str = "") -> str:
+    css = (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + css + (" first" if at.first_gauge else "")
+    marks = ("" if at.run else " data-j") + (" data-k" if at.goes_on else "")
+    if tile.state == DeviceState.TAINTED and tile.holders:
+        marks += " data-held"
+    if tile.state == DeviceState.PARTLY_SHARED and not tile.parts:
+        marks += f' style="--lvl:{tile.level}%"'
+    return f'<a class="tile{css}" {attributes} data-s="{tile.state}"{marks}>{inside}</a>'
 
 
 def label(tile: Unit, place: str = "") -> str:
@@ -592,8 +613,10 @@ def _shows(tile: Unit, address: str) -> bool:
     return tile.address == address or any(candidate.address == address for candidate in tile.candidates)
 
 
-def _uncut(tile: Unit) -> tuple[Part, ...]:
-    """A card that is free or held as a whole fills its frame."""
+def _parts(tile: Unit) -> tuple[Part, ...]:
+    """What a card is cut into; one that is free or held as a whole fills its frame."""
+    if tile.parts or not tile.cut:
+        return tile.parts
     return (Part(candidate=tile.candidates[0], state=tile.state, weight=WHOLE, holders=tile.holders),)
 
 

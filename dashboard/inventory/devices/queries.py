@@ -92,6 +92,11 @@ class Facet:
     minor: bool = False
 
     @property
+    def name(self) -> str:
+        """An attribute without its domain."""
+        return self.title.rpartition("/")[2]
+
+    @property
     def used(self) -> bool:
         return any(choice.chosen for choice in self.choices)
 

@@ -9,17 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
@@ -74,8 +77,9 @@ from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from insight.how_many_fit import NOTHING, count
-from insight.selector_matches import SelectorVerdict, judge
+from insight.selector_matches import judge
 from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
@@ -97,50 +101,8 @@ SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 _ALWAYS = {"free", "reserved"}
 
 
-@listing(NODES, SLICES)
-@require_safe
-@opens_as_usual
-def show_devices(request: HttpRequest) -> HttpResponse:
-    """The page."""
-    shown = Shown.read(request)
-    context = replace(
-        shown.context(),
-        panel=read_panel(shown.person, shown.snapshot, shown.at) if shown.at else None,
-        drawn=[(group, shown.draw(group.lines, group)) for group in shown.groups],
-    )
-    return render_page(request, "inventory/devices/devices.html", context)
-
-
-@listing(NODES, SLICES)
-@require_safe
-def show_lines(request: HttpRequest) -> HttpResponse:
-    """Only the lines that show one of the `topic`s given."""
-    shown = Shown.read(request)
-    wanted = frozenset(request.GET.getlist("topic"))
-    touched = [
-        (group, shown.draw([line for line in group.lines if not wanted.isdisjoint(line.topics)], group))
-        for group in shown.groups
-    ]
-    return render_page(request, "inventory/devices/lines.html", replace(shown.context(), touched=touched))
-
-
-@listing(NODES, SLICES)
-@require_safe
-def show_matches(request: HttpRequest) -> HttpResponse:
-    """For each line which of its tiles are dim, as a text of 0 and 1."""
-    shown = Shown.read(request)
-    matches = shown.selection.matches
-    dims = {
-        line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
-        for group in shown.groups
-        for line in group.lines
-    }
-    return render_page(request, "inventory/devices/lines.html", replace(shown.context(), dims=dims))
-
-
-def line_id(line: GridLine, group: LineGroup) -> str:
-    """A node may stand under several headings."""
-    return f"line-{group.id}-{line.key}"
+#: Query parameters of the filters, which dim tiles.
+FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
 
 
 class GridChoice(NamedTuple):
@@ -152,7 +114,7 @@ class GridChoice(NamedTuple):
 
 
 class LegendEntry(NamedTuple):
-    """A state in the legend. url: asks for it, or no longer where it is `chosen`."""
+    """A state in the legend. url: filters by it, or no longer if it is `chosen`."""
 
     state: str
     name: str
@@ -162,56 +124,9 @@ class LegendEntry(NamedTuple):
     url: str
 
 
-class ChosenClass(NamedTuple):
-    """A class that the filters ask for. fits: how many more claims, in words."""
-
-    name: str
-    devices: int
-    free: int
-    fits: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridContext(PageContext):
-    """The page, or the parts of it that a live page asks for.
-
-    cut: whether partitions are among what matches classes; matching: all devices where nothing is asked for.
-    filters: as a query; filters_url: the page with them; unfiltered: without. drawn: groups with their lines;
-    touched: those lines that topics touched; dims: line -> which of its tiles are dim.
-    """
-
-    groups: Sequence[LineGroup]
-    grouping: str
-    groupings: Sequence[GridChoice]
-    legend: Sequence[LegendEntry]
-    words: Mapping[str, str]
-    longest_name: int
-    cordoned: int
-    facets: Sequence[Facet]
-    asked: DeviceFilters
-    verdict: SelectorVerdict | None
-    unjudged: int
-    devices: int
-    class_counts: Sequence[ChosenClass]
-    cut: bool
-    total: int
-    free: int
-    matching: int
-    density: str
-    sizes: Sequence[GridChoice]
-    unfiltered: str
-    filters: str
-    filters_url: str
-    may: DeviceRights
-    panel: DevicePanel | None = None
-    drawn: Sequence[tuple[LineGroup, SafeString]] = ()
-    touched: Sequence[tuple[LineGroup, SafeString]] = ()
-    dims: Mapping[str, str] | None = None
-
-
 @dataclass(frozen=True)
-class Shown:
-    """The grid as one person asks for it in one URL."""
+class Grid:
+    """The grid as one person asks for it in one URL: all that the templates of the page and its parts use."""
 
     person: Person
     query: QueryDict
@@ -219,31 +134,31 @@ class Shown:
     #: name -> selectors
     classes: Mapping[str, Sequence[str]]
 
-    @classmethod
-    def read(cls, request: HttpRequest) -> Shown:
-        return cls(person_of(request), request.GET, read_devices(), DeviceClass.expressions())
-
-    @property
-    def at(self) -> str:
-        return self.query.get("at", "")
-
-    @property
-    def grouping(self) -> str:
-        asked = self.query.get("group", "")
-        return asked if asked in GROUPINGS else "model"
-
     @cached_property
     def asked(self) -> DeviceFilters:
         return DeviceFilters.in_url(self.query)
+
+    @cached_property
+    def panel(self) -> DevicePanel | None:
+        """The device whose panel is open."""
+        at = self.query.get("at", "")
+        return read_panel(self.person, self.snapshot, at) if at else None
+
+    @property
+    def may(self) -> DeviceRights:
+        return DeviceRights.of(self.person)
+
+    # Lines under headings
 
     @cached_property
     def lines(self) -> Sequence[GridLine]:
         """All of them, as the person may see them."""
         return lines_for(self.person, lines_of(self.snapshot))
 
-    @cached_property
-    def selection(self) -> TileFilter:
-        return select(self.asked, self.snapshot.published, self.classes)
+    @property
+    def grouping(self) -> str:
+        asked = self.query.get("group", "")
+        return asked if asked in GROUPINGS else "model"
 
     @cached_property
     def groups(self) -> list[LineGroup]:
@@ -253,74 +168,125 @@ class Shown:
             accepted = {name: judge(selectors, published).matching for name, selectors in self.classes.items()}
         return group_lines(self.grouping, self.lines, accepted)
 
-    @cached_property
-    def facets(self) -> list[Facet]:
-        return facets(self.asked, self.lines, self.snapshot.published, self.classes)
-
-    def draw(self, lines: Iterable[GridLine], group: LineGroup) -> SafeString:
+    @property
+    def drawn(self) -> Iterator[tuple[LineGroup, SafeString]]:
+        """Each group with its lines; only those of the `topic`s where the address names any."""
+        topics = frozenset(self.query.getlist("topic"))
         matches = self.selection.matches if self.asked.anything else None
-        return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
+        for group in self.groups:
+            lines = [
+                (line_id(line, group), line) for line in group.lines if not topics or not topics.isdisjoint(line.topics)
+            ]
+            yield group, draw_lines(lines, current=self.query.get("at", ""), matches=matches)
 
-    def context(self) -> GridContext:
-        counts = self.snapshot.counts
-        total = counts.total()
-        return GridContext(
-            place="devices",
-            revision=self.snapshot.revision,
-            groups=self.groups,
-            grouping=self.grouping,
-            groupings=[GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
-            legend=list(self._legend(counts)),
-            words={state: title.lower() for state, title in STATES.items()},
-            longest_name=max((len(line.name) for line in self.lines), default=0),
-            cordoned=sum(line.cordoned for line in lines_of(self.snapshot)),
-            facets=self.facets,
-            asked=self.asked,
-            verdict=self.selection.verdict,
-            unjudged=self._unjudged,
-            devices=len(self.snapshot.published.candidates),
-            class_counts=list(self._class_counts()),
-            cut=any(tile.cut for tile in self._matched) if self.asked.classes else False,
-            total=total,
-            free=counts["free"],
-            matching=len(self._matched) if self.asked.anything else total,
-            density=self._size(total),
-            sizes=[GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
-            unfiltered=self._link(*FILTERS),
-            filters=self._filters,
-            filters_url=f"/devices{self._link()}",
-            may=DeviceRights.of(self.person),
+    @property
+    def dims(self) -> str:
+        """line -> which of its tiles are dim, as a text of 0 and 1. As JSON."""
+        matches = self.selection.matches
+        return _json(
+            {
+                line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
+                for group in self.groups
+                for line in group.lines
+            }
         )
 
     @property
-    def _unjudged(self) -> int:
-        """Devices of which not every class, or not the filter, is known: there was no time."""
+    def longest_name(self) -> int:
+        return max((len(line.name) for line in self.lines), default=0)
+
+    @property
+    def cordoned(self) -> int:
+        return sum(line.cordoned for line in self.lines)
+
+    # Filters, and what they leave
+
+    @cached_property
+    def selection(self) -> TileFilter:
+        return select(self.asked, self.snapshot.published, self.classes)
+
+    @cached_property
+    def matched(self) -> Sequence[Unit]:
+        matches = self.selection.matches
+        return [tile for line in self.lines for tile in line.tiles if matches(tile)]
+
+    @property
+    def facets(self) -> list[Facet]:
+        return facets(self.asked, self.lines, self.snapshot.published, self.classes)
+
+    @property
+    def total(self) -> int:
+        return self.snapshot.counts.total()
+
+    @property
+    def free(self) -> int:
+        return self.snapshot.counts["free"]
+
+    @cached_property
+    def unjudged(self) -> str:
+        """`3 of 5,000 devices` for which there was no time to evaluate a class or the filter; "" for none."""
         of_classes = (judge(selectors, self.snapshot.published).unjudged for selectors in self.classes.values())
-        return max(self.selection.unjudged, *of_classes, 0)
+        unjudged, devices = max(self.selection.unjudged, *of_classes, 0), len(self.snapshot.published.candidates)
+        return f"{unjudged:,} of {counted(devices, 'device')}" if unjudged else ""
 
-    def _legend(self, counts: Mapping[str, int]) -> Iterator[LegendEntry]:
-        for state, title in STATES.items():
-            chosen = state in self.asked.states
-            if counts[state] or state in _ALWAYS or chosen:
-                yield LegendEntry(state, title, MEANINGS[state], counts[state], chosen, self._toggled(state))
-
-    def _class_counts(self) -> Iterator[ChosenClass]:
-        """Of the classes that are asked for."""
+    @property
+    def class_counts(self) -> Iterator[str]:
+        """A sentence for each class that the filters ask for: its devices, and how many more claims fit."""
+        apart = ", partitions counted one by one" if any(tile.cut for tile in self.matched) else ""
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
             except (CompileError, TimeLimitExceeded):
                 found = NOTHING
-            yield ChosenClass(name, found.devices, found.free, how_many(found.fits))
+            fit = "more claim fits" if found.fits == 1 else "more claims fit"
+            yield (
+                f"Class {name}: {counted(found.devices, 'device')}{apart}, {found.free:,} free;"
+                f" {how_many(found.fits)} {fit}."
+            )
 
-    @cached_property
-    def _matched(self) -> Sequence[Unit]:
-        matches = self.selection.matches
-        return [tile for line in self.lines for tile in line.tiles if matches(tile)]
+    # Legend and links
 
-    def _size(self, total: int) -> str:
+    @property
+    def legend(self) -> Iterator[LegendEntry]:
+        for state, title in STATES.items():
+            devices, chosen = self.snapshot.counts[state], state in self.asked.states
+            if devices or state in _ALWAYS or chosen:
+                query = self.query.copy()
+                states = query.getlist("state")
+                query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
+                query.pop("topic", None)
+                yield LegendEntry(state, title, MEANINGS[state], devices, chosen, f"?{query.urlencode()}")
+
+    @property
+    def words(self) -> str:
+        """state -> how the page's script says it, as JSON."""
+        return _json({state: title.lower() for state, title in STATES.items()})
+
+    @property
+    def groupings(self) -> list[GridChoice]:
+        return [GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()]
+
+    @property
+    def density(self) -> str:
         asked = self.query.get("size", "")
-        return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if total <= most), SMALLEST)
+        return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if self.total <= most), SMALLEST)
+
+    @property
+    def sizes(self) -> list[GridChoice]:
+        return [GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()]
+
+    @property
+    def unfiltered(self) -> str:
+        return self._link(*FILTERS)
+
+    @property
+    def act_url(self) -> str:
+        """What can be done with the devices that match."""
+        filters = self.query.copy()
+        for name in self.query.keys() - set(FILTERS):
+            filters.pop(name)
+        query = {"matching": filters.urlencode(), "back": f"{reverse('devices')}{self._link()}"}
+        return f"{reverse('devices-act', args=('list',))}?{urlencode(query)}"
 
     def _link(self, *without: str, **changes: str) -> str:
         query = self.query.copy()
@@ -330,25 +296,50 @@ class Shown:
             query[name] = value
         return f"?{query.urlencode()}"
 
-    @property
-    def _filters(self) -> str:
-        """What the filters say, as a query."""
-        query = self.query.copy()
-        for name in self.query.keys() - set(FILTERS):
-            query.pop(name)
-        return query.urlencode()
 
-    def _toggled(self, state: str) -> str:
-        """The URL that asks for a state, or no longer."""
-        query = self.query.copy()
-        states = query.getlist("state")
-        query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
-        query.pop("topic", None)
-        return f"?{query.urlencode()}"
+def line_id(line: GridLine, group: LineGroup) -> str:
+    """A node may stand under several headings."""
+    return f"line-{group.id}-{line.key}"
 
 
-#: Query parameters that dim.
-FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridContext(PageContext):
+    """dims: which tiles are dim is asked for, not the tiles."""
+
+    page: Grid
+    dims: bool
+
+
+def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> HttpResponse:
+    grid = Grid(person_of(request), request.GET, read_devices(), DeviceClass.expressions())
+    context = GridContext(place="devices", revision=grid.snapshot.revision, page=grid, dims=dims)
+    return render_page(request, f"inventory/devices/{template}.html", context)
+
+
+@listing(NODES, SLICES)
+@require_safe
+@opens_as_usual
+def show_devices(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    return _show_grid(request, "devices")
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_lines(request: HttpRequest) -> HttpResponse:
+    """Only the lines that show one of the `topic`s given."""
+    return _show_grid(request, "lines")
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_matches(request: HttpRequest) -> HttpResponse:
+    """For each line which of its tiles are dim."""
+    return _show_grid(request, "lines", dims=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

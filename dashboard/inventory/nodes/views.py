@@ -19,11 +19,12 @@ from django.db.models import Count, F, IntegerField, OrderBy, OuterRef, QuerySet
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from claims.access.event_authors import cluster_kinds
 from claims.devices.cache import read_devices
-from claims.devices.cards import WHOLE, Part, Unit
+from claims.devices.cards import Part, Unit
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
@@ -33,12 +34,10 @@ from claims.models import Pod as PodRow
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.inventory.devices.grid import (
     GridLine,
-    TilePlace,
+    draw_row,
     in_words,
-    label,
     line_for,
     line_named,
-    places,
 )
 from dashboard.inventory.nodes.changes import (
     DONE,
@@ -232,24 +231,6 @@ NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceTile:
-    """A tile of the node's line. namespace: of the holder, where it is written on the tile."""
-
-    tile: Unit
-    at: TilePlace
-    url: str
-    label: str
-    namespace: str
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """What a card is cut into; one that is not cut now fills its frame."""
-        if not self.tile.cut:
-            return ()
-        return self.tile.parts or (Part(candidate=self.tile.candidates[0], state=self.tile.state, weight=WHOLE),)
-
-
-@dataclass(frozen=True, slots=True)
 class HeldClaim:
     """A claim that holds devices here. use: what its pods do with it, as far as the API knows."""
 
@@ -420,7 +401,7 @@ class NodeSheet:
     #: (what is wrong, what to do)
     troubles: list[tuple[str, str]]
     line: GridLine | None
-    tiles: list[DeviceTile]
+    tiles: SafeString
     pools: list[NodePool]
     claims: list[HeldClaim]
     other_claims: int
@@ -438,6 +419,10 @@ class NodeSheet:
     @property
     def free(self) -> int:
         return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
+
+    @property
+    def total(self) -> int:
+        return len(self.line.tiles) if self.line else 0
 
     @property
     def topics(self) -> str:
@@ -483,7 +468,7 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
         known=known,
         troubles=_troubles(known, [one.pool for one in pools]),
         line=line,
-        tiles=_tiles(line_for(person, line)) if line else [],
+        tiles=draw_row(line_for(person, line)) if line else SafeString(),
         pools=pools,
         claims=seen_claims,
         other_claims=len(claims) - len(seen_claims),
@@ -540,15 +525,6 @@ def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:
         NodePool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
         for pool in ordered
     ]
-
-
-def _tiles(line: GridLine) -> list[DeviceTile]:
-    return [_tile(tile, at) for tile, at in places(line)]
-
-
-def _tile(tile: Unit, at: TilePlace) -> DeviceTile:
-    namespace = tile.namespace if at.run and tile.claim_uid and tile.state == DeviceState.RESERVED else ""
-    return DeviceTile(tile, at, links.device_url(*tile.key), label(tile), namespace)
 
 
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
