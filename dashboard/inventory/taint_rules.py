@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
@@ -474,9 +473,7 @@ class RuleForm(PageForm):
                 dry_run=dry_run,
             ).object
         except ApiError as refusal:
-            for cause in (refusal.details or {}).get("causes") or [{"message": not_changed(refusal, noun="rule")}]:
-                end = str(cause.get("field", "")).rpartition(".")[2]
-                self.add_error(end if end in self.fields else NON_FIELD_ERRORS, str(cause.get("message", "")))
+            self.add_refusal(refusal, not_changed(refusal, noun="rule"))
             return None
 
 

@@ -1,17 +1,23 @@
-"""The devices page: every device as a tile, who holds it, and its panel.
+"""The devices page, the panel and page of one device, and acting on many at once.
 
-- `/devices`: the page; what a person sees is in its URL: `?group=`, `?size=`, the open panel `?at=DRIVER/POOL/DEVICE`,
-  and the filters (see `dashboard.inventory.devices.queries`) that dim what does not match.
+- `/devices`: every device as a tile. The address has the grouping `?group=`, the tile size `?size=`, the open panel
+  `?at=DRIVER/POOL/DEVICE`, and the filters (`DeviceFilters`), which dim what does not match.
 - `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
 - `/devices/matches`: which tiles the filters dim, without the tiles.
-- `/devices/panel?at=...`: the panel alone.
+- `/devices/panel?at=...`: the panel alone; `/devices/d/DRIVER/POOL/DEVICE`: the page of one device.
+- `/devices/act/ACT`: an act on chosen devices (`Chosen`). A GET, or a POST that is not `sure`, previews it; the form in
+  the preview does it through the API with the person's identity, and the next page offers to undo it.
+  `taint`, `cordon` and `drain` create DeviceTaintRules of effect any, NoSchedule and NoExecute; `untaint` deletes the
+  rules that taint nothing but the chosen devices; `selector` shows a CEL selector that chooses exactly these devices;
+  `list` shows them as a table, to leave some out.
+- `/devices.csv`: the chosen devices, or all of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +25,6 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -71,13 +76,13 @@ from dashboard.inventory.taint_rules import (
 )
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.links import taint_rule_url
+from dashboard.kit.links import claim_url, taint_rule_url
 from dashboard.kit.lists import csv_answer
-from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
+from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.kit.wording import counted, listed
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import judge
 from inventory.kinds.device_rules import TAINT_EFFECTS
@@ -373,6 +378,8 @@ def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> Ht
     return render_page(request, "inventory/devices/device.html", context)
 
 
+# Acting on devices ---------------------------------------------------------------------------------------------------
+
 #: Devices that the list shows with a box each.
 LISTED = 500
 #: Characters of chosen devices that an address may carry; more are sent as a form.
@@ -381,27 +388,27 @@ IN_ADDRESS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One that makes rules. key, effect: of the taint, where they are given; told: "12 devices are cordoned"."""
+    """An act that creates taint rules. key, effect: of the taint, unless they are typed; done: `12 devices are …`."""
 
     word: str
-    told: str
+    done: str
     does: str
     key: str = ""
     effect: str = ""
 
 
 ACTS: Mapping[str, Act] = {
-    "taint": Act(word="Taint", told="tainted", does="Keeps claims without a toleration away."),
+    "taint": Act(word="Taint", done="tainted", does="Keeps claims without a toleration away."),
     "cordon": Act(
         word="Cordon",
-        told="cordoned",
+        done="cordoned",
         does="New claims get none of them; claims that hold one keep it.",
         key="manciple.dev/cordon",
         effect="NoSchedule",
     ),
     "drain": Act(
         word="Drain",
-        told="being drained",
+        done="being drained",
         does="New claims get none of them, and pods that use one are evicted.",
         key="manciple.dev/drain",
         effect=NO_EXECUTE,
@@ -410,7 +417,7 @@ ACTS: Mapping[str, Act] = {
 
 
 class TaintForm(PageForm):
-    """The taint as it is typed; of cordon and drain only its value, which says why."""
+    """The taint as it is typed; for cordon and drain only its value, the reason."""
 
     ids = "t-%s"
     key = forms.CharField(required=False, widget=code_input("example.com/maintenance"))
@@ -421,14 +428,6 @@ class TaintForm(PageForm):
     def taint(self) -> DeviceTaint:
         return DeviceTaint(key=self.text("key"), value=self.text("value"), effect=self.text("effect"))
 
-    def complain(self, refusal: ApiError) -> None:
-        """What the API says against a rule, at the field that it is about."""
-        for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
-            field = str(cause.get("field", "")).rpartition(".")[2]
-            place, text = (field if field in self.fields else None), str(cause.get("message", ""))
-            if text not in self.errors.get(place or NON_FIELD_ERRORS, []):
-                self.add_error(place, text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesPreview:
@@ -438,7 +437,7 @@ class DevicesPreview:
     word: str
     chosen: Chosen
     effect: ActionEffect | None
-    return_to: str
+    back: str
     error: str = ""
     form: TaintForm | None = None
     uid: str = ""
@@ -448,14 +447,21 @@ class DevicesPreview:
     name = property(lambda self: self.chosen.count)
     button = property(lambda self: f"{self.word} {self.chosen.count}")
     question = property(lambda self: f"{self.word} {self.chosen.count}?")
-    url = property(lambda self: f"/devices/act/{self.act}")
-    back = property(lambda self: self.return_to)
-    above: tuple[Link, ...] = (("Devices", "/devices"),)
+    url = property(lambda self: reverse("devices-act", args=(self.act,)))
+    above = property(lambda _: (("Devices", reverse("devices")),))
 
     @property
     def method(self) -> str:
-        """How it is shown again."""
+        """Of the form that shows it again."""
         return "get" if len(self.chosen.text) <= IN_ADDRESS else "post"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActContext(PageContext):
+    """effects: of taints, with what each means."""
+
+    preview: DevicesPreview
+    effects: Mapping[str, str]
 
 
 @listing(NODES, SLICES)
@@ -471,53 +477,65 @@ def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     chosen = read_chosen(data, read_devices(), DeviceClass.expressions())
     if not chosen.keys:
         messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
-        return redirect(_return_to(request, data))
+        return redirect(_back(request, data))
     return show(request, data, act, chosen)
 
 
-def _return_to(request: HttpRequest, data: QueryDict) -> str:
-    there = data.get("back", "")
-    known = url_has_allowed_host_and_scheme(there, allowed_hosts={request.get_host()})
-    return there if known and there.startswith("/") else "/devices"
+def _back(request: HttpRequest, data: QueryDict) -> str:
+    back = data.get("back", "")
+    ours = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
+    return back if ours and back.startswith("/") else reverse("devices")
 
 
-# Tainting ------------------------------------------------------------------------------------------------------------
-
-
-def _show_tainting(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
-    person, one = person_of(request), ACTS[act]
-    given = {name: data.get(name, "").strip() for name in ("key", "value", "effect")}
-    given |= {name: value for name, value in (("key", one.key), ("effect", one.effect)) if value}
-    asks = act == "taint" and not any(given.values())
-    form = TaintForm(None if asks else given)
-    effect = None
-    if not asks:
-        rules = rules_for(chosen.keys, form.taint, chosen.pools, word=form.taint.key.rpartition("/")[2] or act)
-        made = _make(form, rules, person.identity, dry_run=True)
-        if made and data.get("sure") and request.method == "POST":
-            made = _make(form, rules, person.identity, dry_run=False)
-            if made:
-                return _done(request, data, made, f"{chosen.count} {_are(chosen)} {one.told}.")
-        if not form.errors:
-            effect = _effect_of_tainting(one, rules, person, chosen)
-    preview = DevicesPreview(
-        act=act, word=one.word, chosen=chosen, effect=effect, return_to=_return_to(request, data), form=form
+def _show_act(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
+    context = ActContext(
+        place="devices",
+        revision=latest_revision(),
+        preview=preview,
+        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
     )
-    return _show(request, preview, refused=bool(form.errors))
+    return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
 
 
-def _make(
+def _done(request: HttpRequest, data: QueryDict, steps: Sequence[undo.UndoStep], said: str) -> HttpResponse:
+    undo.offer(request, said, steps)
+    return redirect(_back(request, data))
+
+
+def _taint(request: HttpRequest, data: QueryDict, name: str, chosen: Chosen) -> HttpResponse:
+    person, act = person_of(request), ACTS[name]
+    typed = {field: data.get(field, "").strip() for field in ("key", "value", "effect")}
+    typed |= {field: value for field, value in (("key", act.key), ("effect", act.effect)) if value}
+    begins, effect = name == "taint" and not any(typed.values()), None
+    form = TaintForm(None if begins else typed)
+    if not begins:
+        rules = rules_for(chosen.keys, form.taint, chosen.pools, word=form.taint.key.rpartition("/")[2] or name)
+        steps = _create(form, rules, person.identity, dry_run=True)
+        if steps and data.get("sure") and request.method == "POST":
+            steps = _create(form, rules, person.identity, dry_run=False)
+            if steps:
+                is_ = "is" if len(chosen.keys) == 1 else "are"
+                return _done(request, data, steps, f"{chosen.count} {is_} {act.done}.")
+        if not form.errors:
+            effect = _effect_of_tainting(act, rules, person, chosen)
+    preview = DevicesPreview(
+        act=name, word=act.word, chosen=chosen, effect=effect, back=_back(request, data), form=form
+    )
+    return _show_act(request, preview, refused=bool(form.errors))
+
+
+def _create(
     form: TaintForm, rules: Sequence[DeviceTaintRule], identity: Identity, *, dry_run: bool
 ) -> list[undo.UndoStep]:
-    """Creates all rules, or none: what was made before one was refused is taken back. A dry run tries the first."""
+    """Create all rules, or none: those before one that is refused are taken back. A dry run tries the first."""
     steps = list[undo.UndoStep]()
     form.is_valid()
     try:
         for rule in rules[:1] if dry_run else rules:
-            made = verbs.create(kind(TAINT_RULES), rule, identity=identity, dry_run=dry_run)
-            steps.append(undo.UndoStep.of(kind(TAINT_RULES), None, made))
+            created = verbs.create(kind(TAINT_RULES), rule, identity=identity, dry_run=dry_run)
+            steps.append(undo.UndoStep.of(kind(TAINT_RULES), None, created))
     except ApiError as refusal:
-        form.complain(refusal)
+        form.add_refusal(refusal)
         if steps:
             undo.take_back(steps, identity)
         return []
@@ -525,62 +543,56 @@ def _make(
 
 
 def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Person, chosen: Chosen) -> ActionEffect:
+    taint = rules[0].spec.taint
+    pools = [one.pool for rule in rules if (one := rule.spec.device_selector) and one.device is None]
+    count = "1 DeviceTaintRule is made" if len(rules) == 1 else f"{len(rules)} DeviceTaintRules are made"
+    summary = f"{count}, with the taint {taint_in_words(taint)}"
+    if pools:
+        which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
+        summary += f"; devices published later in {which} are tainted as well"
     changes = [RuleChange(after=rule) for rule in rules]
-    found = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=_rules_in_words(rules))
-    gone = ", ".join(chosen.gone[:3])
-    more = (Consequence(term="Unknown", sentences=(f"Nobody publishes {gone}.",)),) if chosen.gone else ()
-    does = act.does if act.effect else f"{EFFECT_MEANINGS.get(rules[0].spec.taint.effect, '').capitalize()}."
-    return ActionEffect(
-        summary=f"{does} {found.summary}", consequences=(*found.consequences, *more), warning=found.warning
+    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=f"{summary}.")
+    gone = Consequence(term="Unknown", sentences=(f"Nobody publishes {', '.join(chosen.gone[:3])}.",))
+    does = act.does if act.effect else f"{EFFECT_MEANINGS.get(taint.effect, '').capitalize()}."
+    return replace(
+        effect,
+        summary=f"{does} {effect.summary}",
+        consequences=(*effect.consequences, *((gone,) if chosen.gone else ())),
     )
 
 
-def _rules_in_words(rules: Sequence[DeviceTaintRule]) -> str:
-    whole = [rule.spec.device_selector for rule in rules if rule.spec.device_selector]
-    pools = [one.pool for one in whole if one.device is None]
-    text = "1 DeviceTaintRule is made" if len(rules) == 1 else f"{len(rules)} DeviceTaintRules are made"
-    taint = taint_in_words(rules[0].spec.taint)
-    if not pools:
-        return f"{text}, with the taint {taint}."
-    which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
-    return f"{text}, with the taint {taint}; devices published later in {which} are tainted as well."
-
-
-# Untainting ----------------------------------------------------------------------------------------------------------
-
-
-def _show_untainting(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
-    person = person_of(request)
+def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
+    person, error = person_of(request), ""
     with following.view() as view:
         rules = view.now().all
-    found = untainting(chosen.keys, rules, _published_taints(chosen, rules))
-    error = ""
-    if data.get("sure") and request.method == "POST" and found.removed:
-        steps, error = _remove(found.removed, person.identity)
+    untaint = untainting(chosen.keys, rules, _published_taints(chosen, rules))
+    if data.get("sure") and request.method == "POST" and untaint.removed:
+        steps, error = _delete(untaint.removed, person.identity)
         if not error:
-            return _done(request, data, steps, f"{_rules(len(steps))} deleted; {chosen.count} no longer tainted.")
+            deleted = counted(len(steps), "rule is", "rules are")
+            return _done(request, data, steps, f"{deleted} deleted; {chosen.count} no longer tainted.")
     preview = DevicesPreview(
         act=act,
         word="Untaint",
         chosen=chosen,
-        effect=_effect_of_untainting(found, person, chosen),
-        return_to=_return_to(request, data),
+        effect=_effect_of_untainting(untaint, person, chosen),
+        back=_back(request, data),
         error=error,
     )
-    return _show(request, preview, refused=bool(error))
+    return _show_act(request, preview, refused=bool(error))
 
 
 def _published_taints(chosen: Chosen, rules: Sequence[DeviceTaintRule]) -> dict[DeviceKey, list[DeviceTaint]]:
     """What drivers themselves published: the snapshot has the rules' taints behind these."""
-    known = TaintRules(rules)
+    by_rules = TaintRules(rules)
     return {
-        one.key: list(one.device.taints[: len(one.device.taints) - len(known.taints_of(*one.key[:3]))])
+        one.key: list(one.device.taints[: len(one.device.taints) - len(by_rules.taints_of(*one.key[:3]))])
         for one in chosen.snapshot.candidates
     }
 
 
-def _remove(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[undo.UndoStep], str]:
-    """(what was done, what stands against it); all of it or nothing."""
+def _delete(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[undo.UndoStep], str]:
+    """(what was done, why it was refused): all of it or nothing."""
     steps = list[undo.UndoStep]()
     try:
         for rule in rules:
@@ -594,83 +606,119 @@ def _remove(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[
     return steps, ""
 
 
-def _effect_of_untainting(found: Untaint, person: Person, chosen: Chosen) -> ActionEffect:
-    changes = [RuleChange(before=rule) for rule in found.removed]
+def _effect_of_untainting(untaint: Untaint, person: Person, chosen: Chosen) -> ActionEffect:
     stays = list[Consequence]()
-    for rule, others in found.wider:
+    for rule, others in untaint.wider:
         name, taint = rule.metadata.name, taint_in_words(rule.spec.taint)
-        said = (
-            f"{taint} stays: its rule taints {others:,} other device{'' if others == 1 else 's'} too. Change it there:"
-        )
+        said = f"{taint} stays: its rule taints {counted(others, 'other device')} too. Change it there:"
         stays.append(Consequence(term="Stays", sentences=(said,), links=((name, taint_rule_url(name)),)))
-    if found.published:
-        taints = sorted({f"{taint_in_words(taint)} by {key[0]}" for key, taint in found.published})
+    if untaint.published:
+        taints = sorted({f"{taint_in_words(taint)} by {key[0]}" for key, taint in untaint.published})
         said = f"{', '.join(taints[:3])}: published by the driver; only the driver can remove it."
         stays.append(Consequence(term="Stays", sentences=(said,)))
-    if not changes:
+    if not untaint.removed:
         return ActionEffect(consequences=tuple(stays), refused="no rule taints these devices alone")
-    names = ", ".join(rule.metadata.name for rule in found.removed[:5])
-    more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""  # noqa: PLR2004 - as many as are named
-    summary = f"{_rules(len(changes))} deleted: {names}{more}."
-    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=summary)
-    return ActionEffect(summary=effect.summary, consequences=(*effect.consequences, *stays), warning=effect.warning)
-
-
-def _rules(count: int) -> str:
-    return "1 rule is" if count == 1 else f"{count} rules are"
-
-
-def _are(chosen: Chosen) -> str:
-    return "is" if len(chosen.keys) == 1 else "are"
-
-
-def _done(request: HttpRequest, data: QueryDict, steps: Sequence[undo.UndoStep], said: str) -> HttpResponse:
-    undo.offer(request, said, steps)
-    return redirect(_return_to(request, data))
-
-
-# Showing -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActContext(PageContext):
-    """effects: those of taints, with what each means."""
-
-    preview: DevicesPreview
-    effects: Mapping[str, str]
-
-
-def _show(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
-    context = ActContext(
-        place="devices",
-        revision=latest_revision(),
-        preview=preview,
-        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+    deleted, names = (
+        counted(len(untaint.removed), "rule is", "rules are"),
+        [one.metadata.name for one in untaint.removed],
     )
-    return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
+    changes = [RuleChange(before=rule) for rule in untaint.removed]
+    summary = f"{deleted} deleted: {listed(names, 5)}."
+    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=summary)
+    return replace(effect, consequences=(*effect.consequences, *stays))
+
+
+# A selector, a list and a file of the chosen devices -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorContext(PageContext):
-    """published: how many of the chosen devices are; found: a selector for these, None where none is."""
+    """published: how many of the chosen devices are; found: a selector for these, None where none is; also: devices
+    that it chooses too, in words."""
 
     chosen: Chosen
     back: str
     published: int
     found: ExactSelector | None
+    also: str
 
 
 def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
     candidates = chosen.candidates
+    found = exact_selector(candidates, chosen.snapshot.candidates) if candidates else None
+    also = ""
+    if found is not None and found.also:
+        were, them = ("was", "it") if len(found.also) == 1 else ("were", "them")
+        also = (
+            f"It also chooses {counted(len(found.also), 'device')} that {were} not chosen: nothing that a selector sees"
+            f" tells {them} apart. For example {found.also[0].title}."
+        )
     context = SelectorContext(
         place="devices",
         revision=chosen.snapshot.revision,
         chosen=chosen,
-        back=_return_to(request, data),
+        back=_back(request, data),
         published=len(candidates),
-        found=exact_selector(candidates, chosen.snapshot.candidates) if candidates else None,
+        found=found,
+        also=also,
     )
     return render_page(request, "inventory/devices/selector.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRow:
+    """One chosen device, as far as the person may know. one: None where nobody publishes it."""
+
+    key: DeviceKey
+    one: CandidateDevice | None
+    state: str
+    holders: tuple[Holder, ...]
+
+    @property
+    def address(self) -> str:
+        return address_of(self.key)
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def taints(self) -> list[str]:
+        return [taint_in_words(taint) for taint in self.one.device.taints] if self.one else []
+
+    @property
+    def holder_links(self) -> list[str | tuple[str, str]]:
+        return [
+            (one.label, claim_url(one.namespace, one.claim)) if one.claim else one.namespace for one in self.holders
+        ]
+
+    def cells(self, facts: Sequence[str]) -> tuple[str, ...]:
+        """Of the file. facts: names of attributes and capacities, a column each."""
+        one, holders = self.one, self.holders
+        own = dict(one.facts) if one else {}
+        return (
+            *self.key[:3],
+            *((one.node, one.model) if one else ("", "")),
+            self.state_name,
+            " ".join(holder.namespace for holder in holders),
+            " ".join(holder.claim for holder in holders),
+            " ".join(user for holder in holders for user in holder.users),
+            " ".join(self.taints),
+            *(own.get(name, "") for name in facts),
+        )
+
+
+def _rows(person: Person, chosen: Chosen, keys: Iterable[DeviceKey]) -> list[DeviceRow]:
+    snapshot = chosen.snapshot
+    return [
+        DeviceRow(
+            key=key,
+            one=snapshot.candidate(key),
+            state=snapshot.state(key),
+            holders=holders_for(person, snapshot.held_by(key)),
+        )
+        for key in keys
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -690,49 +738,12 @@ def _show_list(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen)
         place="devices",
         revision=chosen.snapshot.revision,
         chosen=chosen,
-        back=_return_to(request, data),
-        rows=list(_rows(person, chosen, chosen.keys[:LISTED])),
+        back=_back(request, data),
+        rows=_rows(person, chosen, chosen.keys[:LISTED]),
         more=max(0, len(chosen.keys) - LISTED),
         may=DeviceRights.of(person),
     )
     return render_page(request, "inventory/devices/chosen.html", context)
-
-
-# As rows -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRow:
-    """One chosen device, as far as the person may know."""
-
-    key: DeviceKey
-    node: str
-    model: str
-    state: str
-    state_name: str
-    holders: tuple[Holder, ...]
-    taints: tuple[str, ...]
-    facts: Mapping[str, str]
-
-    @property
-    def address(self) -> str:
-        return address_of(self.key)
-
-
-def _rows(person: Person, chosen: Chosen, keys: Sequence[DeviceKey]) -> Iterator[DeviceRow]:
-    published = {one.key: one for one in chosen.candidates}
-    for key in keys:
-        one, state = published.get(key), chosen.snapshot.state(key)
-        yield DeviceRow(
-            key=key,
-            node=one.node if one else "",
-            model=one.model if one else "",
-            state=state,
-            state_name=STATES[state],
-            holders=holders_for(person, chosen.snapshot.held_by(key)),
-            taints=tuple(map(taint_in_words, one.device.taints)) if one else (),
-            facts=dict(one.facts) if one else {},
-        )
 
 
 @listing(NODES, SLICES)
@@ -742,27 +753,15 @@ def export_devices(request: HttpRequest) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET
     asked = data if {"at", "tile", "matching"} & data.keys() else QueryDict("matching=")
     chosen = read_chosen(asked, read_devices(), DeviceClass.expressions())
-    rows = list(_rows(person_of(request), chosen, chosen.keys))
-    names = sorted({name for row in rows for name in row.facts})
-    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *names)
-    cells = (_cells(row, names) for row in rows)
-    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *cells])
-
-
-def _cells(row: DeviceRow, names: Sequence[str]) -> tuple[str, ...]:
-    holders = row.holders
-    held = (
-        " ".join(one.namespace for one in holders),
-        " ".join(one.claim for one in holders),
-        " ".join(user for one in holders for user in one.users),
-    )
-    facts = (row.facts.get(name, "") for name in names)
-    return (*row.key[:3], row.node, row.model, row.state_name, *held, " ".join(row.taints), *facts)
+    rows = _rows(person_of(request), chosen, chosen.keys)
+    facts = sorted({name for row in rows if row.one for name, _ in row.one.facts})
+    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *facts)
+    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *(row.cells(facts) for row in rows)])
 
 
 _SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {
-    **dict.fromkeys(ACTS, _show_tainting),
-    "untaint": _show_untainting,
+    **dict.fromkeys(ACTS, _taint),
+    "untaint": _untaint,
     "selector": _show_selector,
     "list": _show_list,
 }

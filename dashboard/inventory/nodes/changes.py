@@ -16,7 +16,6 @@ from typing import Literal
 
 import orjson
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
 
 from claims import evictions
@@ -150,11 +149,7 @@ class NodeChangeForm(PageForm):
                 dry_run=dry_run,
             )
         except ApiError as refusal:
-            for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
-                end = str(cause.get("field", "")).rpartition(".")[2]
-                field = end if end in self.fields else NON_FIELD_ERRORS
-                if not self.has_error(field):
-                    self.add_error(field, str(cause.get("message", "")))
+            self.add_refusal(refusal)
             return None
         node: Node = answer.object
         return node
