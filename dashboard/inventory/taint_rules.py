@@ -1,4 +1,8 @@
-"""Which rules taint exactly the chosen devices, and which must go to untaint them. Pure: no Django, no database."""
+"""Taint rules: `/taint-rules`, one rule, creating, changing and deleting one, each with a preview of its effects.
+
+People write rules by hand, so there are few: the list reads all of them. A rule of effect None is a dry run: its status
+says once how many pods effect NoExecute would evict.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
@@ -27,10 +32,11 @@ from dashboard.kit import links, undo
 from dashboard.kit.evictions import Leaving, told_of
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
-from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, Link, not_changed, only_with, show_preview
+from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted, listed
 from dashboard.tools.bulk.acts import delete_act
 from dashboard.tools.history.views import HistoryPage, asked, show_history
 from inventory.kinds import gates
@@ -120,6 +126,12 @@ def selects(rule: DeviceTaintRule, key: DeviceKey) -> bool:
     return place is not None and all(wanted in (None, is_) for wanted, is_ in zip(place, key[:3], strict=True))
 
 
+def selected_by(rule: DeviceTaintRule, snapshot: DeviceSnapshot) -> list[DeviceKey]:
+    """The published devices that its selector names."""
+    place = place_of(rule)
+    return [one.key for one in snapshot.named(*(part or "" for part in place))] if place is not None else []
+
+
 def selected_in_words(rule: DeviceTaintRule) -> str:
     """Which devices it taints: `gpu-3 of pool gpu-a17, driver gpu.nvidia.com`."""
     place = place_of(rule)
@@ -194,21 +206,19 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
     if not keys:
         yield Consequence(term="Devices", sentences=("No published device is selected now; later ones may be.",))
         return
-    names = ", ".join(f"{pool}/{device}" for _, pool, device, _ in keys[:NAMED_IN_EFFECT])
-    more = f" and {len(keys) - NAMED_IN_EFFECT:,} more" if len(keys) > NAMED_IN_EFFECT else ""
-    yield Consequence(term="Devices", sentences=(f"{_devices(len(keys))}: {names}{more}.",))
+    names = listed([f"{pool}/{device}" for _, pool, device, _ in keys], NAMED_IN_EFFECT)
+    yield Consequence(term="Devices", sentences=(f"{counted(len(keys), 'device')}: {names}.",))
     fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
     if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
-        whom = "no longer given to claims without a toleration."
-        yield Consequence(
-            term="Free", sentences=(f"{_devices(free)} {'is' if free == 1 else 'are'} free now and {whom}",)
+        said = (
+            f"{counted(free, 'device is', 'devices are')} free now and no longer given to claims without a toleration."
         )
+        yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
-        stays = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
-        what = "released when the pods are gone" if stays else "kept by the claims that hold them"
-        yield Consequence(
-            term="Held", sentences=(f"{_devices(held)} {'is' if held == 1 else 'are'} held, and {what}.",)
-        )
+        evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
+        then = "released when the pods are gone" if evicts else "kept by the claims that hold them"
+        said = f"{counted(held, 'device is', 'devices are')} held, and {then}."
+        yield Consequence(term="Held", sentences=(said,))
 
 
 def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Consequence]:
@@ -217,19 +227,12 @@ def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Cons
         evicted = Survey().evicted_by(harmless, now, as_if=NO_EXECUTE)
         seen = sum(person.sees(one.namespace) for one in evicted)
         others = f", {len(evicted) - seen} of them in namespaces that you do not see" if seen < len(evicted) else ""
-        would = (
-            f"{len(evicted):,} pod{'' if len(evicted) == 1 else 's'} would be evicted with effect NoExecute{others}."
-        )
-        yield Consequence(term="Dry run", sentences=(f"Nothing happens: effect None only counts. {would}",))
-
-
-def _devices(count: int) -> str:
-    return f"{count:,} device{'' if count == 1 else 's'}"
+        said = f"{counted(len(evicted), 'pod')} would be evicted with effect NoExecute{others}."
+        yield Consequence(term="Dry run", sentences=(f"Nothing happens: effect None only counts. {said}",))
 
 
 #: Devices that the page of a rule names.
 NAMED = 200
-ABOVE: tuple[Link, ...] = (("Taint rules", "/taint-rules"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,30 +269,27 @@ class RuleRow:
 
     @property
     def progress(self) -> Condition | None:
-        """What the controller that evicts says of it; None while it has not come to it."""
+        """The eviction controller's condition; None until it has processed the rule."""
         return condition_of(self.rule.status.conditions, CONDITION)
 
     @property
-    def told(self) -> str:
+    def status(self) -> str:
         return self.progress.message if self.progress else ""
 
+    @property
+    def created(self) -> str:
+        return self.rule.metadata.creation_timestamp or ""
 
+
+Column = ListColumn[RuleRow]
 COLUMNS = (
-    ListColumn[RuleRow](title="Rule", sort="name", key=lambda row: natural(row.name), text=lambda row: row.name),
-    ListColumn[RuleRow](title="Taints", sort="devices", key=lambda row: row.devices, text=lambda row: row.devices),
-    ListColumn[RuleRow](title="With", sort="taint", key=lambda row: row.taint, text=lambda row: row.taint),
-    ListColumn[RuleRow](
-        title="Devices", css="num", sort="selected", key=lambda row: row.selected, text=lambda row: row.selected
-    ),
-    ListColumn[RuleRow](title="Held", css="num", sort="held", key=lambda row: row.held, text=lambda row: row.held),
-    ListColumn[RuleRow](title="Status", sort="status", key=lambda row: row.told, text=lambda row: row.told),
-    ListColumn[RuleRow](
-        title="Age",
-        css="num",
-        sort="age",
-        key=lambda row: row.rule.metadata.creation_timestamp or "",
-        text=lambda row: row.rule.metadata.creation_timestamp or "",
-    ),
+    Column(title="Rule", sort="name", key=lambda row: natural(row.name), text=lambda row: row.name),
+    Column(title="Taints", sort="devices", key=lambda row: row.devices, text=lambda row: row.devices),
+    Column(title="With", sort="taint", key=lambda row: row.taint, text=lambda row: row.taint),
+    Column(title="Devices", css="num", sort="selected", key=lambda row: row.selected, text=lambda row: row.selected),
+    Column(title="Held", css="num", sort="held", key=lambda row: row.held, text=lambda row: row.held),
+    Column(title="Status", sort="status", key=lambda row: row.status, text=lambda row: row.status),
+    Column(title="Age", css="num", sort="age", key=lambda row: row.created, text=lambda row: row.created),
 )
 
 
@@ -345,14 +345,8 @@ def _off() -> str:
 
 
 def _row(rule: DeviceTaintRule, snapshot: DeviceSnapshot) -> RuleRow:
-    keys = [one.key for one in snapshot.candidates if selects(rule, one.key)]
+    keys = selected_by(rule, snapshot)
     return RuleRow(rule=rule, selected=len(keys), held=sum(bool(snapshot.held_by(key)) for key in keys))
-
-
-class TaintedDevice(NamedTuple):
-    url: str
-    title: str
-    state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +357,7 @@ class RuleContext(PageContext):
     rule: DeviceTaintRule
     url: str
     off: str
-    devices: Sequence[TaintedDevice]
+    devices: Sequence[tuple[str, str, str]]  # address, title, state
     more: int
     may_update: bool
     may_delete: bool
@@ -380,7 +374,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
     if asked(request):
         page = HistoryPage(
             place="devices",
-            crumbs=(("/taint-rules", "Taint rules"),),
+            crumbs=((reverse("taint-rules"), "Taint rules"),),
             word="Taint rule",
             name=name,
             url=links.taint_rule_url(name),
@@ -388,7 +382,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
             yaml=links.yaml_url(TAINT_RULES, "", name),
         )
         return show_history(request, page, [rule.metadata.uid])
-    keys = [one.key for one in snapshot.candidates if selects(rule, one.key)]
+    keys = selected_by(rule, snapshot)
     context = RuleContext(
         place="devices",
         revision=revision,
@@ -396,9 +390,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
         rule=rule,
         url=links.taint_rule_url(name),
         off=_off(),
-        devices=[
-            TaintedDevice(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]
-        ],
+        devices=[(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]],
         more=max(0, len(keys) - NAMED),
         may_update=person.may("update", TAINT_RULES),
         may_delete=person.may("delete", TAINT_RULES),
@@ -477,6 +469,20 @@ class RuleForm(PageForm):
             return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFormContext(PageContext):
+    """before: the rule that is changed; None for a new one. effect: what it would do; effects: with what each means."""
+
+    form: RuleForm
+    before: DeviceTaintRule | None
+    back: str
+    effect: ActionEffect | None
+    effects: Mapping[str, str]
+    chosen_effect: str
+    drivers: Sequence[str]
+    pools: Sequence[str]
+
+
 @listing(TAINT_RULES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_rule(request: HttpRequest) -> HttpResponse:
@@ -507,38 +513,20 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
             return redirect(links.taint_rule_url(made.metadata.name))
         changes = [RuleChange(before=before, after=form.rule(before))]
         effect = effect_of(changes, person, read_devices(), datetime.now(UTC))
-    context = _form_context(form, before, effect)
-    return render_page(request, "inventory/taint_rules/form.html", context, status=422 if form.errors else 200)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleFormContext(PageContext):
-    """before: the rule that is changed; None for a new one. effect: what it would do; effects: with what each means."""
-
-    form: RuleForm
-    before: DeviceTaintRule | None
-    back: str
-    effect: ActionEffect | None
-    effects: Mapping[str, str]
-    chosen_effect: str
-    drivers: Sequence[str]
-    pools: Sequence[str]
-
-
-def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: ActionEffect | None) -> RuleFormContext:
     pools = sorted(read_devices().pools)
-    return RuleFormContext(
+    context = RuleFormContext(
         place="devices",
         revision=latest_revision(),
         form=form,
         before=before,
-        back=links.taint_rule_url(before.metadata.name) if before else "/taint-rules",
+        back=links.taint_rule_url(before.metadata.name) if before else reverse("taint-rules"),
         effect=effect,
         effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
         chosen_effect=form.text("effect") or "NoSchedule",
         drivers=sorted({pool.driver for pool in pools}),
         pools=sorted({pool.name for pool in pools}, key=natural),
     )
+    return render_page(request, "inventory/taint_rules/form.html", context, status=422 if form.errors else 200)
 
 
 @listing(TAINT_RULES)
@@ -555,12 +543,12 @@ def delete_rule(request: HttpRequest, name: str) -> HttpResponse:
             error = not_changed(refusal, noun="rule")
         else:
             undo.offer(request, f"Taint rule {name} is deleted.", [undo.UndoStep.of(kind(TAINT_RULES), rule, None)])
-            return redirect("/taint-rules")
+            return redirect(reverse("taint-rules"))
     preview = ActionPreview(
         action="Delete",
         noun="taint rule",
         uid=rule.metadata.uid,
-        above=(*ABOVE, (name, links.taint_rule_url(name))),
+        above=(("Taint rules", reverse("taint-rules")), (name, links.taint_rule_url(name))),
         effect=effect_of([RuleChange(before=rule)], person, read_devices(), datetime.now(UTC)),
         topics="slices",
         error=error,
