@@ -161,10 +161,15 @@ def nodes_by_state(now: datetime) -> QuerySet[NodeRecord]:
 
 
 def tab_filters(snapshot: DeviceSnapshot) -> dict[str, Q]:
-    """tab -> the nodes under it. States of devices are known to the cache alone."""
-    places, lines = list(STATES), [line for line in all_lines(snapshot) if line.node]
-    tainted = {line.node for line in lines if line.counts[DeviceState.TAINTED]}
-    unhealthy = {line.node for line in lines if line.counts[DeviceState.UNHEALTHY]}
+    """tab -> the nodes under it. Only the snapshot has the states of devices, and keeps what is found there."""
+    places, marked = list(STATES), snapshot.memo.get(tab_filters)
+    if marked is None:
+        lines = [line for line in all_lines(snapshot) if line.node]
+        marked = snapshot.memo[tab_filters] = [
+            {line.node for line in lines if line.counts[state]}
+            for state in (DeviceState.TAINTED, DeviceState.UNHEALTHY)
+        ]
+    tainted, unhealthy = marked
     return {
         "": Q(),
         "not-ready": Q(rank__in=[places.index(state) for state in ("Not ready", "Silent", "Starting")]),

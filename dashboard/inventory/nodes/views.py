@@ -8,8 +8,8 @@ do, and these change the Node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from django.db.models import Count, F, IntegerField, OrderBy, OuterRef, QuerySet
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
@@ -43,6 +44,7 @@ from dashboard.inventory.nodes.changes import (
     DONE,
     EFFECT_MEANINGS,
     Effects,
+    NodeChange,
     NodeChangeForm,
     aftermath,
     evict,
@@ -82,6 +84,7 @@ from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from dashboard.tools.bulk.acts import NODE_ACTS
 from dashboard.tools.events.views import ShownEvent, shown_event
 from dashboard.tools.history.views import HistoryPage, asked, show_history
@@ -274,7 +277,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(f"Node {name} does not exist.")
     page = HistoryPage(
         place="nodes",
-        crumbs=(("/nodes", "Nodes"),),
+        crumbs=((reverse("nodes"), "Nodes"),),
         word="Node",
         name=name,
         url=links.node_url(name),
@@ -314,8 +317,7 @@ def _evict(request: HttpRequest, name: str, person: Person) -> str:
         messages.error(request, f"Pod {pod.metadata.namespace}/{pod.metadata.name} was not evicted: {why}")
     if not pods:
         return f"{name} is cordoned; no pod had to leave."
-    count = len(pods) - len(refused)
-    evicted = f"{count} pod{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} evicted"
+    evicted = counted(len(pods) - len(refused), "pod is evicted", "pods are evicted")
     return f"{name} is cordoned and {evicted}; undoing takes back the cordon alone."
 
 
@@ -340,20 +342,69 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChange:
-    """A change that is asked about. effects: None as long as it is not said whole; frees: devices of the node."""
+    """A change with what it would do. effects: None until it is typed; frees: devices that are released; told: what
+    becomes of pods that are evicted, or kept by disruption budgets."""
 
+    name: str
     form: NodeChangeForm
     effects: Effects | None
     frees: int
-    told: list[Consequence]
+    told: Sequence[Consequence]
+    effect_meanings: Mapping[str, str] = field(default_factory=lambda: EFFECT_MEANINGS)
+    named: int = NAMED
 
     @property
-    def named(self) -> int:
-        return NAMED
+    def change(self) -> NodeChange:
+        return self.form.change
 
     @property
-    def effect_meanings(self) -> dict[str, str]:
-        return EFFECT_MEANINGS
+    def title(self) -> str:
+        if self.change.what == "untaint":
+            return f"Remove the taint `{self.change.taint}`?"
+        if self.change.what == "taint":
+            taint = f"Taint {self.name} with `{self.change.taint}`?"
+            return taint if self.effects else f"Add a taint to {self.name}"
+        return f"{self.change.what.capitalize()} {self.name}?"
+
+    @property
+    def leaving(self) -> int:
+        return len(self.effects.leaving) if self.effects else 0
+
+    @property
+    def button(self) -> str:
+        evicts = f" and evict {self.leaving}" if self.leaving else ""
+        match self.change.what:
+            case "untaint":
+                return "Remove taint"
+            case "taint":
+                return f"Taint{evicts}" if evicts else "Add taint"
+            case "drain":
+                return f"Drain{evicts}"
+        return self.change.what.capitalize()
+
+    @property
+    def staying(self) -> str:
+        """A sentence about the other pods here."""
+        if self.effects is None:
+            return ""
+        said = [f"{counted(self.effects.staying, 'stays', 'stay')}."] if self.effects.staying else []
+        if self.effects.ending:
+            said.append(f"{counted(self.effects.ending, 'is', 'are')} being deleted already.")
+        return " ".join(said) or ("" if self.leaving else "None.")
+
+    @property
+    def waiting(self) -> tuple[str, list[tuple[str, str]]]:
+        """(what it means for pods that wait, links to them)"""
+        if self.effects is None or not self.effects.asked:
+            return "None waits.", []
+        asked, pods = self.effects.asked, self.effects.kept_off or self.effects.let_in
+        if self.effects.kept_off:
+            said = f"{len(pods)} of {asked} could no longer come here, whatever is free:"
+        elif self.effects.let_in:
+            said = f"{len(pods)} of {asked} could then start here, if devices are free:"
+        else:
+            said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
+        return said, [("/".join(pod.key), links.pod_url(*pod.key)) for pod in pods]
 
 
 def _shown(
@@ -361,22 +412,19 @@ def _shown(
 ) -> ShownChange:
     effects = rehearse(node, form.change, there, now=now) if form.ready else None
     told: list[Consequence] = []
-    if effects is not None and effects.leaving:
-        found = told_of(effects.leaving, aftermath(node, form.change, effects, now=now), person)
-        told = [one for one in found if one.term != "Evicted"]
+    frees = 0
     if effects is not None:
-        told = [*kept_back(effects.kept, person), *told]
-    return ShownChange(form=form, effects=effects, frees=_frees(effects, sheet.claims), told=told)
-
-
-def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
-    """The devices of claims that nobody uses once the leaving pods are gone."""
-    gone = {(one.pod.metadata.namespace, one.pod.metadata.name) for one in (effects.leaving if effects else ())}
-    return sum(
-        len(claim.devices)
-        for claim in claims
-        if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
-    )
+        told = [*kept_back(effects.kept, person)]
+        if effects.leaving:
+            found = told_of(effects.leaving, aftermath(node, form.change, effects, now=now), person)
+            told += [one for one in found if one.term != "Evicted"]
+        gone = {one.pod.key for one in effects.leaving}
+        frees = sum(
+            len(claim.devices)
+            for claim in sheet.claims
+            if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+        )
+    return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
 
 
 # What the page tells -------------------------------------------------------------------------------------------------
@@ -417,6 +465,16 @@ class NodeSheet:
         return in_words(self.line.counts) if self.line else ""
 
     @property
+    def elsewhere(self) -> dict[str, str]:
+        """card -> a sentence about what is in namespaces that the person does not see."""
+        claims = counted(self.other_claims, "claim of other namespaces holds", "claims of other namespaces hold")
+        pods = counted(self.other_pods, "pod of other namespaces runs", "pods of other namespaces run")
+        return {
+            "claims": f"{claims} devices here too." if self.other_claims else "",
+            "pods": f"{pods} here{' too' if self.pods else ''}." if self.other_pods else "",
+        }
+
+    @property
     def free(self) -> int:
         return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
 
@@ -425,8 +483,17 @@ class NodeSheet:
         return len(self.line.tiles) if self.line else 0
 
     @property
-    def topics(self) -> str:
-        return " ".join(sorted(self.line.topics)) if self.line else ""
+    def topics(self) -> dict[str, str]:
+        """card -> what touches it"""
+        name, line = self.known.name, " ".join(sorted(self.line.topics)) if self.line else ""
+        node, pods = f"node:{name}", f"node-pods:{name}:"
+        return {
+            "devices": f"{line} slices {pods}",
+            "claims": f"{line} {pods}",
+            "pods": pods,
+            "amounts": f"{pods} {node}",
+            "node": node,
+        }
 
     @property
     def room(self) -> str:
@@ -506,14 +573,13 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]
             )
     for pool in pools:
         if not pool.complete:
-            found.append((_short(pool), f"Restart the driver {pool.key[0]} on {known.name}; it publishes all of them."))
+            driver, count = pool.key.driver, sum(1 for _ in pool.candidates)
+            devices = "its device is" if count == 1 else f"its {count} devices are"
+            short = (
+                f"{len(pool.slices)} of {pool.expected} slices of {driver} are published; {devices} not allocatable."
+            )
+            found.append((short, f"Restart the driver {driver} on {known.name}; it publishes all of them."))
     return found
-
-
-def _short(pool: DevicePool) -> str:
-    count = sum(1 for _ in pool.candidates)
-    devices = "its device is" if count == 1 else f"its {count} devices are"
-    return f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are published; {devices} not allocatable."
 
 
 def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:
