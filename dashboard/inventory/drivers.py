@@ -1,33 +1,38 @@
-"""Reads what a driver publishes, what of it is given out, and what shows that something is wrong with it."""
+"""Drivers: `/drivers`, and `/drivers/NAME` with what one publishes and what shows that it is unwell.
+
+A driver is no object of the API: it is known by the ResourceSlices that bear its name and by the claims that hold
+devices of it. A cluster has a handful, so the list is sorted in memory; its numbers come from pools, not from devices.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
-from claims.devices.cards import Unit
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
 from dashboard.inventory.classes.verdicts import matches
-from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
+from dashboard.inventory.devices.grid import STATES, bar_of, in_words
 from dashboard.inventory.nodes.queries import nanos
 from dashboard.kit import links
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from dashboard.tools.history.views import HistoryPage, asked, show_history
 from insight.selector_matches import judged_devices
 from inventory.models import DeviceClass, Node
-from manciple.people import Person, person_of
+from manciple.people import person_of
 from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.resources import SLICES, kind
@@ -35,18 +40,23 @@ from manciple.wire.validation import natural
 
 #: Different values of an attribute that are written out; of more, how many there are.
 WRITTEN_OUT = 6
-#: Values longer than this are identifiers: of several, one stands for all.
+#: Values longer than this are identifiers: one of several is enough.
 LONG = 20
+#: Pools and claims that are shown; all of them with `?all=1`.
+SHOWN = 20
+#: ResourceSlices whose histories are shown together.
+MOST_SLICES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFigures:
-    """What is known of a driver by what it publishes, and by the claims that hold devices of it."""
+class Driver:
+    """states: its pools with their holders. counts: state -> devices as a person counts them."""
 
     name: str
-    pools: tuple[DevicePool, ...]  # the incomplete ones first
-    tiles: tuple[Unit, ...]
-    holders: Mapping[str, tuple[Holder, int]]  # claim's uid -> (the claim, its devices)
+    states: Sequence[PoolState]
+    pools: Sequence[DevicePool]  # published ones, the incomplete first
+    counts: Counter[str]
+    holders: Mapping[str, tuple[Holder, int]]  # uid of a claim -> (the claim, its devices)
 
     @property
     def nodes(self) -> list[str]:
@@ -57,17 +67,21 @@ class DriverFigures:
         return [pool for pool in self.pools if not pool.complete]
 
     @property
-    def counts(self) -> list[tuple[str, int]]:
-        return bar_of(Counter(tile.state for tile in self.tiles))
+    def bar(self) -> list[tuple[str, int]]:
+        return bar_of(self.counts)
 
     @property
     def said(self) -> str:
         """Its devices by state, in words."""
-        return in_words(dict(self.counts))
+        return in_words(self.counts)
 
     @property
     def free(self) -> int:
-        return dict(self.counts).get("free", 0)
+        return self.counts[DeviceState.FREE]
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
 
     @property
     def published(self) -> int:
@@ -75,35 +89,33 @@ class DriverFigures:
         return sum(1 for _ in self.candidates)
 
     @property
-    def candidates(self) -> Iterable[CandidateDevice]:
+    def candidates(self) -> Iterator[CandidateDevice]:
         return (candidate for pool in self.pools for candidate in pool.candidates)
 
 
-def read_drivers(snapshot: DeviceSnapshot) -> list[DriverFigures]:
+def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
     """Every driver that publishes anything, or of which somebody holds anything, by name. No query."""
-    pools: dict[str, list[DevicePool]] = defaultdict(list)
-    for pool in snapshot.published_pools:
-        pools[pool.key[0]].append(pool)
-    tiles: dict[str, list[Unit]] = defaultdict(list)
-    for line in lines_of(snapshot):
-        for tile in line.tiles:
-            tiles[tile.key[0]].append(tile)
-    held: dict[str, Counter[str]] = defaultdict(Counter)
-    holders: dict[str, Holder] = {}
-    for (driver, _, _), pool_state in snapshot.pools.items():
-        for found in pool_state.holders.values():
-            for holder in found:
-                holders[holder.claim_uid] = holder
-                held[driver][holder.claim_uid] += 1
-    return [
-        DriverFigures(
-            name=name,
-            pools=tuple(sorted(pools.get(name, ()), key=lambda pool: (pool.complete, natural(pool.key[1])))),
-            tiles=tuple(tiles.get(name, ())),
-            holders={uid: (holders[uid], count) for uid, count in held[name].items()},
-        )
-        for name in sorted({*pools, *tiles, *held})
-    ]
+    states: dict[str, list[PoolState]] = defaultdict(list)
+    for key, state in snapshot.pools.items():
+        states[key.driver].append(state)
+    return [_driver(name, states[name]) for name in sorted(states)]
+
+
+def _driver(name: str, states: Sequence[PoolState]) -> Driver:
+    counts: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    claims: dict[str, Holder] = {}
+    for state in states:
+        counts.update(state.counts)
+        for holders in state.holders.values():
+            for holder in holders:
+                claims[holder.claim_uid] = holder
+                held[holder.claim_uid] += 1
+    pools = sorted(
+        (state.pool for state in states if state.pool.slices), key=lambda pool: (pool.complete, natural(pool.key.name))
+    )
+    holders_of = {uid: (claims[uid], count) for uid, count in held.items()}
+    return Driver(name=name, states=states, pools=pools, counts=counts, holders=holders_of)
 
 
 # What it publishes ---------------------------------------------------------------------------------------------------
@@ -118,7 +130,7 @@ class DriverProperty:
     devices: int
 
 
-def attributes(driver: DriverFigures) -> list[DriverProperty]:
+def attributes(driver: Driver) -> list[DriverProperty]:
     """Each attribute with its values: a range of numbers, or the values where they are few."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     numbers: dict[str, list[int]] = defaultdict(list)
@@ -134,7 +146,7 @@ def attributes(driver: DriverFigures) -> list[DriverProperty]:
     ]
 
 
-def capacities(driver: DriverFigures) -> list[DriverProperty]:
+def capacities(driver: Driver) -> list[DriverProperty]:
     """Each capacity from the least to the most."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for candidate in driver.candidates:
@@ -165,25 +177,21 @@ def _span(values: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """A pool as a row. published_at: when the newest of its slices was written; by_state: tiles."""
+    """A pool as a row. published_at: when the newest of its slices was written."""
 
     pool: DevicePool
     published_at: datetime | None
     devices: int
 
     @property
-    def missing(self) -> int:
-        return self.pool.expected - len(self.pool.slices)
-
-    @property
     def what(self) -> str:
-        """What is wrong with an incomplete pool, and what to do, as a sentence each."""
-        there, wanted = len(self.pool.slices), self.pool.expected
-        if self.missing > 0:
-            return f"{there} of {wanted} slices of generation {self.pool.generation} are there"
+        """What is wrong with an incomplete pool."""
+        there, expected = len(self.pool.slices), self.pool.expected
+        if there < expected:
+            return f"{there} of {expected} slices of generation {self.pool.generation} are there"
         if there == 1:
-            return f"1 slice is published, but it announces {wanted}"
-        return f"{there} slices are there, and they say that there are {wanted}"
+            return f"1 slice is published, but it announces {expected}"
+        return f"{there} slices are there, and they say that there are {expected}"
 
 
 def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
@@ -204,123 +212,75 @@ def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
 
 @dataclass(frozen=True, slots=True)
 class DriverTrouble:
-    """One thing that shows that the driver is not well. nodes: where, to link to."""
+    """A sign that the driver or its machines are unwell. nodes: where."""
 
     what: str
     next: str
     nodes: tuple[str, ...] = ()
 
-
-def troubles(driver: DriverFigures) -> list[DriverTrouble]:
-    """What shows, here, that the driver or its machines are unwell. One query."""
-    ready = dict(Node.objects.values_list("name", "ready"))
-    return [*_pools_short(driver), *_machines(driver, ready), *_fenced(driver), *_withdrawn(driver)]
+    @property
+    def node_links(self) -> list[tuple[str, str]]:
+        return [(name, links.node_url(name)) for name in self.nodes]
 
 
-def _pools_short(driver: DriverFigures) -> Iterable[DriverTrouble]:
-    short = driver.incomplete
-    if not short:
-        return
-    nodes = _nodes_of(short)
-    devices = _count(sum(1 for pool in short for _ in pool.candidates), "device is", "devices are")
-    yield DriverTrouble(
-        f"{_count(len(short), 'pool is', 'pools are')} incomplete; {devices} not allocatable.",
-        "Restart the driver there; it publishes every slice of its pool again. If that does not help, read its log.",
-        nodes,
-    )
-
-
-def _machines(driver: DriverFigures, ready: Mapping[str, bool]) -> Iterable[DriverTrouble]:
-    lost = tuple(name for name in driver.nodes if ready.get(name) is False)
-    gone = tuple(name for name in driver.nodes if name not in ready)
-    if lost:
+def troubles(driver: Driver) -> Iterator[DriverTrouble]:
+    """One query."""
+    if incomplete := driver.incomplete:
+        devices = counted(sum(1 for pool in incomplete for _ in pool.candidates), "device is", "devices are")
         yield DriverTrouble(
-            f"{_count(len(lost), 'node', 'nodes')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
+            f"{counted(len(incomplete), 'pool is', 'pools are')} incomplete; {devices} not allocatable.",
+            "Restart the driver there; it publishes every slice of its pool again. "
+            "If that does not help, read its log.",
+            tuple(sorted({one.node for pool in incomplete for one in pool.slices if one.node}, key=natural)),
+        )
+    ready, nodes = dict(Node.objects.values_list("name", "ready")), driver.nodes
+    if lost := tuple(name for name in nodes if ready.get(name) is False):
+        yield DriverTrouble(
+            f"{counted(len(lost), 'node')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
             "Check the agent of the node; its devices are allocated again when it is back.",
             lost,
         )
-    if gone:
+    if gone := [name for name in nodes if name not in ready]:
         yield DriverTrouble(
             f"It publishes devices of {', '.join(gone)}, which {'is no Node' if len(gone) == 1 else 'are no Nodes'}.",
             "Register the node again, or delete its ResourceSlices.",
         )
-
-
-def _fenced(driver: DriverFigures) -> Iterable[DriverTrouble]:
-    keys: Counter[str] = Counter()
-    nodes: dict[str, set[str]] = defaultdict(set)
+    broken: dict[str, list[str]] = defaultdict(list)  # key of a taint -> the node of each device
     for candidate in driver.candidates:
         if candidate.fence is DeviceState.UNHEALTHY:
             for taint in candidate.device.taints:
-                keys[taint.key] += 1
-                nodes[taint.key].add(candidate.node)
-    for key, count in keys.most_common():
+                broken[taint.key].append(candidate.node)
+    for key, places in sorted(broken.items(), key=lambda item: -len(item[1])):
         yield DriverTrouble(
-            f"{_count(count, 'device is', 'devices are')} reported unhealthy: `{key}`.",
+            f"{counted(len(places), 'device is', 'devices are')} reported unhealthy: `{key}`.",
             "Repair or replace the hardware; the driver removes the taint when it is healthy again.",
-            tuple(sorted(filter(None, nodes[key]), key=natural)),
+            tuple(sorted(filter(None, set(places)), key=natural)),
         )
-
-
-def _withdrawn(driver: DriverFigures) -> Iterable[DriverTrouble]:
-    held = sum(1 for tile in driver.tiles if tile.state == "gone" and not tile.candidates)
-    if held:
+    units = (unit for state in driver.states if state.counts[DeviceState.UNPUBLISHED] for unit in state.units)
+    if held := sum(unit.state == DeviceState.UNPUBLISHED and not unit.candidates for unit in units):
         yield DriverTrouble(
-            f"{_count(held, 'device is', 'devices are')} held by claims and no longer published.",
+            f"{counted(held, 'device is', 'devices are')} held by claims and no longer published.",
             "Check whether the driver still runs there. The claims keep them until their pods are gone.",
         )
 
 
-def _nodes_of(pools: Iterable[DevicePool]) -> tuple[str, ...]:
-    return tuple(sorted({one.node for pool in pools for one in pool.slices if one.node}, key=natural))
+# The list ------------------------------------------------------------------------------------------------------------
 
 
-def _count(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
+def _pools_complete(driver: Driver) -> str:
+    return f"{len(driver.pools) - len(driver.incomplete)} of {len(driver.pools)} complete"
 
 
-#: Of many pools and claims, the first so many are shown; with `?all=1` all of them.
-SHOWN = 20
-#: ResourceSlices whose history is told together.
-MOST_SLICES = 1000
-
-#: What the list tells of a driver.
+Column = ListColumn[Driver]
 COLUMNS = (
-    ListColumn[DriverFigures](
-        title="Driver", sort="name", key=lambda driver: driver.name, text=lambda driver: driver.name
-    ),
-    ListColumn[DriverFigures](
-        title="Nodes",
-        css="num",
-        sort="nodes",
-        key=lambda driver: len(driver.nodes),
-        text=lambda driver: len(driver.nodes),
-    ),
-    ListColumn[DriverFigures](
-        title="Pools",
-        sort="pools",
-        key=lambda driver: (-len(driver.incomplete), -len(driver.pools)),
-        text=lambda driver: f"{len(driver.pools) - len(driver.incomplete)} of {len(driver.pools)} complete",
-    ),
-    ListColumn[DriverFigures](
-        title="Devices",
-        sort="devices",
-        key=lambda driver: len(driver.tiles),
-        text=lambda driver: driver.said,
-    ),
-    ListColumn[DriverFigures](
-        title="Claims",
-        css="num",
-        sort="claims",
-        key=lambda driver: len(driver.holders),
-        text=lambda driver: len(driver.holders),
+    Column(title="Driver", sort="name", key=lambda row: row.name, text=lambda row: row.name),
+    Column(title="Nodes", css="num", sort="nodes", key=lambda row: len(row.nodes), text=lambda row: len(row.nodes)),
+    Column(title="Pools", sort="pools", key=lambda row: (-len(row.incomplete), -len(row.pools)), text=_pools_complete),
+    Column(title="Devices", sort="devices", key=lambda row: row.total, text=lambda row: row.said),
+    Column(
+        title="Claims", css="num", sort="claims", key=lambda row: len(row.holders), text=lambda row: len(row.holders)
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriversContext(ListContext):
-    states: Mapping[str, str]
 
 
 @listing(SLICES)
@@ -328,108 +288,97 @@ class DriversContext(ListContext):
 @opens_as_usual
 def list_drivers(request: HttpRequest) -> HttpResponse:
     """The list."""
-    revision = latest_revision()
-    query = ListQuery.read(request)
-    drivers = sorted_by(COLUMNS, query.sort, read_drivers(read_devices()))
+    revision, query = latest_revision(), ListQuery.read(request)
     table = Table(
         id="drivers",
         topics="slices nodes pool:",
         title="Drivers",
         query=query,
         columns=COLUMNS,
-        rows=drivers,
+        rows=sorted_by(COLUMNS, query.sort, read_drivers(read_devices())),
     )
-    context = DriversContext(place="drivers", revision=revision, table=table, states=STATES)
-    return show_list(request, "inventory/drivers/list.html", context)
-
-
-@listing(SLICES)
-@require_safe
-def show_driver(request: HttpRequest, name: str) -> HttpResponse:
-    """One driver."""
-    revision = latest_revision()
-    driver = next((one for one in read_drivers(read_devices()) if one.name == name), None)
-    if driver is None:
-        raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
-    if asked(request):
-        return _show_history(request, driver)
-    sheet = _sheet(driver, person_of(request), shown=None if "all" in request.GET else SHOWN)
-    context = DriverContext(place="drivers", revision=revision, name=name, sheet=sheet, states=STATES)
-    return render_page(request, "inventory/drivers/page.html", context)
-
-
-def _show_history(request: HttpRequest, driver: DriverFigures) -> HttpResponse:
-    """What happened to the slices that it has published and that exist."""
-    names = [one.name for pool in driver.pools for one in pool.slices][:MOST_SLICES]
-    slices = objects.get_many(kind(SLICES), (("", name) for name in names))
-    page = HistoryPage(
-        place="drivers",
-        crumbs=(("/drivers", "Drivers"),),
-        word="Driver",
-        name=driver.name,
-        url=links.driver_url(driver.name),
-        topics="slices",
+    return show_list(
+        request, "inventory/drivers/list.html", ListContext(place="drivers", revision=revision, table=table)
     )
-    return show_history(request, page, [stored.uid for stored in slices])
+
+
+# One driver ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverSheet:
-    """One driver, for one person."""
+class DriverContext(PageContext):
+    """One driver, for one person. The driver itself is `driver`: the history's tabs take `name`."""
 
-    driver: DriverFigures
+    name: str
+    driver: Driver
     troubles: Sequence[DriverTrouble]
     pools: Sequence[PoolLine]
     more_pools: int
     attributes: Sequence[DriverProperty]
     capacities: Sequence[DriverProperty]
-    #: (class, how many of its devices the class selects)
-    classes: list[tuple[str, int]]
-    #: (holder, devices), those with most first; of other namespaces only how many
-    claims: list[tuple[Holder, int]]
+    #: (class, how many of the driver's devices it selects)
+    classes: Sequence[tuple[str, int]]
+    #: (holder, devices), those with most first
+    claims: Sequence[tuple[Holder, int]]
     more_claims: int
-    other_claims: int
-
-    @property
-    def generations(self) -> str:
-        found = sorted({pool.generation for pool in self.driver.pools})
-        if not found:
-            return "none"
-        return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverContext(PageContext):
-    name: str
-    sheet: DriverSheet
+    elsewhere: str  # a sentence about claims of namespaces that the person does not see
+    generations: str
     states: Mapping[str, str]
 
 
-def _sheet(driver: DriverFigures, person: Person, *, shown: int | None) -> DriverSheet:
-    """shown: how many pools and claims are named; None for all."""
+@listing(SLICES)
+@require_safe
+def show_driver(request: HttpRequest, name: str) -> HttpResponse:
+    """The page; with `?tab=history` the history of its slices that exist."""
+    revision, person = latest_revision(), person_of(request)
+    driver = next((one for one in read_drivers(read_devices()) if one.name == name), None)
+    if driver is None:
+        raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
+    if asked(request):
+        names = [one.name for pool in driver.pools for one in pool.slices][:MOST_SLICES]
+        slices = objects.get_many(kind(SLICES), (("", name) for name in names))
+        page = HistoryPage(
+            place="drivers",
+            crumbs=((reverse("drivers"), "Drivers"),),
+            word="Driver",
+            name=name,
+            url=links.driver_url(name),
+            topics="slices",
+        )
+        return show_history(request, page, [stored.uid for stored in slices])
+    shown = None if "all" in request.GET else SHOWN
     seen = [(holder, count) for holder, count in driver.holders.values() if person.sees(holder.namespace)]
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
-    return DriverSheet(
+    hidden = len(driver.holders) - len(seen)
+    hold = counted(hidden, "claim of other namespaces holds", "claims of other namespaces hold")
+    generations = sorted({pool.generation for pool in driver.pools})
+    context = DriverContext(
+        place="drivers",
+        revision=revision,
+        name=name,
         driver=driver,
-        troubles=troubles(driver),
+        troubles=list(troubles(driver)),
         pools=pool_lines(driver.pools[:shown]),
         more_pools=len(driver.pools[shown:]) if shown else 0,
         attributes=attributes(driver),
         capacities=capacities(driver),
-        classes=_classes(driver.name),
+        classes=_classes(name),
         claims=seen[:shown],
         more_claims=len(seen[shown:]) if shown else 0,
-        other_claims=len(driver.holders) - len(seen),
+        elsewhere=f"{hold} devices of it{' too' if seen else ''}." if hidden else "",
+        generations=" to ".join(str(one) for one in dict.fromkeys((generations[0], generations[-1])))
+        if generations
+        else "none",
+        states=STATES,
     )
+    return render_page(request, "inventory/drivers/page.html", context)
 
 
 def _classes(driver: str) -> list[tuple[str, int]]:
     """(class, how many devices of the driver it selects), of those that select any."""
     devices = judged_devices(read_devices().published)
     own = sum(1 << place for place, one in enumerate(devices.candidates) if one.driver == driver)
-    found = []
-    for name, selectors in DeviceClass.expressions().items():
-        count = (matches(selectors, devices) & own).bit_count()
-        if count:
-            found.append((name, count))
-    return found
+    counts = [
+        (name, (matches(selectors, devices) & own).bit_count()) for name, selectors in DeviceClass.expressions().items()
+    ]
+    return [(name, count) for name, count in counts if count]

@@ -28,6 +28,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
@@ -688,8 +689,12 @@ class DeviceRow:
 
     @property
     def holder_links(self) -> list[str | tuple[str, str]]:
+        """Claims; of those that the person may not see only that they are elsewhere."""
         return [
-            (one.label, claim_url(one.namespace, one.claim)) if one.claim else one.namespace for one in self.holders
+            (one.label, claim_url(one.namespace, one.claim))
+            if one.claim
+            else format_html('<span class="muted">{}</span>', one.namespace)
+            for one in self.holders
         ]
 
     def cells(self, facts: Sequence[str]) -> tuple[str, ...]:
