@@ -163,14 +163,6 @@ class DeviceClass(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    @classmethod
-    def expressions(cls) -> dict[str, tuple[str, ...]]:
-        """name -> its CEL selectors, by name."""
-        return {
-            name: tuple(selector["cel"]["expression"] for selector in selectors if selector.get("cel"))
-            for name, selectors in cls.objects.order_by("name").values_list("name", "selectors")
-        }
-
     def get_absolute_url(self) -> str:
         return reverse("class-edit", args=(self.name,))
 

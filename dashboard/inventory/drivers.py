@@ -30,8 +30,8 @@ from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
 from dashboard.tools.history.views import HistoryPage, asked, show_history
-from insight.selector_matches import judged_devices
-from inventory.models import DeviceClass, Node
+from insight.selector_matches import class_selectors, judged_devices
+from inventory.models import Node
 from manciple.people import person_of
 from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
@@ -378,7 +378,5 @@ def _classes(driver: str) -> list[tuple[str, int]]:
     """(class, how many devices of the driver it selects), of those that select any."""
     devices = judged_devices(read_devices().published)
     own = sum(1 << place for place, one in enumerate(devices.candidates) if one.driver == driver)
-    counts = [
-        (name, (matches(selectors, devices) & own).bit_count()) for name, selectors in DeviceClass.expressions().items()
-    ]
+    counts = [(name, (matches(selectors, devices) & own).bit_count()) for name, selectors in class_selectors().items()]
     return [(name, count) for name, count in counts if count]

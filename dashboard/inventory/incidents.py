@@ -41,8 +41,8 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
-from insight.selector_matches import judge
-from inventory.models import DeviceClass, Impairment, Incident, Node
+from insight.selector_matches import class_selectors, judge
+from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
 from manciple.durations import duration
 from manciple.people import Person, demand, person_of
@@ -322,7 +322,7 @@ def newest() -> list[Incident]:
     return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:MOST_OPEN])
 
 
-def incidents() -> QuerySet[Incident]:
+def incidents() -> QuerySet[Any]:
     """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
     acknowledged = When(acknowledged_at__isnull=False, then=Value("acknowledged"))
     closed = When(ended_at__isnull=False, then=Value("closed"))
@@ -341,10 +341,15 @@ def incidents() -> QuerySet[Incident]:
     )
 
 
-def ordered(rows: QuerySet[Incident], sort: str) -> QuerySet[Incident]:
+def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     """The most urgent first, then the newest, unless the address sorts by a column."""
     lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
-    keys = {"cause": (F("key"), F("value")), "since": (F("began_at"),), "lasted": (lasted,)}.get(sort.removeprefix("-"))
+    columns: dict[str, tuple[Any, ...]] = {
+        "cause": (F("key"), F("value")),
+        "since": (F("began_at"),),
+        "lasted": (lasted,),
+    }
+    keys = columns.get(sort.removeprefix("-"))
     if keys is None:
         return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
     directed = (key.desc() if sort.startswith("-") else key.asc() for key in keys)
@@ -374,7 +379,7 @@ def concerned(
 
 def accepted_by(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
     """The published devices that the class accepts; none for a class that does not exist. Raises: TimeLimitExceeded."""
-    selectors = DeviceClass.expressions().get(device_class)
+    selectors = class_selectors().get(device_class)
     if selectors is None:
         return frozenset()
     verdict = judge(selectors, snapshot.published)
@@ -532,7 +537,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         page=page,
         filters=(
             Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
-            Filter("class", "Class", query.device_class, every="All classes", options=list(DeviceClass.expressions())),
+            Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
             Filter("cause", "Cause", query.cause, every="All causes", options=sorted(causes)),
             Filter("device", "Device", query.device, hint="driver/pool/device"),
         ),

@@ -1,7 +1,9 @@
-"""What a person asks the grid for: read from the URL, judged here, written back into it.
+"""What the device pages read: filters and their facets, one device with its history, and the devices chosen for an act.
 
-A filter dims what does not match. Choices of one kind widen it (this model or that one), choices of different kinds
-narrow it. `?attr=NAME:VALUE` asks for an attribute or a capacity, `?cel=` for an expression.
+A filter dims the tiles that do not match. Choices of one kind widen it (this model or that one), choices of different
+kinds narrow it. `?attr=NAME:VALUE` filters by an attribute or a capacity, `?cel=` by an expression.
+
+Of holders in namespaces that a person does not see, a device's page says only that there are some.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
 from dashboard.kit import links
 from dashboard.kit.links import device_url
+from dashboard.kit.wording import counted, listed
 from insight.selector_matches import SelectorVerdict, judge
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.kinds.pools import PoolKey
@@ -299,6 +302,8 @@ def fact_counts(candidates: tuple[CandidateDevice, ...]) -> Mapping[str, Counter
     return found
 
 
+# The history of one device -------------------------------------------------------------------------------------------
+
 #: How far back the strip shows.
 DAYS = 7
 #: Entries in the table; of more, the newest so many.
@@ -314,14 +319,6 @@ class Span:
     namespace: str
     claim: str = ""
     pods: tuple[str, ...] = ()
-
-    @property
-    def lasts(self) -> bool:
-        return self.ended is None
-
-    @property
-    def named(self) -> bool:
-        return bool(self.claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,15 +364,23 @@ class History:
     more: int  # older entries that are not listed
     incidents: tuple[DeviceIncident, ...]  # of the strip's days, the latest first
 
+    @property
+    def listed_said(self) -> str:
+        return f"the latest {len(self.spans)}; {self.more} older are not listed" if self.more else ""
+
 
 def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime) -> History:
-    """Four queries at most. holders: who holds it now, as the person may see them."""
+    """Four queries at most. Allocations that ended are in PastAllocation, current ones in the cache, impairments in
+    Impairment. holders: the current ones, as the person may see them."""
     driver, pool, name, node = device
     past = PastAllocation.objects.filter(driver=driver, pool=pool, device=name, admin_access=False)
     if node:
         past = past.filter(node__in=("", node))
     week = now - timedelta(days=DAYS)
-    spans = [_held_now(holder, now) for holder in holders]
+    spans = [
+        Span(began=one.since or now, ended=None, namespace=one.namespace, claim=one.claim, pods=one.pods)
+        for one in holders
+    ]
     recent = [(row.began_at, row.ended_at) for row in past.filter(ended_at__gt=week).only("began_at", "ended_at")]
     listed = [_past(person, row) for row in past.order_by("-ended_at")[:LISTED]]
     total = past.count()
@@ -464,10 +469,6 @@ def _mark(state: DeviceState, held: bool, began: datetime, ended: datetime) -> H
     word = _WORDS.get(state) or f"{STATES[state].lower()}{' and held' if held else ''}"
     title = f"{word} {duration(seconds)} until {clock(ended, now=ended)}"
     return HistoryMark(state, max(1, int(seconds)), title, held)
-
-
-def _held_now(holder: Holder, now: datetime) -> Span:
-    return Span(began=holder.since or now, ended=None, namespace=holder.namespace, claim=holder.claim, pods=holder.pods)
 
 
 def _past(person: Person, row: PastAllocation) -> Span:
@@ -653,10 +654,6 @@ class HeldBy:
     cdi_file: str
     cdi_ids: tuple[str, ...]
 
-    @property
-    def named(self) -> bool:
-        return bool(self.holder.claim)
-
 
 def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
     """Those that the holders are reserved for, in one query; who may not be named has none."""
@@ -683,23 +680,21 @@ def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod]) -
 def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
     """When the device is free again, as far as it is known."""
     if others:
-        rest = f" and {len(others) - 1} more" if len(others) > 1 else ""
         return (
-            f"Free again: unknown. It stays held until the controller of {others[0]}{rest} removes it from the claim's "
-            "status.reservedFor."
+            f"Free again: unknown. It stays held until the controller of {listed(list(map(str, others)), 1)} removes it"
+            " from the claim's status.reservedFor."
         )
-    deadlines = [_deadline(pod) for pod in pods]
     if not pods:
         return ""
-    if len(pods) > 1 or deadlines[0] is None:
-        who = "The pod sets" if len(pods) == 1 else "The pods set"
-        return f"Free again: unknown. {who} no deadline." if None in deadlines else "Free again: unknown."
-    return f"Free again: by {clock(deadlines[0])}, the pod's deadline."
-
-
-def _deadline(pod: Pod) -> datetime | None:
-    seconds, started = pod.spec.active_deadline_seconds, pod.status.start_time
-    return datetime.fromisoformat(started) + timedelta(seconds=seconds) if seconds and started else None
+    deadlines = [
+        datetime.fromisoformat(started) + timedelta(seconds=seconds) if seconds and started else None
+        for pod in pods
+        for seconds, started in [(pod.spec.active_deadline_seconds, pod.status.start_time)]
+    ]
+    if len(pods) == 1 and deadlines[0] is not None:
+        return f"Free again: by {clock(deadlines[0])}, the pod's deadline."
+    sets = "The pod sets" if len(pods) == 1 else "The pods set"
+    return f"Free again: unknown. {sets} no deadline." if None in deadlines else "Free again: unknown."
 
 
 def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, str, str]]:
@@ -716,21 +711,19 @@ def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, st
 def _health(
     key: DeviceKey, candidate: CandidateDevice | None, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]
 ) -> Health:
-    """An unknown health of which nothing is said gives way to a taint."""
-    reported = _reported(key, holders, pods)
-    if reported.message or reported.state not in {"", "Unknown"}:
+    """What an agent reports, or a taint if it reports nothing definite."""
+    reports = (
+        Health(health, message, "as the agent reports it with the pod")
+        for holder in holders
+        for name in holder.pods
+        if (pod := pods.get((holder.namespace, name))) is not None
+        for _, health, message in _reports(pod, key, holder)
+    )
+    reported = next(reports, Health())
+    if candidate is None or reported.message or reported.state not in {"", "Unknown"}:
         return reported
-    broken = next((taint for taint in candidate.device.taints if is_unhealthy(taint.key)), None) if candidate else None
+    broken = next((taint for taint in candidate.device.taints if is_unhealthy(taint.key)), None)
     return reported if broken is None else Health("Unhealthy", broken.value, f"by taint {broken.key}")
-
-
-def _reported(key: DeviceKey, holders: Iterable[Holder], pods: dict[tuple[str, str], Pod]) -> Health:
-    for holder in holders:
-        for name in holder.pods:
-            if (pod := pods.get((holder.namespace, name))) is not None:
-                for _, health, message in _reports(pod, key, holder):
-                    return Health(health, message, "as the agent reports it with the pod")
-    return Health()
 
 
 # What it is ----------------------------------------------------------------------------------------------------------
@@ -815,9 +808,18 @@ def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> Neighb
     )
 
 
+# The devices chosen for an act ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """keys: in the order of their places. gone: addresses of which nothing is known."""
+    """The devices that an address or a form names.
+
+    `at`: addresses of devices, a line each; `tile`: addresses of tiles, a card stands for all that it is cut into;
+    `matching`: a query of the grid, for whatever its filters let through.
+
+    keys: in the order of their places. gone: addresses of which nothing is known.
+    """
 
     snapshot: DeviceSnapshot
     keys: tuple[DeviceKey, ...]
@@ -830,7 +832,7 @@ class Chosen:
 
     @property
     def count(self) -> str:
-        return f"{len(self.keys):,} device{'' if len(self.keys) == 1 else 's'}"
+        return counted(len(self.keys), "device")
 
     @property
     def candidates(self) -> list[CandidateDevice]:
@@ -852,7 +854,7 @@ def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str,
     gone = list[str]()
     for address in _lines(data.getlist("at")):
         key = key_of(address, snapshot)
-        if key is not None and _is_known(snapshot, key):
+        if key is not None and (snapshot.candidate(key) is not None or snapshot.held_by(key)):
             found[key] = None
         else:
             gone.append(address)
@@ -868,10 +870,6 @@ def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str,
 
 def _lines(fields: Iterable[str]) -> Iterator[str]:
     return (line.strip() for field in fields for line in field.splitlines() if line.strip())
-
-
-def _is_known(snapshot: DeviceSnapshot, key: DeviceKey) -> bool:
-    return snapshot.candidate(key) is not None or bool(snapshot.held_by(key))
 
 
 def _units(snapshot: DeviceSnapshot) -> Iterator[Unit]:

@@ -85,11 +85,10 @@ from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted, listed
 from insight.how_many_fit import NOTHING, count
-from insight.selector_matches import judge
+from insight.selector_matches import class_selectors, judge
 from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
-from inventory.models import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
 from manciple.store.event_log import latest_revision
@@ -321,7 +320,7 @@ class GridContext(PageContext):
 
 
 def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> HttpResponse:
-    grid = Grid(person_of(request), request.GET, read_devices(), DeviceClass.expressions())
+    grid = Grid(person_of(request), request.GET, read_devices(), class_selectors())
     context = GridContext(place="devices", revision=grid.snapshot.revision, page=grid, dims=dims)
     return render_page(request, f"inventory/devices/{template}.html", context)
 
@@ -475,7 +474,7 @@ def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     if verb := {"untaint": "delete", **dict.fromkeys(ACTS, "create")}.get(act):
         demand(request, f"{act} devices", verb, TAINT_RULES)
     data = request.POST if request.method == "POST" else request.GET
-    chosen = read_chosen(data, read_devices(), DeviceClass.expressions())
+    chosen = read_chosen(data, read_devices(), class_selectors())
     if not chosen.keys:
         messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
         return redirect(_back(request, data))
@@ -757,7 +756,7 @@ def export_devices(request: HttpRequest) -> HttpResponse:
     """The chosen devices, or all of them, with who holds them and a column for each attribute."""
     data = request.POST if request.method == "POST" else request.GET
     asked = data if {"at", "tile", "matching"} & data.keys() else QueryDict("matching=")
-    chosen = read_chosen(asked, read_devices(), DeviceClass.expressions())
+    chosen = read_chosen(asked, read_devices(), class_selectors())
     rows = _rows(person_of(request), chosen, chosen.keys)
     facts = sorted({name for row in rows if row.one for name, _ in row.one.facts})
     head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *facts)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
 from django.db.models.fields.json import KeyTextTransform
@@ -143,7 +144,7 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-def nodes_by_state(now: datetime) -> QuerySet[NodeRecord]:
+def nodes_by_state(now: datetime) -> QuerySet[Any]:
     """All nodes with `renewed_at` and `rank`: the place of `state_of` in `STATES`."""
     silent = Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE)
     never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
@@ -182,7 +183,7 @@ def tab_filters(snapshot: DeviceSnapshot) -> dict[str, Q]:
     }
 
 
-def labelled(nodes: QuerySet[NodeRecord], selector: ParsedLabelSelector) -> QuerySet[NodeRecord]:
+def labelled(nodes: QuerySet[Any], selector: ParsedLabelSelector) -> QuerySet[Any]:
     """The nodes whose labels match, as `ParsedLabelSelector.matches` says."""
     for place, one in enumerate(selector.requirements):
         label, there = f"label_{place}", Q(labels__has_key=one.key)
@@ -289,7 +290,7 @@ class NodeRow:
         return sum(count for _, count in self.devices)
 
 
-def read_rows(nodes: QuerySet[NodeRecord], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:
+def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:
     """nodes: those of `nodes_by_state` that are shown, in their order."""
     renewed = dict(nodes.values_list("name", "renewed_at"))
     documents = {stored.name: stored for stored in objects.get_many(kind(NODES), [("", name) for name in renewed])}

@@ -89,7 +89,6 @@ from dashboard.tools.bulk.acts import NODE_ACTS
 from dashboard.tools.events.views import ShownEvent, shown_event
 from dashboard.tools.history.views import HistoryPage, asked, show_history
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
-from inventory.models import Node as NodeRecord
 from inventory.models import Pool
 from manciple.people import Person, demand, person_of
 from manciple.store import history, objects
@@ -217,7 +216,7 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     return show_list(request, "inventory/nodes/list.html", context)
 
 
-def _ordered(nodes: QuerySet[NodeRecord], sort: str) -> QuerySet[NodeRecord]:
+def _ordered(nodes: QuerySet[Any], sort: str) -> QuerySet[Any]:
     """Equal ones by name."""
     keys = ORDERS.get(sort.removeprefix("-"), ())
     if sort.startswith("-"):

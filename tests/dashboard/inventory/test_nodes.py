@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -142,7 +143,8 @@ def test_state(phrase: str) -> None:
 def test_the_database_finds_the_same_states(cluster: Cluster) -> None:
     starting = make_node("starting")
     cluster.create(structs.replace(starting, status=structs.replace(starting.status, conditions=())))
-    for name, options in {"ready": {}, "not-ready": {"ready": False}, "cordoned": {"unschedulable": True}}.items():
+    nodes: dict[str, dict[str, Any]] = {"ready": {}, "not-ready": {"ready": False}, "cordoned": {"unschedulable": True}}
+    for name, options in nodes.items():
         cluster.create(make_node(name, **options))
         cluster.create(make_node(f"{name}-without-lease", **options))
         renew(cluster, name)
