@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
@@ -22,7 +21,7 @@ from claims.devices.published import CandidateDevice, DevicePool, attribute_text
 from claims.devices.states import DeviceState
 from dashboard.inventory.classes.verdicts import matches
 from dashboard.inventory.devices.grid import STATES, bar_of, in_words
-from dashboard.inventory.nodes.queries import nanos
+from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
 from dashboard.kit import links
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
@@ -33,7 +32,7 @@ from dashboard.tools.history.views import HistoryPage, asked, show_history
 from insight.selector_matches import class_selectors, judged_devices
 from inventory.models import Node
 from manciple.people import person_of
-from manciple.store import history, objects
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.resources import SLICES, kind
 from manciple.wire.validation import natural
@@ -170,41 +169,6 @@ def _range(values: Counter[str], numbers: Sequence[int]) -> str:
 
 def _span(values: Sequence[str]) -> str:
     return ", ".join(values) if len(values) <= WRITTEN_OUT // 2 else f"{values[0]} to {values[-1]}"
-
-
-# Pools ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLine:
-    """A pool as a row. published_at: when the newest of its slices was written."""
-
-    pool: DevicePool
-    published_at: datetime | None
-    devices: int
-
-    @property
-    def what(self) -> str:
-        """What is wrong with an incomplete pool."""
-        there, expected = len(self.pool.slices), self.pool.expected
-        if there < expected:
-            return f"{there} of {expected} slices of generation {self.pool.generation} are there"
-        if there == 1:
-            return f"1 slice is published, but it announces {expected}"
-        return f"{there} slices are there, and they say that there are {expected}"
-
-
-def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
-    names = frozenset(one.name for pool in pools for one in pool.slices)
-    written = history.last_written(kind(SLICES), names=names) if names else {}
-    return [
-        PoolLine(
-            pool,
-            max((written[one.name] for one in pool.slices if one.name in written), default=None),
-            sum(len(one.candidates) for one in pool.slices),
-        )
-        for pool in pools
-    ]
 
 
 # What is wrong -------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from dashboard.kit.links import device_url, node_url
+from dashboard.kit.wording import counted
 from insight.how_many_fit import MOST
 from inventory.kinds.pools import PoolKey
 from inventory.live import node_topic, pool_topic
@@ -299,7 +300,7 @@ def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool]) -> str:
         if not pool.complete
     ]
     if broken := sum(tile.state == DeviceState.UNHEALTHY for tile in tiles):
-        said.append("1 device is unhealthy." if broken == 1 else f"{broken} devices are unhealthy.")
+        said.append(f"{counted(broken, 'device is', 'devices are')} unhealthy.")
     return " ".join(said)
 
 
@@ -394,21 +395,17 @@ def _by_holder(lines: Iterable[GridLine]) -> list[LineGroup]:
     """A line stands under each namespace that holds something of it, with those devices alone."""
     found: dict[str, list[GridLine]] = {}
     for line in lines:
-        for title in sorted({_holder_of(tile.namespace) for tile in line.tiles}, key=natural):
-            kept = [tile for tile in line.tiles if _holder_of(tile.namespace) == title]
+        for title in sorted({tile.namespace or NOBODY for tile in line.tiles}, key=natural):
+            kept = [tile for tile in line.tiles if (tile.namespace or NOBODY) == title]
             found.setdefault(title, []).append(replace(line, tiles=tuple(kept)))
     titles = sorted(found, key=lambda title: (title == NOBODY, natural(title)))
     return [LineGroup(title=title, lines=tuple(found[title])) for title in titles]
 
 
-def _holder_of(namespace: str) -> str:
-    return namespace or NOBODY
-
+# What a person may know of holders -----------------------------------------------------------------------------------
 
 #: What stands for the namespace of a holder that is not to be named.
 ELSEWHERE = "another namespace"
-
-Sees = Callable[[str], bool]
 
 
 class DeviceRights(NamedTuple):
@@ -429,29 +426,23 @@ def lines_for(person: Person, lines: Sequence[GridLine]) -> Sequence[GridLine]:
 def line_for(person: Person, line: GridLine) -> GridLine:
     if person.namespaces is None or all(map(person.sees, line.namespaces)):
         return line
-    return replace(line, tiles=tuple(_tile_for(tile, person.sees) for tile in line.tiles))
+    tiles = []
+    for tile in line.tiles:
+        parts = tuple(replace(part, holders=holders_for(person, part.holders)) for part in tile.parts)
+        tiles.append(structs.replace(tile, holders=holders_for(person, tile.holders), parts=parts))
+    return replace(line, tiles=tuple(tiles))
 
 
 def holders_for(person: Person, holders: Iterable[Holder]) -> tuple[Holder, ...]:
-    return _holders(holders, person.sees)
+    return tuple(
+        holder
+        if person.sees(holder.namespace)
+        else replace(holder, claim_uid="", namespace=ELSEWHERE, claim="", pods=(), others=())
+        for holder in holders
+    )
 
 
-def _tile_for(tile: Unit, sees: Sees) -> Unit:
-    parts = tuple(_part_for(part, sees) for part in tile.parts)
-    return structs.replace(tile, holders=_holders(tile.holders, sees), parts=parts)
-
-
-def _part_for(part: Part, sees: Sees) -> Part:
-    return replace(part, holders=_holders(part.holders, sees))
-
-
-def _holders(holders: Iterable[Holder], sees: Sees) -> tuple[Holder, ...]:
-    return tuple(holder if sees(holder.namespace) else _nameless(holder) for holder in holders)
-
-
-def _nameless(holder: Holder) -> Holder:
-    return replace(holder, claim_uid="", namespace=ELSEWHERE, claim="", pods=(), others=())
-
+# Tiles as HTML -------------------------------------------------------------------------------------------------------
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
@@ -528,18 +519,16 @@ def _line_name(line: GridLine) -> str:
     if beside := len(line.tiles) - len(line.main):
         free += f", and {line.counts[DeviceState.FREE] - line.free} of {beside} network interfaces"
     title = f"{name}, {free}" + "".join(f". {escape(one)}" for one in said)
-    inside = _kept_end(line.name) + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
+    start, end = (
+        line.name[:-ENDING],
+        line.name[-ENDING:],
+    )  # names begin alike: one that does not fit loses its beginning
+    shown = f'<span class="start">{escape(start)}</span><span>{escape(end)}</span>' if start else escape(end)
+    inside = shown + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if line.node:
         whole = escape(", ".join((line.name, *said)))
         inside = f'<a href="{escape(node_url(line.node))}" tabindex="-1" aria-label="{whole}">{inside}</a>'
     return f'<span class="name" role="rowheader" title="{title}">{inside}</span>'
-
-
-def _kept_end(name: str) -> str:
-    """Names of nodes begin alike: where one does not fit, its beginning is cut."""
-    if len(name) <= ENDING:
-        return escape(name)
-    return f'<span class="start">{escape(name[:-ENDING])}</span><span>{escape(name[-ENDING:])}</span>'
 
 
 #: A tile by itself.
@@ -592,21 +581,14 @@ def label(tile: Unit, place: str = "") -> str:
     words = [name, STATES[tile.state].lower()]
     if tile.parts:
         shown = [part for part in tile.parts if part.candidate]
-        words = [name, f"cut into {len(shown)} partition{'' if len(shown) == 1 else 's'}", _tally(shown)]
+        states = Counter(part.state for part in shown)
+        tally = (f"{states[state]} {title.lower()}" for state, title in STATES.items() if states[state])
+        words = [name, f"cut into {counted(len(shown), 'partition')}", *tally]
     elif tile.state == "part":
         words.append(f"{tile.level}% in use")
-    if held := "; ".join(dict.fromkeys(holder_label(holder) for holder in tile.holders)):
+    if held := "; ".join(dict.fromkeys(one.label if one.claim else one.namespace for one in tile.holders)):
         words.append(held)
     return ", ".join(words)
-
-
-def holder_label(holder: Holder) -> str:
-    return holder.label if holder.claim else holder.namespace
-
-
-def _tally(parts: list[Part]) -> str:
-    counts = {state: sum(part.state == state for part in parts) for state in STATES}
-    return ", ".join(f"{count} {STATES[state].lower()}" for state, count in counts.items() if count)
 
 
 def _shows(tile: Unit, address: str) -> bool:

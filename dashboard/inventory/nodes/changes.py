@@ -9,7 +9,7 @@ eviction's (`controllers.node_lifecycle`), on values; writing goes through the A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -65,6 +65,16 @@ class NodeChange:
     def taint(self) -> str:
         """As `kubectl taint` writes it."""
         return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+    def done(self, node: str) -> str:
+        """What is said once it is done."""
+        return {
+            "cordon": f"{node} is cordoned: no new pod comes here.",
+            "drain": f"{node} is cordoned, and its pods are evicted.",
+            "uncordon": f"{node} takes new pods again.",
+            "taint": f"{node} is tainted {self.taint}.",
+            "untaint": f"{node} no longer has the taint {self.taint}.",
+        }[self.what]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,13 +271,3 @@ def read_waiting() -> list[Pod]:
     keys = list(rows.order_by("namespace", "name").values_list("namespace", "name")[:ASKED])
     found = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
-
-
-#: what was done -> how that is told
-DONE: dict[What, Callable[[str, NodeChange], str]] = {
-    "cordon": lambda name, _change: f"{name} is cordoned: no new pod comes here.",
-    "drain": lambda name, _change: f"{name} is cordoned, and its pods are evicted.",
-    "uncordon": lambda name, _change: f"{name} takes new pods again.",
-    "taint": lambda name, change: f"{name} is tainted {change.taint}.",
-    "untaint": lambda name, change: f"{name} no longer has the taint {change.taint}.",
-}

@@ -39,7 +39,7 @@ from manciple.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, kind
+from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 
@@ -245,6 +245,38 @@ def pools_on(snapshot: DeviceSnapshot) -> Mapping[str, list[DevicePool]]:
                 found[pool.node].append(pool)
         snapshot.memo[pools_on] = found
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """A pool as a row. published_at: when the newest of its slices was written."""
+
+    pool: DevicePool
+    published_at: datetime | None
+    devices: int
+
+    @property
+    def what(self) -> str:
+        """What is wrong with an incomplete pool."""
+        there, expected = len(self.pool.slices), self.pool.expected
+        if there < expected:
+            return f"{there} of {expected} slices of generation {self.pool.generation} are there"
+        if there == 1:
+            return f"1 slice is published, but it announces {expected}"
+        return f"{there} slices are there, and they say that there are {expected}"
+
+
+def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
+    names = frozenset(one.name for pool in pools for one in pool.slices)
+    written = history.last_written(kind(SLICES), names=names) if names else {}
+    return [
+        PoolLine(
+            pool,
+            max((written[one.name] for one in pool.slices if one.name in written), default=None),
+            sum(len(one.candidates) for one in pool.slices),
+        )
+        for pool in pools
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

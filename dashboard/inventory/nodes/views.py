@@ -1,8 +1,10 @@
-"""The nodes: how each one is, what it publishes and what of it is given out.
+"""Nodes: the list, one node, and changing one.
 
-`/nodes` lists them, those that need attention under tabs of their own; `?q=`, `?state=`, `?l=` (a label selector) and
-`?page=` say which are shown. A lease that is renewed changes nothing on the page: only falling silent and coming back
-do, and these change the Node.
+- `/nodes`: all of them, with tabs for those that need attention. `?q=`, `?state=`, `?l=` (a label selector) and
+  `?page=` say which are shown. A renewed lease changes nothing on the page: only falling silent and coming back do,
+  and these change the Node.
+- `/nodes/NAME`: one. `?change=cordon`, or `?change=taint&key=…&value=…&effect=…`, previews a change; the button under
+  the preview makes it (`/nodes/NAME/change`).
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from claims.devices.states import DeviceState
 from claims.event_recorder import DEFAULT_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.inventory.devices.grid import (
+    STATES,
     GridLine,
     draw_row,
     in_words,
@@ -41,7 +43,6 @@ from dashboard.inventory.devices.grid import (
     line_named,
 )
 from dashboard.inventory.nodes.changes import (
-    DONE,
     EFFECT_MEANINGS,
     Effects,
     NodeChange,
@@ -58,10 +59,12 @@ from dashboard.inventory.nodes.queries import (
     Known,
     NodeRow,
     PodsThere,
+    PoolLine,
     allocated,
     labelled,
     nodes_by_state,
     pods_on,
+    pool_lines,
     pools_on,
     read_node,
     read_rows,
@@ -244,18 +247,6 @@ class HeldClaim:
     use: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodePool:
-    """A pool of this node. published_at: when the newest of its slices was written."""
-
-    pool: DevicePool
-    published_at: datetime | None
-
-    @property
-    def devices(self) -> int:
-        return sum(1 for _ in self.pool.candidates)
-
-
 @listing(NODES, SLICES)
 @require_safe
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
@@ -298,7 +289,7 @@ def change_node(request: HttpRequest, name: str) -> HttpResponse:
     after = form.write() if form.is_valid() else None
     if after is None:
         return _draw(request, name, form)
-    before, said = decoded(stored, Node), DONE[change.what](name, change)
+    before, said = decoded(stored, Node), change.done(name)
     if change.what == "drain":
         said = _evict(request, name, person)
     if before.spec == after.spec:
@@ -449,7 +440,7 @@ class NodeSheet:
     troubles: list[tuple[str, str]]
     line: GridLine | None
     tiles: SafeString
-    pools: list[NodePool]
+    pools: Sequence[PoolLine]
     claims: list[HeldClaim]
     other_claims: int
     pods: list[Pod]
@@ -525,17 +516,17 @@ class NodeSheet:
 def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
     snapshot = read_devices()
     line = line_named(snapshot, known.name)
-    pools = _pools(pools_on(snapshot).get(known.name, ()))
+    pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
     claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
     stored = objects.get(kind(NODES), "", known.name)
     return NodeSheet(
         known=known,
-        troubles=_troubles(known, [one.pool for one in pools]),
+        troubles=_troubles(known, pools),
         line=line,
         tiles=draw_row(line_for(person, line)) if line else SafeString(),
-        pools=pools,
+        pools=pool_lines(pools),
         claims=seen_claims,
         other_claims=len(claims) - len(seen_claims),
         pods=seen_pods,
@@ -581,17 +572,6 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]
     return found
 
 
-def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:
-    """The incomplete ones first."""
-    ordered = sorted(pools, key=lambda pool: (pool.complete, pool.key))
-    names = frozenset(one.name for pool in ordered for one in pool.slices)
-    written = history.last_written(kind(SLICES), names=names) if names else {}
-    return [
-        NodePool(pool, max((written[one.name] for one in pool.slices if one.name in written), default=None))
-        for pool in ordered
-    ]
-
-
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
     """The claims that hold the node's devices, and what their pods do."""
     phases = {pod.key: _phase(pod) for pod in there.pods}
@@ -608,9 +588,9 @@ def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
     devices = {links.device_url(*key): key[2] for key in keys}
-    use = DEVICE_STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
+    use = STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
     if not holder.users:
-        use = f"{DEVICE_STATES[DeviceState.ALLOCATED]}, no pod uses it"
+        use = f"{STATES[DeviceState.ALLOCATED]}, no pod uses it"
     if holder.others:
         use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
     elif pods and all(phase == "not here" for _, phase in pods):
