@@ -581,7 +581,7 @@ def label(tile: Unit, place: str = "") -> str:
     words = [name, STATES[tile.state].lower()]
     if tile.parts:
         shown = [part for part in tile.parts if part.candidate]
-        states = Counter(part.state for part in shown)
+        states = Counter[str](part.state for part in shown)
         tally = (f"{states[state]} {title.lower()}" for state, title in STATES.items() if states[state])
         words = [name, f"cut into {counted(len(shown), 'partition')}", *tally]
     elif tile.state == "part":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise, starmap
+from typing import NamedTuple
 
 from django.http import QueryDict
 from msgspec import structs
@@ -484,31 +485,24 @@ DESCRIBED = 8
 NEIGHBOURS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What is known of a device's health, and from whom."""
+class Health(NamedTuple):
+    """What is known of a device's health, and the source."""
 
     state: str = ""
     message: str = ""
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sibling:
-    """Another device of the same card. by: who holds it."""
+class Sibling(NamedTuple):
+    """Another device of the same card. by: its holders, or its state in words."""
 
     at: str
     name: str
     state: DeviceState
     by: str
 
-    @property
-    def state_name(self) -> str:
-        return STATES[self.state]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """A tile of the same line, as the strip draws it."""
 
     at: str
@@ -518,8 +512,7 @@ class Neighbour:
     here: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourStrip:
+class NeighbourStrip(NamedTuple):
     """The tiles of its line that are alike, and which of them it is: `position` 3 `of` 8. before, after: addresses."""
 
     mini: tuple[Neighbour, ...] = ()
@@ -781,9 +774,9 @@ def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: Gr
     found = []
     for candidate in tile.candidates:
         holders = holders_for(person, snapshot.held_by(candidate.key))
-        named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
         state = snapshot.state_of(candidate)
-        found.append(Sibling(at=candidate.address, name=candidate.name, state=state, by=named))
+        named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
+        found.append(Sibling(at=candidate.address, name=candidate.name, state=state, by=named or STATES[state].lower()))
     order, last = list(STATES), {DeviceState.FREE, DeviceState.BLOCKED}
     return tuple(sorted(found, key=lambda one: (one.state in last, order.index(one.state))))
 

@@ -129,6 +129,15 @@ class LegendEntry(NamedTuple):
     url: str
 
 
+class ClassCount(NamedTuple):
+    """A class that the filters ask for. fits: how many more claims; said: all of it as a sentence."""
+
+    name: str
+    devices: int
+    fits: str
+    said: str
+
+
 @dataclass(frozen=True)
 class Grid:
     """The grid as one person asks for it in one URL: all that the templates of the page and its parts use."""
@@ -235,19 +244,18 @@ class Grid:
         return f"{unjudged:,} of {counted(devices, 'device')}" if unjudged else ""
 
     @property
-    def class_counts(self) -> Iterator[str]:
-        """A sentence for each class that the filters ask for: its devices, and how many more claims fit."""
-        apart = ", partitions counted one by one" if any(tile.cut for tile in self.matched) else ""
+    def class_counts(self) -> list[ClassCount]:
+        """Of the classes that the filters ask for."""
+        apart, counts = ", partitions counted one by one" if any(tile.cut for tile in self.matched) else "", []
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
             except (CompileError, TimeLimitExceeded):
                 found = NOTHING
-            fit = "more claim fits" if found.fits == 1 else "more claims fit"
-            yield (
-                f"Class {name}: {counted(found.devices, 'device')}{apart}, {found.free:,} free;"
-                f" {how_many(found.fits)} {fit}."
-            )
+            fits, fit = how_many(found.fits), "more claim fits" if found.fits == 1 else "more claims fit"
+            devices = f"{counted(found.devices, 'device')}{apart}, {found.free:,} free"
+            counts.append(ClassCount(name, found.devices, fits, f"Class {name}: {devices}; {fits} {fit}."))
+        return counts
 
     # Legend and links
 
