@@ -15,8 +15,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise, starmap
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from django.http import QueryDict
+from django.urls import reverse
 from msgspec import structs
 
 from claims.device_taints import following
@@ -556,6 +558,12 @@ class DevicePanel(Keyed):
     @property
     def model(self) -> str:
         return self.candidate.model if self.candidate else ""
+
+    @property
+    def acts_url(self) -> str:
+        """The device as a choice of one, to act on; back to its panel."""
+        back = f"{reverse('devices')}?{urlencode({'at': self.address})}"
+        return f"{reverse('devices-act', args=('list',))}?{urlencode({'at': self.address, 'back': back})}"
 
     @property
     def state_name(self) -> str:

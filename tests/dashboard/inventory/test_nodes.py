@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.controllers import node_lifecycle
@@ -24,6 +26,7 @@ from manciple.store.event_log import read_after
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.selectors import parse_label_selector
+from manciple.wire.validation import natural, natural_text
 from tests.builders import (
     CREATED,
     make_claim,
@@ -187,6 +190,13 @@ ORDERS = {
     "state": ["node-2", "node-1", "node-10"],
     "-cpu": ["node-2", "node-1", "node-10"],
 }
+
+
+@given(st.lists(st.from_regex(r"\A[a-c0-2](-|[a-c0-2]|\.){0,6}[a-c0-2]\Z"), max_size=9))
+def test_the_database_sorts_names_as_people_count(names: list[str]) -> None:
+    assert [natural(name) for name in sorted(names, key=natural_text)] == [
+        natural(one) for one in sorted(names, key=natural)
+    ]
 
 
 def test_the_list_is_sorted_by_each_column(viewer: Client, cluster: Cluster) -> None:
