@@ -144,8 +144,9 @@ def test_state(phrase: str) -> None:
 
 
 def test_the_database_finds_the_same_states(cluster: Cluster) -> None:
-    starting = make_node("starting")
-    cluster.create(structs.replace(starting, status=structs.replace(starting.status, conditions=())))
+    for name, conditions in {"starting": (), "given-up": (NodeCondition(type="Ready", status="Unknown"),)}.items():
+        node = make_node(name)
+        cluster.create(structs.replace(node, status=structs.replace(node.status, conditions=conditions)))
     nodes: dict[str, dict[str, Any]] = {"ready": {}, "not-ready": {"ready": False}, "cordoned": {"unschedulable": True}}
     for name, options in nodes.items():
         cluster.create(make_node(name, **options))
