@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
+from inventory.models import DeviceClass
 from manciple.wire.base import Alike
 from manciple.wire.limits import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
@@ -223,6 +224,14 @@ class SelectorVerdict:
     failed: int = 0
     reason: str = ""
     unjudged: int = 0
+
+
+def class_selectors() -> dict[str, tuple[str, ...]]:
+    """DeviceClass -> its CEL selectors, by name."""
+    return {
+        name: tuple(selector["cel"]["expression"] for selector in selectors if selector.get("cel"))
+        for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors")
+    }
 
 
 def judge(expressions: Sequence[str], published: Published) -> SelectorVerdict:

@@ -168,7 +168,7 @@ class DeviceClass(models.Model):
 
 
 class Node(models.Model):
-    """One Node. `ready`: its condition Ready is True."""
+    """One Node. `ready`: its condition Ready is True; `condition`: that condition's status, "" where it has none."""
 
     uid = models.CharField(max_length=UID, primary_key=True)
     name = models.CharField(max_length=NAME, unique=True)
@@ -178,6 +178,14 @@ class Node(models.Model):
     taints = models.JSONField()
     capacity = models.JSONField()
     allocatable = models.JSONField()
+    condition = models.CharField(max_length=16, default="", db_default="")
+    #: it has a taint that the node lifecycle controller does not manage
+    tainted = models.BooleanField(default=False, db_default=False)
+    created_at = models.DateTimeField(null=True)
+    #: orders nodes by name, node-2 before node-10 (`natural_text`)
+    position = models.TextField(default="", db_default="")
+    #: a line each, in lower case: name, version, addresses, labels
+    searched = models.TextField(default="", db_default="")
 
     readable = OfCluster(NODES)
     objects: ClassVar[RestrictedManager[Node]] = RestrictedManager()

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from inventory import impairments
 from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, version_of
 from inventory.kinds.nodes import Node as NodeObject
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.models import DepartedNode, Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import hooks, objects, sql
 from manciple.store.records import Change
+from manciple.wire.base import condition_of
 from manciple.wire.registry import registry
+from manciple.wire.validation import natural_text
 
 CLASSES = "deviceclasses.resource.k8s.io"
 NODES = "nodes"
@@ -60,6 +64,11 @@ class NodeIndexRow(NamedTuple):
     taints: str
     capacity: str
     allocatable: str
+    condition: str
+    tainted: bool
+    created_at: datetime | None
+    position: str
+    searched: str
 
 
 def class_row(obj: DeviceClassObject) -> ClassIndexRow:
@@ -70,16 +79,23 @@ def class_row(obj: DeviceClassObject) -> ClassIndexRow:
 
 
 def node_row(obj: NodeObject) -> NodeIndexRow:
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in obj.status.conditions)
+    meta, ready = obj.metadata, condition_of(obj.status.conditions, "Ready")
+    labels = (f"{key}={value}" for key, value in sorted(meta.labels.items()))
+    searched = (meta.name, version_of(obj), *(address.address for address in obj.status.addresses), *labels)
     return NodeIndexRow(
-        obj.metadata.uid,
-        obj.metadata.name,
-        ready,
+        meta.uid,
+        meta.name,
+        ready is not None and ready.status == "True",
         obj.spec.unschedulable,
-        sql.as_json(obj.metadata.labels),
+        sql.as_json(meta.labels),
         sql.as_json(obj.spec.taints),
         sql.as_json(obj.status.capacity),
         sql.as_json(obj.status.allocatable),
+        ready.status if ready is not None else "",
+        any(taint.key not in LIFECYCLE_TAINTS for taint in obj.spec.taints),
+        datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else None,
+        natural_text(meta.name),
+        "\n".join(searched).lower(),
     )
 
 

@@ -78,7 +78,7 @@ class UsageSample(models.Model):
 
     at = models.DateTimeField()  # truncated to the minute
     device_class = models.CharField(max_length=NAME)
-    counts = models.JSONField()  # state (as in dashboard.inventory.devices.lines) -> devices
+    counts = models.JSONField()  # state (as in dashboard.inventory.devices.grid) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
     #: of a class, in devices: what is free, shares and partitions too, and how much of that is expected to stay unused
     free = models.FloatField(null=True)

@@ -43,6 +43,8 @@ PAGES = [
             "test_rest",
             "capacity/test_timeline",
             "capacity/test_usage",
+            "inventory/test_nodes",
+            "inventory/test_incidents",
         )
     ),
     "tests/scheduling/test_waiting_times.py",

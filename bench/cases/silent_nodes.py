@@ -19,8 +19,8 @@ from cases.connection import running
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
 from cases.installation import Installation, installed
-from claims.controllers.node_lifecycle import UNREACHABLE
 from claims.kinds.pods import Toleration
+from inventory.kinds.nodes import UNREACHABLE
 from inventory.models import Node
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import encode

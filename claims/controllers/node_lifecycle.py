@@ -34,7 +34,17 @@ from claims.event_recorder import EventNote
 from claims.evictions import NODE_TAINT, disrupt
 from claims.kinds.pods import Pod, Toleration, tolerates
 from claims.pod_claims import is_done
-from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from inventory.kinds.nodes import (
+    LIFECYCLE_TAINTS,
+    NOT_READY,
+    PRESSURES,
+    UNREACHABLE,
+    Node,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    Taint,
+)
 from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
 from manciple.controllers.declaration import DELETING, Controller, batches
@@ -53,19 +63,9 @@ STARTUP_GRACE = timedelta(seconds=60)
 #: What the DefaultTolerationSeconds admission of Kubernetes gives every pod that says nothing about these taints.
 DEFAULT_TOLERATION_SECONDS = 300
 
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
 EFFECTS = ("NoSchedule", "NoExecute")
 #: The conditions that an agent reports; without it nobody knows them.
 REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-#: condition that is True -> the key of its NoSchedule taint (upstream: nodeConditionToTaintKeyStatusMap)
-PRESSURES = {
-    "MemoryPressure": "node.kubernetes.io/memory-pressure",
-    "DiskPressure": "node.kubernetes.io/disk-pressure",
-    "PIDPressure": "node.kubernetes.io/pid-pressure",
-}
-#: The taints that are put on and taken off here, and by nobody else.
-OURS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _tainted(node: Node, state: str, now: datetime) -> Node:
     wanted += [(key, "NoSchedule") for type_, key in PRESSURES.items() if type_ in pressing]
     known = {(taint.key, taint.effect): taint for taint in node.spec.taints}
     fresh = {(key, effect): Taint(key=key, effect=effect, time_added=timestamp(now)) for key, effect in wanted}
-    others = (taint for taint in node.spec.taints if taint.key not in OURS)
+    others = (taint for taint in node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
     taints = (*others, *(known.get(one, fresh[one]) for one in wanted))
     if set(taints) == set(node.spec.taints):
         return node

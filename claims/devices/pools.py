@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -142,6 +142,11 @@ class DeviceSnapshot:
         for pool in self.pools.values():
             out_of_use.update(pool.held_out_of_use)
         return by_use(self.counts, out_of_use)
+
+    def named(self, driver: str, pool: str, device: str) -> Iterator[CandidateDevice]:
+        """The published devices of these names, in published order; "" for any."""
+        for key in sorted(key for key in self.pools if driver in ("", key.driver) and pool in ("", key.name)):
+            yield from (one for one in self.pools[key].candidates if device in ("", one.name))
 
     def find(self, driver: str, pool: str, name: str, node: str = "") -> DeviceKey:
         """The key of a device, if only the node of its allocation is known, or none: of several, the pool named after

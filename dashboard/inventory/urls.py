@@ -2,25 +2,20 @@
 
 from django.urls import path
 
+from dashboard.inventory import drivers, incidents, taint_rules
 from dashboard.inventory.classes import document as class_yaml
 from dashboard.inventory.classes import views as classes
-from dashboard.inventory.devices import acts as device_acts
-from dashboard.inventory.devices import panel as device_panel
 from dashboard.inventory.devices import views as devices
-from dashboard.inventory.drivers import views as drivers
-from dashboard.inventory.incidents import views as incidents
-from dashboard.inventory.nodes import page as nodes_one
 from dashboard.inventory.nodes import views as nodes
-from dashboard.inventory.taint_rules import views as taint_rules
 
 urlpatterns = [
     path("devices", devices.show_devices, name="devices"),
     path("devices/lines", devices.show_lines, name="device-lines"),
     path("devices/matches", devices.show_matches, name="device-matches"),
-    path("devices/panel", device_panel.show_panel, name="device-panel"),
-    path("devices/d/<str:driver>/<path:pool>/<str:device>", device_panel.show_device, name="device"),
-    path("devices/act/<str:act>", device_acts.act_on_devices, name="devices-act"),
-    path("devices.csv", device_acts.export_devices, name="devices-csv"),
+    path("devices/panel", devices.show_panel, name="device-panel"),
+    path("devices/d/<str:driver>/<path:pool>/<str:device>", devices.show_device, name="device"),
+    path("devices/act/<str:act>", devices.act_on_devices, name="devices-act"),
+    path("devices.csv", devices.export_devices, name="devices-csv"),
     path("taint-rules", taint_rules.list_rules, name="taint-rules"),
     path("taint-rules.csv", taint_rules.list_rules, name="taint-rules-csv"),
     path("taint-rules/new", taint_rules.new_rule, name="taint-rule-new"),
@@ -34,8 +29,8 @@ urlpatterns = [
     path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("nodes", nodes.list_nodes, name="nodes"),
     path("nodes.csv", nodes.list_nodes, name="nodes-csv"),
-    path("nodes/<str:name>", nodes_one.show_node, name="node"),
-    path("nodes/<str:name>/change", nodes_one.change_node, name="node-change"),
+    path("nodes/<str:name>", nodes.show_node, name="node"),
+    path("nodes/<str:name>/change", nodes.change_node, name="node-change"),
     path("drivers", drivers.list_drivers, name="drivers"),
     path("drivers.csv", drivers.list_drivers, name="drivers-csv"),
     path("drivers/<str:name>", drivers.show_driver, name="driver"),

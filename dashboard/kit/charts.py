@@ -16,7 +16,7 @@ from itertools import accumulate, groupby
 
 from django.utils import timezone
 
-from dashboard.inventory.devices.words import STATES
+from dashboard.inventory.devices.grid import STATES
 from insight.usage import UsageOfMoment
 
 SPAN = timedelta(days=1)

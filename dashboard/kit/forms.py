@@ -11,10 +11,13 @@ from functools import wraps
 from typing import Any
 
 from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.forms.boundfield import BoundField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
+
+from manciple.wire.errors import ApiError
 
 
 class PlacedField(BoundField):
@@ -41,6 +44,14 @@ class PageForm(forms.Form):
     def text(self, name: str) -> str:
         """What stands in a field, good or not."""
         return str(self[name].value() or "").strip()
+
+    def add_refusal(self, refusal: ApiError, message: str = "") -> None:
+        """Show what the API has against an object at the fields that it names. message: if it names none."""
+        for cause in (refusal.details or {}).get("causes") or [{"message": message or refusal.message}]:
+            end, text = str(cause.get("field", "")).rpartition(".")[2], str(cause.get("message", ""))
+            field = end if end in self.fields else None
+            if text not in self.errors.get(field or NON_FIELD_ERRORS, []):
+                self.add_error(field, text)
 
 
 #: Nothing corrects what is typed.

@@ -59,12 +59,12 @@ def listed(names: Sequence[str], most: int = 0) -> str:
 
 
 @register.simple_tag
-def names(links: Sequence[str | tuple[str, str]], most: int = 0, more: int = 0) -> SafeString:
-    """The same with links: (name, address), or a name alone. more: how many there are besides `links`."""
+def names(links: Sequence[str | tuple[str, str]], most: int = 0, more: int = 0, css: str = "link") -> SafeString:
+    """The same with links: (name, address), or a name alone. more: how many there are besides `links`; css: of a link,
+    `ent` for objects in tables."""
+    class_ = format_html(' class="{}"', css) if css else ""
     drawn = [
-        format_html("{}", one)
-        if isinstance(one, str)
-        else format_html('<a class="link" href="{}">{}</a>', one[1], one[0])
+        format_html("{}", one) if isinstance(one, str) else format_html('<a{} href="{}">{}</a>', class_, one[1], one[0])
         for one in (links[:most] if most else links)
     ]
     return mark_safe(wording.listed(drawn, more=more + len(links) - len(drawn)))  # noqa: S308 - each part is escaped

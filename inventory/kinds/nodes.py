@@ -14,6 +14,17 @@ from manciple.wire.base import MERGE_SCALARS, ApiObject, Int32, Int64, QuantityT
 
 PACKAGE = "io.k8s.api.core.v1"
 
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+#: condition that is True -> the key of its NoSchedule taint (upstream: nodeConditionToTaintKeyStatusMap)
+PRESSURES = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+#: The taints that the node lifecycle controller adds and removes, and nobody else.
+LIFECYCLE_TAINTS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
+
 
 class NodeSelectorRequirement(Value):
     """One test of a label or field. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
@@ -203,6 +214,12 @@ class Node(ApiObject):
 
     spec: Annotated[NodeSpec, pb(2)] = NodeSpec()
     status: Annotated[NodeStatus, pb(3)] = NodeStatus()
+
+
+def version_of(node: Node) -> str:
+    """Of the agent and of its container runtime."""
+    info = node.status.node_info
+    return " · ".join(filter(None, (info.kubelet_version, info.container_runtime_version)))
 
 
 def has_reported(node: Node) -> bool:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import connection
+from django.db.models import OuterRef, Subquery
 
 from manciple.store import records, sql
 from manciple.store.models import Event, StoredObject
@@ -206,6 +207,12 @@ def last_written(kind: Kind, namespace: str = "", *, names: frozenset[str] | Non
     if names is not None:
         found = found.filter(name__in=names)
     return dict(found.values_list("name", "event__created_at"))
+
+
+def last_write_of(kind: Kind, namespace: str, name: str) -> Subquery:
+    """The same within another query. name: its column that names the object."""
+    found = StoredObject.objects.filter(resource=kind.resource, namespace=namespace, name=OuterRef(name))
+    return Subquery(found.values("event__created_at")[:1])
 
 
 def revisions(kind: Kind, namespace: str = "") -> dict[str, int]:

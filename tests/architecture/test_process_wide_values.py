@@ -89,7 +89,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "a constant whose type could change": (
         "claims.devices.holdings._NOBODY",
         "claims.devices.published._NO_DRAW",
-        "dashboard.inventory.devices.lines._GRID",
+        "dashboard.inventory.devices.grid._GRID",
         "manciple.cel.values.EMPTY_MAP",
         "manciple.controllers.tasks.ALONE",
         "manciple.store.writer.NOTHING",

@@ -29,7 +29,7 @@ MOST = {
     "/classes": 12,
     "/find?q=s": 15,
     "/namespaces": 11,
-    "/nodes?q=node": 10,
+    "/nodes?q=node": 12,
     "/overview": 28,
     "/pods": 10,
     "/pods/space-0/waits": 13,

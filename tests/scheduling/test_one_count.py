@@ -32,7 +32,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dashboard.inventory.devices.words import how_many
+from dashboard.inventory.devices.grid import how_many
 from dashboard.kit.charts import HELD
 from insight.capacity import expressions_of
 from insight.how_many_fit import Count, count
@@ -129,11 +129,11 @@ def test_every_page_tells_the_same_of_every_class_of_the_laboratory() -> None:
     assert all(row.total == row.free + row.blocked + row.held + row.out_of_use for row in rows)
     listed = {row.name: (row.verdicts.matched, row.fits) for row in context("/classes")["table"].rows}
     benches = {name: context(f"/classes/c/{name}")["bench"] for name in found}
-    filtered = {name: context(f"/devices?class={name}")["class_counts"] for name in found}
+    filtered = {name: context(f"/devices?class={name}")["page"].class_counts for name in found}
     assert overview == wanted
     assert listed == wanted
     assert {name: (bench.verdicts.matched, bench.fits) for name, bench in benches.items()} == wanted
-    assert {name: (devices, fits) for ((name, devices, _, fits),) in filtered.values()} == wanted
+    assert {name: (devices, fits) for ((name, devices, fits, _),) in filtered.values()} == wanted
     assert {name: bench.count.free for name, bench in benches.items()} == {
         name: one.free for name, one in found.items()
     }
@@ -146,17 +146,22 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     def context(path: str) -> Any:
         return client.get(path).context
 
-    snapshot, overview, grid, nodes = read_devices(), context("/overview"), context("/devices"), context("/nodes")
+    snapshot, overview, grid, nodes = (
+        read_devices(),
+        context("/overview"),
+        context("/devices")["page"],
+        context("/nodes"),
+    )
     counts = {state: number for state, number in snapshot.counts.items() if number}
     assert {one.state: one.count for one in overview["figures"] if one.count} == counts
-    assert {entry[0]: entry[3] for entry in grid["legend"] if entry[3]} == counts
+    assert {entry[0]: entry[3] for entry in grid.legend if entry[3]} == counts
     drivers = Counter[str]()
     for row in context("/drivers")["table"].rows:
-        drivers.update(dict(row.counts))
+        drivers.update(row.counts)
     assert drivers == counts
-    beside = [group.interfaces for group in grid["groups"]]
-    assert sum(group.free for group in grid["groups"]) + sum(free for free, _ in beside) == counts["free"]
-    assert sum(group.total for group in grid["groups"]) + sum(number for _, number in beside) == sum(counts.values())
+    beside = [group.interfaces for group in grid.groups]
+    assert sum(group.free for group in grid.groups) + sum(free for free, _ in beside) == counts["free"]
+    assert sum(group.total for group in grid.groups) + sum(number for _, number in beside) == sum(counts.values())
     rows = nodes["table"].rows
     assert (sum(row.free for row in rows), sum(row.total for row in rows)) == (counts["free"], sum(counts.values()))
 
@@ -188,7 +193,7 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
         assert row.held == len(accepted & held), row.name
     assert overview["use"].held == sum(bool(one.holders) for pool in snapshot.pools.values() for one in pool.units)
     assert overview["use"].held > sum(counts.get(state, 0) for state in HELD)  # four are held and tainted
-    facets = {choice.title: choice.count for facet in grid["facets"] for choice in facet.choices}
+    facets = {choice.title: choice.count for facet in grid.facets for choice in facet.choices}
     for row in namespaces:
         cards = sum(any(one.namespace == row.name for one in unit.holders) for unit in all_units(snapshot))
         assert facets.get(row.name, 0) == cards

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from dashboard.inventory.incidents.reading import OpenIncidents
+from dashboard.inventory.incidents import OpenIncidents
 from dashboard.kit import links
 from manciple.durations import clock, duration
 

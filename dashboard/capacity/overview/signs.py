@@ -20,7 +20,7 @@ from dashboard.capacity.overview.health import (
     QueueSign,
     ShortPool,
 )
-from dashboard.inventory.incidents.reading import count_open
+from dashboard.inventory.incidents import count_open
 from insight.usage import ALL, sampled_every
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node

@@ -20,8 +20,7 @@ from claims.models import Pod
 from dashboard.capacity.overview.health import HealthLine, lines, needing_attention
 from dashboard.capacity.overview.signs import read_signs
 from dashboard.capacity.overview.waiting import WaitingGroup, WaitingPod, by_topic
-from dashboard.inventory.devices.lines import lines_of
-from dashboard.inventory.devices.words import STATES, bar_of, how_many, in_words
+from dashboard.inventory.devices.grid import STATES, bar_of, how_many, in_words, lines_of
 from dashboard.kit import charts
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from claims.devices.published import DeviceKey
 from dashboard.capacity.timeline.reading import STEPS, HeldSpan
-from dashboard.inventory.incidents.reading import ImpairedSpan
+from dashboard.inventory.incidents import ImpairedSpan
 from dashboard.kit import links
 from dashboard.kit.windows import Window
 from manciple.durations import clock, duration

@@ -37,7 +37,7 @@ from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
 from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.inventory.incidents.reading import ImpairedSpan, between, spans
+from dashboard.inventory.incidents import ImpairedSpan, between, spans
 from dashboard.kit.windows import Window
 from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Pool

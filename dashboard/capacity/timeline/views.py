@@ -23,7 +23,7 @@ from claims.models import Claim
 from dashboard.capacity.timeline import drawing
 from dashboard.capacity.timeline.query import GROUPINGS, TimelineQuery
 from dashboard.capacity.timeline.reading import BARS, HeldSpan, Timeline
-from dashboard.inventory.incidents.reading import ImpairedSpan
+from dashboard.inventory.incidents import ImpairedSpan
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page

@@ -16,7 +16,7 @@ from dashboard.capacity.overview.health import OK, HealthLine, lines
 from dashboard.capacity.overview.signs import read_signs
 from dashboard.capacity.overview.views import CapacityRow, UseOfDay, capacity_row, use_of_day, waiting_groups
 from dashboard.capacity.overview.waiting import WaitingGroup
-from dashboard.inventory.incidents.reading import IncidentRow, described, newest
+from dashboard.inventory.incidents import IncidentRow, described, newest
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
 from insight.capacity import read_census

@@ -34,7 +34,7 @@ from dashboard.inventory.classes.workbench import (
     pressed,
     published_devices,
 )
-from dashboard.inventory.devices.words import bar_of, how_many, in_words
+from dashboard.inventory.devices.grid import bar_of, how_many, in_words
 from dashboard.kit.links import claim_url, class_url, template_url
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview

@@ -36,7 +36,7 @@ from dashboard.inventory.classes.places import spelled
 from dashboard.inventory.classes.spelling import Misspelling, misspellings
 from dashboard.inventory.classes.users import ClassRequest
 from dashboard.inventory.classes.verdicts import ClassVerdicts, VerdictGroup, judge, matches
-from dashboard.inventory.devices.words import how_many
+from dashboard.inventory.devices.grid import STATES, how_many
 from dashboard.kit.differences import DiffLine, difference, lines_changed
 from insight.how_many_fit import NOTHING, Count, count
 from insight.selector_matches import JudgedDevices, judged_devices
@@ -68,6 +68,10 @@ def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
 class ShownDevice:
     candidate: CandidateDevice
     state: DeviceState
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,43 +1,101 @@
-"""The devices page: every device as a tile, who holds it, and its panel.
+"""The devices page, the panel and page of one device, and acting on many at once.
 
-- `/devices`: the page; what a person sees is in its URL: `?group=`, `?size=`, the open panel `?at=DRIVER/POOL/DEVICE`,
-  and the filters (see `dashboard.inventory.devices.filters`) that dim what does not match.
+- `/devices`: every device as a tile. The address has the grouping `?group=`, the tile size `?size=`, the open panel
+  `?at=DRIVER/POOL/DEVICE`, and the filters (`DeviceFilters`), which dim what does not match.
 - `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
 - `/devices/matches`: which tiles the filters dim, without the tiles.
-- `/devices/panel?at=...`: the panel alone.
+- `/devices/panel?at=...`: the panel alone; `/devices/d/DRIVER/POOL/DEVICE`: the page of one device.
+- `/devices/act/ACT`: an act on chosen devices (`Chosen`). A GET, or a POST that is not `sure`, previews it; the form in
+  the preview does it through the API with the person's identity, and the next page offers to undo it.
+  `taint`, `cordon` and `drain` create DeviceTaintRules of effect any, NoSchedule and NoExecute; `untaint` deletes the
+  rules that taint nothing but the chosen devices; `selector` shows a CEL selector that chooses exactly these devices;
+  `list` shows them as a table, to leave some out.
+- `/devices.csv`: the chosen devices, or all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
+from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
+from claims.device_taints import NO_EXECUTE, following
 from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
+from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice
-from dashboard.inventory.devices.filters import DeviceFilters, Facet, TileFilter, facets, select
-from dashboard.inventory.devices.groups import GROUPINGS, LineGroup, group_lines
-from dashboard.inventory.devices.lines import GridLine, lines_of
-from dashboard.inventory.devices.panel import DevicePanel, read_panel
-from dashboard.inventory.devices.sight import DeviceRights, lines_for
-from dashboard.inventory.devices.tiles import draw_lines
-from dashboard.inventory.devices.words import MEANINGS, STATES, how_many
-from dashboard.kit.rendering import PageContext, render_page
+from claims.devices.published import CandidateDevice, DeviceKey, address_of
+from dashboard.inventory.devices.grid import (
+    GROUPINGS,
+    MEANINGS,
+    STATES,
+    DeviceRights,
+    GridLine,
+    LineGroup,
+    draw_lines,
+    group_lines,
+    holders_for,
+    how_many,
+    lines_for,
+    lines_of,
+)
+from dashboard.inventory.devices.queries import (
+    Chosen,
+    DeviceFilters,
+    DevicePanel,
+    Facet,
+    TileFilter,
+    facets,
+    read_chosen,
+    read_device,
+    read_panel,
+    select,
+)
+from dashboard.inventory.devices.selectors import ExactSelector, exact_selector
+from dashboard.inventory.taint_rules import (
+    EFFECT_MEANINGS,
+    RuleChange,
+    Untaint,
+    effect_of,
+    rules_for,
+    taint_in_words,
+    untainting,
+)
+from dashboard.kit import undo
+from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.links import claim_url, taint_rule_url
+from dashboard.kit.lists import csv_answer
+from dashboard.kit.previews import ActionEffect, Consequence, only_with
+from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted, listed
 from insight.how_many_fit import NOTHING, count
-from insight.selector_matches import SelectorVerdict, judge
-from inventory.models import DeviceClass
-from manciple.people import Person, person_of
+from insight.selector_matches import class_selectors, judge
+from inventory.kinds.device_rules import TAINT_EFFECTS
+from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
+from inventory.kinds.taint_rules import TaintRules
+from manciple.api import verbs
+from manciple.people import Person, demand, person_of
+from manciple.store.event_log import latest_revision
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from manciple.wire.limits import TimeLimitExceeded
-from manciple.wire.resources import NODES, SLICES
+from manciple.wire.resources import NODES, SLICES, TAINT_RULES, kind
 from scheduling.cel import CompileError
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
@@ -48,50 +106,8 @@ SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 _ALWAYS = {"free", "reserved"}
 
 
-@listing(NODES, SLICES)
-@require_safe
-@opens_as_usual
-def show_devices(request: HttpRequest) -> HttpResponse:
-    """The page."""
-    shown = Shown.read(request)
-    context = replace(
-        shown.context(),
-        panel=read_panel(shown.person, shown.snapshot, shown.at) if shown.at else None,
-        drawn=[(group, shown.draw(group.lines, group)) for group in shown.groups],
-    )
-    return render_page(request, "inventory/devices/devices.html", context)
-
-
-@listing(NODES, SLICES)
-@require_safe
-def show_lines(request: HttpRequest) -> HttpResponse:
-    """Only the lines that show one of the `topic`s given."""
-    shown = Shown.read(request)
-    wanted = frozenset(request.GET.getlist("topic"))
-    touched = [
-        (group, shown.draw([line for line in group.lines if not wanted.isdisjoint(line.topics)], group))
-        for group in shown.groups
-    ]
-    return render_page(request, "inventory/devices/lines.html", replace(shown.context(), touched=touched))
-
-
-@listing(NODES, SLICES)
-@require_safe
-def show_matches(request: HttpRequest) -> HttpResponse:
-    """For each line which of its tiles are dim, as a text of 0 and 1."""
-    shown = Shown.read(request)
-    matches = shown.selection.matches
-    dims = {
-        line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
-        for group in shown.groups
-        for line in group.lines
-    }
-    return render_page(request, "inventory/devices/lines.html", replace(shown.context(), dims=dims))
-
-
-def line_id(line: GridLine, group: LineGroup) -> str:
-    """A node may stand under several headings."""
-    return f"line-{group.id}-{line.key}"
+#: Query parameters of the filters, which dim tiles.
+FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
 
 
 class GridChoice(NamedTuple):
@@ -103,7 +119,7 @@ class GridChoice(NamedTuple):
 
 
 class LegendEntry(NamedTuple):
-    """A state in the legend. url: asks for it, or no longer where it is `chosen`."""
+    """A state in the legend. url: filters by it, or no longer if it is `chosen`."""
 
     state: str
     name: str
@@ -113,56 +129,18 @@ class LegendEntry(NamedTuple):
     url: str
 
 
-class ChosenClass(NamedTuple):
-    """A class that the filters ask for. fits: how many more claims, in words."""
+class ClassCount(NamedTuple):
+    """A class that the filters ask for. fits: how many more claims; said: all of it as a sentence."""
 
     name: str
     devices: int
-    free: int
     fits: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridContext(PageContext):
-    """The page, or the parts of it that a live page asks for.
-
-    cut: whether partitions are among what matches classes; matching: all devices where nothing is asked for.
-    filters: as a query; filters_url: the page with them; unfiltered: without. drawn: groups with their lines;
-    touched: those lines that topics touched; dims: line -> which of its tiles are dim.
-    """
-
-    groups: Sequence[LineGroup]
-    grouping: str
-    groupings: Sequence[GridChoice]
-    legend: Sequence[LegendEntry]
-    words: Mapping[str, str]
-    longest_name: int
-    cordoned: int
-    facets: Sequence[Facet]
-    asked: DeviceFilters
-    verdict: SelectorVerdict | None
-    unjudged: int
-    devices: int
-    class_counts: Sequence[ChosenClass]
-    cut: bool
-    total: int
-    free: int
-    matching: int
-    density: str
-    sizes: Sequence[GridChoice]
-    unfiltered: str
-    filters: str
-    filters_url: str
-    may: DeviceRights
-    panel: DevicePanel | None = None
-    drawn: Sequence[tuple[LineGroup, SafeString]] = ()
-    touched: Sequence[tuple[LineGroup, SafeString]] = ()
-    dims: Mapping[str, str] | None = None
+    said: str
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The grid as one person asks for it in one URL."""
+class Grid:
+    """The grid as one person asks for it in one URL: all that the templates of the page and its parts use."""
 
     person: Person
     query: QueryDict
@@ -170,31 +148,31 @@ class Shown:
     #: name -> selectors
     classes: Mapping[str, Sequence[str]]
 
-    @classmethod
-    def read(cls, request: HttpRequest) -> Shown:
-        return cls(person_of(request), request.GET, read_devices(), read_classes())
-
-    @property
-    def at(self) -> str:
-        return self.query.get("at", "")
-
-    @property
-    def grouping(self) -> str:
-        asked = self.query.get("group", "")
-        return asked if asked in GROUPINGS else "model"
-
     @cached_property
     def asked(self) -> DeviceFilters:
         return DeviceFilters.in_url(self.query)
+
+    @cached_property
+    def panel(self) -> DevicePanel | None:
+        """The device whose panel is open."""
+        at = self.query.get("at", "")
+        return read_panel(self.person, self.snapshot, at) if at else None
+
+    @property
+    def may(self) -> DeviceRights:
+        return DeviceRights.of(self.person)
+
+    # Lines under headings
 
     @cached_property
     def lines(self) -> Sequence[GridLine]:
         """All of them, as the person may see them."""
         return lines_for(self.person, lines_of(self.snapshot))
 
-    @cached_property
-    def selection(self) -> TileFilter:
-        return select(self.asked, self.snapshot.published, self.classes)
+    @property
+    def grouping(self) -> str:
+        asked = self.query.get("group", "")
+        return asked if asked in GROUPINGS else "model"
 
     @cached_property
     def groups(self) -> list[LineGroup]:
@@ -204,74 +182,124 @@ class Shown:
             accepted = {name: judge(selectors, published).matching for name, selectors in self.classes.items()}
         return group_lines(self.grouping, self.lines, accepted)
 
-    @cached_property
-    def facets(self) -> list[Facet]:
-        return facets(self.asked, self.lines, self.snapshot.published, self.classes)
-
-    def draw(self, lines: Iterable[GridLine], group: LineGroup) -> SafeString:
+    @property
+    def drawn(self) -> Iterator[tuple[LineGroup, SafeString]]:
+        """Each group with its lines; only those of the `topic`s where the address names any."""
+        topics = frozenset(self.query.getlist("topic"))
         matches = self.selection.matches if self.asked.anything else None
-        return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
+        for group in self.groups:
+            lines = [
+                (line_id(line, group), line) for line in group.lines if not topics or not topics.isdisjoint(line.topics)
+            ]
+            yield group, draw_lines(lines, current=self.query.get("at", ""), matches=matches)
 
-    def context(self) -> GridContext:
-        counts = self.snapshot.counts
-        total = counts.total()
-        return GridContext(
-            place="devices",
-            revision=self.snapshot.revision,
-            groups=self.groups,
-            grouping=self.grouping,
-            groupings=[GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
-            legend=list(self._legend(counts)),
-            words={state: title.lower() for state, title in STATES.items()},
-            longest_name=max((len(line.name) for line in self.lines), default=0),
-            cordoned=sum(line.cordoned for line in lines_of(self.snapshot)),
-            facets=self.facets,
-            asked=self.asked,
-            verdict=self.selection.verdict,
-            unjudged=self._unjudged,
-            devices=len(self.snapshot.published.candidates),
-            class_counts=list(self._class_counts()),
-            cut=any(tile.cut for tile in self._matched) if self.asked.classes else False,
-            total=total,
-            free=counts["free"],
-            matching=len(self._matched) if self.asked.anything else total,
-            density=self._size(total),
-            sizes=[GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
-            unfiltered=self._link(*FILTERS),
-            filters=self._filters,
-            filters_url=f"/devices{self._link()}",
-            may=DeviceRights.of(self.person),
+    @property
+    def dims(self) -> str:
+        """line -> which of its tiles are dim, as a text of 0 and 1. As JSON."""
+        matches = self.selection.matches
+        return _json(
+            {
+                line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
+                for group in self.groups
+                for line in group.lines
+            }
         )
 
     @property
-    def _unjudged(self) -> int:
-        """Devices of which not every class, or not the filter, is known: there was no time."""
+    def longest_name(self) -> int:
+        return max((len(line.name) for line in self.lines), default=0)
+
+    @property
+    def cordoned(self) -> int:
+        return sum(line.cordoned for line in self.lines)
+
+    # Filters, and what they leave
+
+    @cached_property
+    def selection(self) -> TileFilter:
+        return select(self.asked, self.snapshot.published, self.classes)
+
+    @cached_property
+    def matched(self) -> Sequence[Unit]:
+        matches = self.selection.matches
+        return [tile for line in self.lines for tile in line.tiles if matches(tile)]
+
+    @property
+    def facets(self) -> list[Facet]:
+        return facets(self.asked, self.lines, self.snapshot.published, self.classes)
+
+    @property
+    def total(self) -> int:
+        return self.snapshot.counts.total()
+
+    @property
+    def free(self) -> int:
+        return self.snapshot.counts["free"]
+
+    @cached_property
+    def unjudged(self) -> str:
+        """`3 of 5,000 devices` for which there was no time to evaluate a class or the filter; "" for none."""
         of_classes = (judge(selectors, self.snapshot.published).unjudged for selectors in self.classes.values())
-        return max(self.selection.unjudged, *of_classes, 0)
+        unjudged, devices = max(self.selection.unjudged, *of_classes, 0), len(self.snapshot.published.candidates)
+        return f"{unjudged:,} of {counted(devices, 'device')}" if unjudged else ""
 
-    def _legend(self, counts: Mapping[str, int]) -> Iterator[LegendEntry]:
-        for state, title in STATES.items():
-            chosen = state in self.asked.states
-            if counts[state] or state in _ALWAYS or chosen:
-                yield LegendEntry(state, title, MEANINGS[state], counts[state], chosen, self._toggled(state))
-
-    def _class_counts(self) -> Iterator[ChosenClass]:
-        """Of the classes that are asked for."""
+    @property
+    def class_counts(self) -> list[ClassCount]:
+        """Of the classes that the filters ask for."""
+        apart, counts = ", partitions counted one by one" if any(tile.cut for tile in self.matched) else "", []
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
             except (CompileError, TimeLimitExceeded):
                 found = NOTHING
-            yield ChosenClass(name, found.devices, found.free, how_many(found.fits))
+            fits, fit = how_many(found.fits), "more claim fits" if found.fits == 1 else "more claims fit"
+            devices = f"{counted(found.devices, 'device')}{apart}, {found.free:,} free"
+            counts.append(ClassCount(name, found.devices, fits, f"Class {name}: {devices}; {fits} {fit}."))
+        return counts
 
-    @cached_property
-    def _matched(self) -> Sequence[Unit]:
-        matches = self.selection.matches
-        return [tile for line in self.lines for tile in line.tiles if matches(tile)]
+    # Legend and links
 
-    def _size(self, total: int) -> str:
+    @property
+    def legend(self) -> Iterator[LegendEntry]:
+        for state, title in STATES.items():
+            devices, chosen = self.snapshot.counts[state], state in self.asked.states
+            if devices or state in _ALWAYS or chosen:
+                query = self.query.copy()
+                states = query.getlist("state")
+                query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
+                query.pop("topic", None)
+                yield LegendEntry(state, title, MEANINGS[state], devices, chosen, f"?{query.urlencode()}")
+
+    @property
+    def words(self) -> str:
+        """state -> how the page's script says it, as JSON."""
+        return _json({state: title.lower() for state, title in STATES.items()})
+
+    @property
+    def groupings(self) -> list[GridChoice]:
+        return [GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()]
+
+    @property
+    def density(self) -> str:
         asked = self.query.get("size", "")
-        return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if total <= most), SMALLEST)
+        return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if self.total <= most), SMALLEST)
+
+    @property
+    def sizes(self) -> list[GridChoice]:
+        return [GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()]
+
+    @property
+    def unfiltered(self) -> str:
+        return self._link(*FILTERS)
+
+    @property
+    def act_url(self) -> str:
+        """What can be done with the devices that match."""
+        filters = self.query.copy()
+        for name in self.query.keys() - set(FILTERS):
+            filters.pop(name)
+        query = {"matching": filters.urlencode(), "back": f"{reverse('devices')}{self._link()}"}
+        return f"{reverse('devices-act', args=('list',))}?{urlencode(query)}"
 
     def _link(self, *without: str, **changes: str) -> str:
         query = self.query.copy()
@@ -281,30 +309,471 @@ class Shown:
             query[name] = value
         return f"?{query.urlencode()}"
 
+
+def line_id(line: GridLine, group: LineGroup) -> str:
+    """A node may stand under several headings."""
+    return f"line-{group.id}-{line.key}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridContext(PageContext):
+    """dims: which tiles are dim is asked for, not the tiles."""
+
+    page: Grid
+    dims: bool
+
+
+def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> HttpResponse:
+    grid = Grid(person_of(request), request.GET, read_devices(), class_selectors())
+    context = GridContext(place="devices", revision=grid.snapshot.revision, page=grid, dims=dims)
+    return render_page(request, f"inventory/devices/{template}.html", context)
+
+
+@listing(NODES, SLICES)
+@require_safe
+@opens_as_usual
+def show_devices(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    return _show_grid(request, "devices")
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_lines(request: HttpRequest) -> HttpResponse:
+    """Only the lines that show one of the `topic`s given."""
+    return _show_grid(request, "lines")
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_matches(request: HttpRequest) -> HttpResponse:
+    """For each line which of its tiles are dim."""
+    return _show_grid(request, "lines", dims=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelContext(TemplateContext):
+    panel: DevicePanel | None
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_panel(request: HttpRequest) -> HttpResponse:
+    """The panel of `?at=`; empty when no such device is known."""
+    panel = read_panel(person_of(request), read_devices(), request.GET.get("at", ""))
+    return render_page(request, "inventory/devices/panel.html", PanelContext(panel=panel))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceContext(PageContext):
+    panel: DevicePanel
+    may: DeviceRights
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
+    """The page. Raises: Http404."""
+    snapshot, person = read_devices(), person_of(request)
+    panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
+    if panel is None:
+        raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
+    context = DeviceContext(place="devices", revision=snapshot.revision, panel=panel, may=DeviceRights.of(person))
+    return render_page(request, "inventory/devices/device.html", context)
+
+
+# Acting on devices ---------------------------------------------------------------------------------------------------
+
+#: Devices that the list shows with a box each.
+LISTED = 500
+#: Characters of chosen devices that an address may carry; more are sent as a form.
+IN_ADDRESS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """An act that creates taint rules. key, effect: of the taint, unless they are typed; done: `12 devices are …`."""
+
+    word: str
+    done: str
+    does: str
+    key: str = ""
+    effect: str = ""
+
+
+ACTS: Mapping[str, Act] = {
+    "taint": Act(word="Taint", done="tainted", does="Keeps claims without a toleration away."),
+    "cordon": Act(
+        word="Cordon",
+        done="cordoned",
+        does="New claims get none of them; claims that hold one keep it.",
+        key="manciple.dev/cordon",
+        effect="NoSchedule",
+    ),
+    "drain": Act(
+        word="Drain",
+        done="being drained",
+        does="New claims get none of them, and pods that use one are evicted.",
+        key="manciple.dev/drain",
+        effect=NO_EXECUTE,
+    ),
+}
+
+
+class TaintForm(PageForm):
+    """The taint as it is typed; for cordon and drain only its value, the reason."""
+
+    ids = "t-%s"
+    key = forms.CharField(required=False, widget=code_input("example.com/maintenance"))
+    value = forms.CharField(required=False, widget=code_input("may be empty"))
+    effect = forms.CharField(required=False)
+
     @property
-    def _filters(self) -> str:
-        """What the filters say, as a query."""
-        query = self.query.copy()
-        for name in self.query.keys() - set(FILTERS):
-            query.pop(name)
-        return query.urlencode()
-
-    def _toggled(self, state: str) -> str:
-        """The URL that asks for a state, or no longer."""
-        query = self.query.copy()
-        states = query.getlist("state")
-        query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
-        query.pop("topic", None)
-        return f"?{query.urlencode()}"
+    def taint(self) -> DeviceTaint:
+        return DeviceTaint(key=self.text("key"), value=self.text("value"), effect=self.text("effect"))
 
 
-#: Query parameters that dim.
-FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesPreview:
+    """What `kit/preview.html` shows of an act. effect: None while there is something to be typed first."""
+
+    act: str
+    word: str
+    chosen: Chosen
+    effect: ActionEffect | None
+    back: str
+    error: str = ""
+    form: TaintForm | None = None
+    uid: str = ""
+    topics: str = ""
+
+    action = property(lambda self: self.word)
+    name = property(lambda self: self.chosen.count)
+    button = property(lambda self: f"{self.word} {self.chosen.count}")
+    question = property(lambda self: f"{self.word} {self.chosen.count}?")
+    url = property(lambda self: reverse("devices-act", args=(self.act,)))
+    above = property(lambda _: (("Devices", reverse("devices")),))
+
+    @property
+    def method(self) -> str:
+        """Of the form that shows it again."""
+        return "get" if len(self.chosen.text) <= IN_ADDRESS else "post"
 
 
-def read_classes() -> dict[str, tuple[str, ...]]:
-    """Every class and its selectors."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActContext(PageContext):
+    """effects: of taints, with what each means."""
+
+    preview: DevicesPreview
+    effects: Mapping[str, str]
+
+
+@listing(NODES, SLICES)
+@require_http_methods(["GET", "HEAD", "POST"])
+def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
+    """See the module's docstring."""
+    show = _SHOWN.get(act)
+    if show is None:
+        raise Http404(f"There is no act {act}.")
+    if verb := {"untaint": "delete", **dict.fromkeys(ACTS, "create")}.get(act):
+        demand(request, f"{act} devices", verb, TAINT_RULES)
+    data = request.POST if request.method == "POST" else request.GET
+    chosen = read_chosen(data, read_devices(), class_selectors())
+    if not chosen.keys:
+        messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
+        return redirect(_back(request, data))
+    return show(request, data, act, chosen)
+
+
+def _back(request: HttpRequest, data: QueryDict) -> str:
+    back = data.get("back", "")
+    ours = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
+    return back if ours and back.startswith("/") else reverse("devices")
+
+
+def _show_act(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
+    context = ActContext(
+        place="devices",
+        revision=latest_revision(),
+        preview=preview,
+        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+    )
+    return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
+
+
+def _done(request: HttpRequest, data: QueryDict, steps: Sequence[undo.UndoStep], said: str) -> HttpResponse:
+    undo.offer(request, said, steps)
+    return redirect(_back(request, data))
+
+
+def _taint(request: HttpRequest, data: QueryDict, name: str, chosen: Chosen) -> HttpResponse:
+    person, act = person_of(request), ACTS[name]
+    typed = {field: data.get(field, "").strip() for field in ("key", "value", "effect")}
+    typed |= {field: value for field, value in (("key", act.key), ("effect", act.effect)) if value}
+    begins, effect = name == "taint" and not any(typed.values()), None
+    form = TaintForm(None if begins else typed)
+    if not begins:
+        rules = rules_for(chosen.keys, form.taint, chosen.pools, word=form.taint.key.rpartition("/")[2] or name)
+        steps = _create(form, rules, person.identity, dry_run=True)
+        if steps and data.get("sure") and request.method == "POST":
+            steps = _create(form, rules, person.identity, dry_run=False)
+            if steps:
+                is_ = "is" if len(chosen.keys) == 1 else "are"
+                return _done(request, data, steps, f"{chosen.count} {is_} {act.done}.")
+        if not form.errors:
+            effect = _effect_of_tainting(act, rules, person, chosen)
+    preview = DevicesPreview(
+        act=name, word=act.word, chosen=chosen, effect=effect, back=_back(request, data), form=form
+    )
+    return _show_act(request, preview, refused=bool(form.errors))
+
+
+def _create(
+    form: TaintForm, rules: Sequence[DeviceTaintRule], identity: Identity, *, dry_run: bool
+) -> list[undo.UndoStep]:
+    """Create all rules, or none: those before one that is refused are taken back. A dry run tries the first."""
+    steps = list[undo.UndoStep]()
+    form.is_valid()
+    try:
+        for rule in rules[:1] if dry_run else rules:
+            created = verbs.create(kind(TAINT_RULES), rule, identity=identity, dry_run=dry_run)
+            steps.append(undo.UndoStep.of(kind(TAINT_RULES), None, created))
+    except ApiError as refusal:
+        form.add_refusal(refusal)
+        if steps:
+            undo.take_back(steps, identity)
+        return []
+    return steps
+
+
+def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Person, chosen: Chosen) -> ActionEffect:
+    taint = rules[0].spec.taint
+    pools = [one.pool for rule in rules if (one := rule.spec.device_selector) and one.device is None]
+    count = "1 DeviceTaintRule is made" if len(rules) == 1 else f"{len(rules)} DeviceTaintRules are made"
+    summary = f"{count}, with the taint {taint_in_words(taint)}"
+    if pools:
+        which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
+        summary += f"; devices published later in {which} are tainted as well"
+    changes = [RuleChange(after=rule) for rule in rules]
+    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=f"{summary}.")
+    gone = Consequence(term="Unknown", sentences=(f"Nobody publishes {', '.join(chosen.gone[:3])}.",))
+    does = act.does if act.effect else f"{EFFECT_MEANINGS.get(taint.effect, '').capitalize()}."
+    return replace(
+        effect,
+        summary=f"{does} {effect.summary}",
+        consequences=(*effect.consequences, *((gone,) if chosen.gone else ())),
+    )
+
+
+def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
+    person, error = person_of(request), ""
+    with following.view() as view:
+        rules = view.now().all
+    untaint = untainting(chosen.keys, rules, _published_taints(chosen, rules))
+    if data.get("sure") and request.method == "POST" and untaint.removed:
+        steps, error = _delete(untaint.removed, person.identity)
+        if not error:
+            deleted = counted(len(steps), "rule is", "rules are")
+            return _done(request, data, steps, f"{deleted} deleted; {chosen.count} no longer tainted.")
+    preview = DevicesPreview(
+        act=act,
+        word="Untaint",
+        chosen=chosen,
+        effect=_effect_of_untainting(untaint, person, chosen),
+        back=_back(request, data),
+        error=error,
+    )
+    return _show_act(request, preview, refused=bool(error))
+
+
+def _published_taints(chosen: Chosen, rules: Sequence[DeviceTaintRule]) -> dict[DeviceKey, list[DeviceTaint]]:
+    """What drivers themselves published: the snapshot has the rules' taints behind these."""
+    by_rules = TaintRules(rules)
     return {
-        name: tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
-        for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors")
+        one.key: list(one.device.taints[: len(one.device.taints) - len(by_rules.taints_of(*one.key[:3]))])
+        for one in chosen.snapshot.candidates
     }
+
+
+def _delete(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[undo.UndoStep], str]:
+    """(what was done, why it was refused): all of it or nothing."""
+    steps = list[undo.UndoStep]()
+    try:
+        for rule in rules:
+            options = only_with(rule.metadata.uid)
+            verbs.delete(kind(TAINT_RULES), name=rule.metadata.name, identity=identity, options=options)
+            steps.append(undo.UndoStep.of(kind(TAINT_RULES), rule, None))
+    except ApiError as refusal:
+        if steps:
+            undo.take_back(steps, identity)
+        return [], f"Nothing was changed: {refusal.message}"
+    return steps, ""
+
+
+def _effect_of_untainting(untaint: Untaint, person: Person, chosen: Chosen) -> ActionEffect:
+    stays = list[Consequence]()
+    for rule, others in untaint.wider:
+        name, taint = rule.metadata.name, taint_in_words(rule.spec.taint)
+        said = f"{taint} stays: its rule taints {counted(others, 'other device')} too. Change it there:"
+        stays.append(Consequence(term="Stays", sentences=(said,), links=((name, taint_rule_url(name)),)))
+    if untaint.published:
+        taints = sorted({f"{taint_in_words(taint)} by {key[0]}" for key, taint in untaint.published})
+        said = f"{', '.join(taints[:3])}: published by the driver; only the driver can remove it."
+        stays.append(Consequence(term="Stays", sentences=(said,)))
+    if not untaint.removed:
+        return ActionEffect(consequences=tuple(stays), refused="no rule taints these devices alone")
+    deleted, names = (
+        counted(len(untaint.removed), "rule is", "rules are"),
+        [one.metadata.name for one in untaint.removed],
+    )
+    changes = [RuleChange(before=rule) for rule in untaint.removed]
+    summary = f"{deleted} deleted: {listed(names, 5)}."
+    effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=summary)
+    return replace(effect, consequences=(*effect.consequences, *stays))
+
+
+# A selector, a list and a file of the chosen devices -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorContext(PageContext):
+    """published: how many of the chosen devices are; found: a selector for these, None where none is; also: devices
+    that it chooses too, in words."""
+
+    chosen: Chosen
+    back: str
+    published: int
+    found: ExactSelector | None
+    also: str
+
+
+def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
+    candidates = chosen.candidates
+    found = exact_selector(candidates, chosen.snapshot.candidates) if candidates else None
+    also = ""
+    if found is not None and found.also:
+        were, them = ("was", "it") if len(found.also) == 1 else ("were", "them")
+        also = (
+            f"It also chooses {counted(len(found.also), 'device')} that {were} not chosen: nothing that a selector sees"
+            f" tells {them} apart. For example {found.also[0].title}."
+        )
+    context = SelectorContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_back(request, data),
+        published=len(candidates),
+        found=found,
+        also=also,
+    )
+    return render_page(request, "inventory/devices/selector.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRow:
+    """One chosen device, as far as the person may know. one: None where nobody publishes it."""
+
+    key: DeviceKey
+    one: CandidateDevice | None
+    state: str
+    holders: tuple[Holder, ...]
+
+    @property
+    def address(self) -> str:
+        return address_of(self.key)
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def taints(self) -> list[str]:
+        return [taint_in_words(taint) for taint in self.one.device.taints] if self.one else []
+
+    @property
+    def holder_links(self) -> list[str | tuple[str, str]]:
+        """Claims; of those that the person may not see only that they are elsewhere."""
+        return [
+            (one.label, claim_url(one.namespace, one.claim))
+            if one.claim
+            else format_html('<span class="muted">{}</span>', one.namespace)
+            for one in self.holders
+        ]
+
+    def cells(self, facts: Sequence[str]) -> tuple[str, ...]:
+        """Of the file. facts: names of attributes and capacities, a column each."""
+        one, holders = self.one, self.holders
+        own = dict(one.facts) if one else {}
+        return (
+            *self.key[:3],
+            *((one.node, one.model) if one else ("", "")),
+            self.state_name,
+            " ".join(holder.namespace for holder in holders),
+            " ".join(holder.claim for holder in holders),
+            " ".join(user for holder in holders for user in holder.users),
+            " ".join(self.taints),
+            *(own.get(name, "") for name in facts),
+        )
+
+
+def _rows(person: Person, chosen: Chosen, keys: Iterable[DeviceKey]) -> list[DeviceRow]:
+    snapshot = chosen.snapshot
+    return [
+        DeviceRow(
+            key=key,
+            one=snapshot.candidate(key),
+            state=snapshot.state(key),
+            holders=holders_for(person, snapshot.held_by(key)),
+        )
+        for key in keys
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenContext(PageContext):
+    """more: chosen devices that are not listed."""
+
+    chosen: Chosen
+    back: str
+    rows: Sequence[DeviceRow]
+    more: int
+    may: DeviceRights
+
+
+def _show_list(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
+    person = person_of(request)
+    context = ChosenContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_back(request, data),
+        rows=_rows(person, chosen, chosen.keys[:LISTED]),
+        more=max(0, len(chosen.keys) - LISTED),
+        may=DeviceRights.of(person),
+    )
+    return render_page(request, "inventory/devices/chosen.html", context)
+
+
+@listing(NODES, SLICES)
+@require_http_methods(["GET", "HEAD", "POST"])
+def export_devices(request: HttpRequest) -> HttpResponse:
+    """The chosen devices, or all of them, with who holds them and a column for each attribute."""
+    data = request.POST if request.method == "POST" else request.GET
+    asked = data if {"at", "tile", "matching"} & data.keys() else QueryDict("matching=")
+    chosen = read_chosen(asked, read_devices(), class_selectors())
+    rows = _rows(person_of(request), chosen, chosen.keys)
+    facts = sorted({name for row in rows if row.one for name, _ in row.one.facts})
+    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *facts)
+    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *(row.cells(facts) for row in rows)])
+
+
+_SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {
+    **dict.fromkeys(ACTS, _taint),
+    "untaint": _untaint,
+    "selector": _show_selector,
+    "list": _show_list,
+}

@@ -9,25 +9,24 @@ eviction's (`controllers.node_lifecycle`), on values; writing goes through the A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 import orjson
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
 
 from claims import evictions
-from claims.controllers.node_lifecycle import OURS, eviction_time
+from claims.controllers.node_lifecycle import eviction_time
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from dashboard.inventory.nodes.reading import PodsThere
+from dashboard.inventory.nodes.queries import PodsThere
 from dashboard.kit.evictions import Leaving, read_kept
 from dashboard.kit.forms import PageForm, code_input
 from inventory.kinds.node_rules import TAINT_EFFECTS
-from inventory.kinds.nodes import Node, Taint
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint
 from manciple.api import verbs
 from manciple.api.auditing import page_write
 from manciple.api.requests import ResourcePath, WriteOptions
@@ -66,6 +65,16 @@ class NodeChange:
     def taint(self) -> str:
         """As `kubectl taint` writes it."""
         return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+    def done(self, node: str) -> str:
+        """What is said once it is done."""
+        return {
+            "cordon": f"{node} is cordoned: no new pod comes here.",
+            "drain": f"{node} is cordoned, and its pods are evicted.",
+            "uncordon": f"{node} takes new pods again.",
+            "taint": f"{node} is tainted {self.taint}.",
+            "untaint": f"{node} no longer has the taint {self.taint}.",
+        }[self.what]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +137,7 @@ class NodeChangeForm(PageForm):
 
     def clean(self) -> None:
         what, key = self.change.what, self.change.key
-        if what in ("taint", "untaint") and key in OURS:
+        if what in ("taint", "untaint") and key in LIFECYCLE_TAINTS:
             self.add_error("key", "The node lifecycle controller sets and removes this taint by what the node reports.")
         elif what == "taint" and not key:
             self.add_error("key", "A taint needs a key, for example `maintenance`.")
@@ -150,11 +159,7 @@ class NodeChangeForm(PageForm):
                 dry_run=dry_run,
             )
         except ApiError as refusal:
-            for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
-                end = str(cause.get("field", "")).rpartition(".")[2]
-                field = end if end in self.fields else NON_FIELD_ERRORS
-                if not self.has_error(field):
-                    self.add_error(field, str(cause.get("message", "")))
+            self.add_refusal(refusal)
             return None
         node: Node = answer.object
         return node
@@ -266,13 +271,3 @@ def read_waiting() -> list[Pod]:
     keys = list(rows.order_by("namespace", "name").values_list("namespace", "name")[:ASKED])
     found = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
-
-
-#: what was done -> how that is told
-DONE: dict[What, Callable[[str, NodeChange], str]] = {
-    "cordon": lambda name, _change: f"{name} is cordoned: no new pod comes here.",
-    "drain": lambda name, _change: f"{name} is cordoned, and its pods are evicted.",
-    "uncordon": lambda name, _change: f"{name} takes new pods again.",
-    "taint": lambda name, change: f"{name} is tainted {change.taint}.",
-    "untaint": lambda name, change: f"{name} no longer has the taint {change.taint}.",
-}

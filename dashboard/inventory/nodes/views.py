@@ -1,35 +1,79 @@
-"""The nodes: how each one is, what it publishes and what of it is given out.
+"""Nodes: the list, one node, and changing one.
 
-`/nodes` lists them, those that need attention under tabs of their own; `?q=`, `?state=`, `?l=` (a label selector) and
-`?page=` say which are shown. A lease that is renewed changes nothing on the page: only falling silent and coming back
-do, and these change the Node.
+- `/nodes`: all of them, with tabs for those that need attention. `?q=`, `?state=`, `?l=` (a label selector) and
+  `?page=` say which are shown. A renewed lease changes nothing on the page: only falling silent and coming back do,
+  and these change the Node.
+- `/nodes/NAME`: one. `?change=cordon`, or `?change=taint&key=…&value=…&effect=…`, previews a change; the button under
+  the preview makes it (`/nodes/NAME/change`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+import yaml
+from django.contrib import messages
+from django.db.models import Count, F, IntegerField, OrderBy, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
+from claims.access.event_authors import cluster_kinds
 from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
-from dashboard.inventory.devices.words import MEANINGS, STATES, in_words
-from dashboard.inventory.nodes.reading import STATES as NODE_STATES
-from dashboard.inventory.nodes.reading import (
-    TABS,
-    Known,
-    Marked,
-    NodeRow,
-    has_tab,
-    is_meant,
-    lines_of,
-    marked,
-    read_nodes,
+from claims.devices.cards import Part, Unit
+from claims.devices.holdings import Holder
+from claims.devices.published import DeviceKey, DevicePool
+from claims.devices.states import DeviceState
+from claims.event_recorder import DEFAULT_NAMESPACE
+from claims.kinds.pods import Pod
+from claims.models import Pod as PodRow
+from dashboard.inventory.devices.grid import (
+    STATES,
+    GridLine,
+    draw_row,
+    in_words,
+    line_for,
+    line_named,
 )
+from dashboard.inventory.nodes.changes import (
+    EFFECT_MEANINGS,
+    Effects,
+    NodeChange,
+    NodeChangeForm,
+    aftermath,
+    evict,
+    is_drained,
+    read_change,
+    rehearse,
+)
+from dashboard.inventory.nodes.queries import (
+    TABS,
+    AskedAmount,
+    Known,
+    NodeRow,
+    PodsThere,
+    PoolLine,
+    allocated,
+    labelled,
+    nodes_by_state,
+    pods_on,
+    pool_lines,
+    pools_on,
+    read_node,
+    read_rows,
+    tab_filters,
+)
+from dashboard.kit import links, undo
+from dashboard.kit.evictions import kept_back, told_of
+from dashboard.kit.forms import posted_from
 from dashboard.kit.lists import (
-    BulkAct,
     Filter,
     ListColumn,
     ListQuery,
@@ -39,14 +83,23 @@ from dashboard.kit.lists import (
     parameter,
     sorted_by,
 )
-from dashboard.kit.rendering import ListContext, show_list
+from dashboard.kit.previews import Consequence
+from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from dashboard.tools.bulk.acts import NODE_ACTS
-from manciple.people import person_of
+from dashboard.tools.events.views import ShownEvent, shown_event
+from dashboard.tools.history.views import HistoryPage, asked, show_history
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
+from inventory.models import Pool
+from manciple.people import Person, demand, person_of
+from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
-from manciple.wire.resources import NODES, SLICES
-from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
+from manciple.store.history import Recent
+from manciple.store.objects import decoded
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, SLICES, kind
+from manciple.wire.selectors import ParsedLabelSelector, parse_field_selector, parse_label_selector
 from manciple.wire.validation import natural
 
 #: Nodes on a page.
@@ -70,67 +123,53 @@ class NodeQuery(ListQuery):
             return ParsedLabelSelector(), str(error)
 
 
-#: What the list tells of a node. Pods are read of the nodes that are shown, or of all where those sort them.
+def _count(rows: Any, column: str) -> Coalesce:
+    """How many of the rows name the node."""
+    counted = rows.filter(**{column: OuterRef("name")}).order_by().values(column).annotate(count=Count("pk"))
+    return Coalesce(Subquery(counted.values("count"), output_field=IntegerField()), 0)
+
+
+def _column(title: str, sort: str = "", **options: Any) -> ListColumn[NodeRow]:
+    return ListColumn[NodeRow](title=title, sort=sort, **options)
+
+
 COLUMNS = (
-    ListColumn[NodeRow](
-        title="Node", sort="name", key=lambda row: natural(row.known.name), text=lambda row: row.known.name
-    ),
-    ListColumn[NodeRow](
-        title="State",
-        sort="state",
-        key=lambda row: list(NODE_STATES).index(row.known.state),
-        text=lambda row: row.known.state,
-    ),
-    ListColumn[NodeRow](
-        title="Labels",
-        extra=True,
-        text=lambda row: " ".join(row.known.labelled),
-    ),
-    ListColumn[NodeRow](title="Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
-    ListColumn[NodeRow](
-        title="Lease",
-        sort="lease",
-        key=lambda row: row.known.renewed_at.timestamp() if row.known.renewed_at else 0.0,
+    _column("Node", "name", text=lambda row: row.known.name),
+    _column("State", "state", text=lambda row: row.known.state),
+    _column("Labels", extra=True, text=lambda row: " ".join(row.known.labelled)),
+    _column("Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
+    _column(
+        "Lease",
+        "lease",
         text=lambda row: row.known.renewed_at.isoformat(timespec="seconds") if row.known.renewed_at else "",
     ),
-    ListColumn[NodeRow](
-        title="Pools",
-        sort="pools",
-        key=lambda row: (-len(row.incomplete), -len(row.pools)),
-        text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete",
-    ),
-    ListColumn[NodeRow](
-        title="Devices",
-        sort="free",
-        key=lambda row: (-row.free, -row.total),
-        text=lambda row: in_words(dict(row.devices)),
-    ),
-    ListColumn[NodeRow](title="Pods", css="num", sort="pods", key=lambda row: row.pods, text=lambda row: row.pods),
-    ListColumn[NodeRow](
-        title="CPU", css="num", sort="cpu", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")
-    ),
-    ListColumn[NodeRow](
-        title="Memory",
-        css="num",
-        sort="memory",
-        key=lambda row: row.percent("memory"),
-        text=lambda row: row.amount("memory"),
+    _column("Pools", "pools", text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete"),
+    _column("Devices", "free", key=lambda row: (-row.free, -row.total), text=lambda row: row.said),
+    _column("Pods", "pods", css="num", text=lambda row: row.pods),
+    _column("CPU", "cpu", css="num", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")),
+    _column(
+        "Memory", "memory", css="num", key=lambda row: row.percent("memory"), text=lambda row: row.amount("memory")
     ),
 )
-#: Columns that are sorted by what is known of every node without its pods.
-_CHEAP = ("", "name", "state", "lease")
+#: `sort` in the address -> the same in the database. The columns with a `key` are sorted in memory: no table has the
+#: states of devices, or what pods request.
+ORDERS: Mapping[str, tuple[Any, ...]] = {
+    "name": (F("position"),),
+    "state": (F("rank"),),
+    "lease": (F("renewed_at"),),
+    "pools": (-_count(Pool.objects.filter(complete=False), "node_name"), -_count(Pool.objects, "node_name")),
+    "pods": (_count(PodRow.objects.exclude(phase__in=FINISHED_PHASES), "node_name"),),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesContext(ListContext):
-    """complaint: what is wrong with the label selector. states, meanings: of devices."""
+    """complaint: what is wrong with the label selector."""
 
     query: NodeQuery
     complaint: str
     total: int
     silent: int
-    states: Mapping[str, str]
-    meanings: Mapping[str, str]
 
 
 @listing(NODES, SLICES)
@@ -138,58 +177,442 @@ class NodesContext(ListContext):
 @opens_as_usual
 def list_nodes(request: HttpRequest) -> HttpResponse:
     """The list."""
-    revision = latest_revision()
-    query = NodeQuery.read(request)
-    nodes = read_nodes()
-    may_change = person_of(request).may("update", NODES)
-    context = NodesContext(
-        place="nodes",
-        revision=revision,
-        query=query,
-        table=_table(query, nodes, read_devices(), acts=NODE_ACTS if may_change else ()),
-        complaint=query.selector[1],
-        total=len(nodes),
-        silent=sum(known.state == "Silent" for known in nodes),
-        states=STATES,
-        meanings=MEANINGS,
-    )
-    return show_list(request, "inventory/nodes/list.html", context)
-
-
-def _table(
-    query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot, *, acts: Sequence[BulkAct]
-) -> Table[NodeRow]:
-    there = marked(snapshot)
+    revision, now, query, snapshot = latest_revision(), datetime.now(UTC), NodeQuery.read(request), read_devices()
     selector, complaint = query.selector
-    meant = [known for known in nodes if is_meant(known, query.text, selector)]
-    chosen = [known for known in meant if has_tab(known, query.state, there)]
-    page = PageOfRows(len(chosen), SHOWN, query.page)
-    return Table(
+    nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
+    meant = labelled(nodes.filter(searched__contains=query.text.lower()) if query.text else nodes, selector)
+    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
+    total, silent = counts["all"], counts["silent"]
+    if query.text or query.labels:
+        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
+        total, silent = everywhere["total"], everywhere["silent"]
+    chosen = _ordered(meant.filter(tabs[query.state]), query.sort)
+    page = PageOfRows(counts[query.state or "all"], SHOWN, query.page)
+    in_memory = any(column.key and column.sort == query.sort.removeprefix("-") for column in COLUMNS)
+
+    def every_row() -> list[NodeRow]:
+        return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))
+
+    table = Table(
         id="nodes",
         topics="nodes slices pool: pods:",
         title="Nodes",
         css="stack nodes-tbl",
         query=query,
         columns=COLUMNS,
-        rows=_rows(query.sort, chosen, snapshot, page),
-        all_rows=lambda: sorted_by(COLUMNS, query.sort, lines_of(chosen, snapshot)),
-        acts=acts,
+        rows=every_row()[page.rows] if in_memory else read_rows(chosen[page.rows], snapshot, now),
+        all_rows=every_row,
+        acts=NODE_ACTS if person_of(request).may("update", NODES) else (),
         page=page,
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
             Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),
         ),
-        tabs=[_tab(query, word, meant, there) for word in TABS],
+        tabs=[
+            Tab(title, counts[word or "all"], query.url(state=word), current=word == query.state)
+            for word, title in TABS.items()
+        ],
+    )
+    context = NodesContext(
+        place="nodes", revision=revision, query=query, table=table, complaint=complaint, total=total, silent=silent
+    )
+    return show_list(request, "inventory/nodes/list.html", context)
+
+
+def _ordered(nodes: QuerySet[Any], sort: str) -> QuerySet[Any]:
+    """Equal ones by name."""
+    keys = ORDERS.get(sort.removeprefix("-"), ())
+    if sort.startswith("-"):
+        return nodes.order_by(*(OrderBy(key, descending=True, nulls_last=True) for key in keys), "position")
+    return nodes.order_by(*(OrderBy(key, nulls_first=True) for key in keys), "position")
+
+
+#: Of the agent: the SHA-256 of the certificate that it serves logs with.
+CERTIFICATE_ANNOTATION = "manciple.dev/agent-certificate-sha256"
+#: Events on the page, the newest.
+SHOWN_EVENTS = 20
+#: Pods that are named in a rehearsal, of each sort.
+NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that holds devices here. use: what its pods do with it, as far as the API knows."""
+
+    namespace: str
+    name: str
+    devices: tuple[tuple[str, str], ...]  # (address of its page, name)
+    pods: tuple[tuple[str, str], ...]  # (name, phase, or "not here")
+    others: tuple[str, ...]  # who else it is reserved for: "jobs.batch train"
+    use: str
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_node(request: HttpRequest, name: str) -> HttpResponse:
+    """The page; with `?change=` what that would do, with `?tab=history` its history."""
+    if asked(request):
+        return _show_history(request, name)
+    change = read_change(request.GET)
+    if change is None:
+        return _draw(request, name)
+    asks = change.what == "taint" and not (change.key or change.value or change.effect)
+    person = demand(request, "change nodes", "update", NODES)
+    return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
+
+
+def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+    stored = objects.get(kind(NODES), "", name)
+    if stored is None:
+        raise Http404(f"Node {name} does not exist.")
+    page = HistoryPage(
+        place="nodes",
+        crumbs=((reverse("nodes"), "Nodes"),),
+        word="Node",
+        name=name,
+        url=links.node_url(name),
+        topics=f"node:{name}",
+        yaml=links.yaml_url(NODES, "", name),
+    )
+    return show_history(request, page, [stored.uid])
+
+
+@listing(NODES, SLICES)
+@posted_from("node")
+def change_node(request: HttpRequest, name: str) -> HttpResponse:
+    """Do what was rehearsed."""
+    person = demand(request, "change nodes", "update", NODES)
+    change, stored = read_change(request.POST), objects.get(kind(NODES), "", name)
+    if change is None or stored is None:
+        raise Http404(f"Node {name} does not exist.")
+    form = NodeChangeForm(name, change, identity=person.identity)
+    after = form.write() if form.is_valid() else None
+    if after is None:
+        return _draw(request, name, form)
+    before, said = decoded(stored, Node), change.done(name)
+    if change.what == "drain":
+        said = _evict(request, name, person)
+    if before.spec == after.spec:
+        messages.success(request, said)
+    else:
+        undo.offer(request, said, [undo.UndoStep.of(kind(NODES), before, after)])
+    return redirect(links.node_url(name))
+
+
+def _evict(request: HttpRequest, name: str, person: Person) -> str:
+    """Evict whom a drain evicts; says what was done. Who could not be evicted is told on its own."""
+    pods = [pod for pod in pods_on([name])[name].pods if is_drained(pod)]
+    refused = [(pod, why) for pod in pods if (why := evict(pod, person.identity))]
+    for pod, why in refused[:NAMED]:
+        messages.error(request, f"Pod {pod.metadata.namespace}/{pod.metadata.name} was not evicted: {why}")
+    if not pods:
+        return f"{name} is cordoned; no pod had to leave."
+    evicted = counted(len(pods) - len(refused), "pod is evicted", "pods are evicted")
+    return f"{name} is cordoned and {evicted}; undoing takes back the cordon alone."
+
+
+def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
+    revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
+    known = read_node(name, now)
+    if known is None:
+        raise Http404(f"Node {name} does not exist.")
+    there = pods_on([name])[name]
+    sheet = _sheet(known, there, person)
+    context = NodeContext(
+        place="nodes",
+        revision=revision,
+        name=name,
+        known=known,
+        sheet=sheet,
+        may_edit=person.may("update", NODES),
+        asked=None if form is None else _shown(form, known.node, there, sheet=sheet, person=person, now=now),
+    )
+    return render_page(request, "inventory/nodes/page.html", context, status=422 if request.method == "POST" else 200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChange:
+    """A change with what it would do. effects: None until it is typed; frees: devices that are released; told: what
+    becomes of pods that are evicted, or kept by disruption budgets."""
+
+    name: str
+    form: NodeChangeForm
+    effects: Effects | None
+    frees: int
+    told: Sequence[Consequence]
+    effect_meanings: Mapping[str, str] = field(default_factory=lambda: EFFECT_MEANINGS)
+    named: int = NAMED
+
+    @property
+    def change(self) -> NodeChange:
+        return self.form.change
+
+    @property
+    def title(self) -> str:
+        if self.change.what == "untaint":
+            return f"Remove the taint `{self.change.taint}`?"
+        if self.change.what == "taint":
+            taint = f"Taint {self.name} with `{self.change.taint}`?"
+            return taint if self.effects else f"Add a taint to {self.name}"
+        return f"{self.change.what.capitalize()} {self.name}?"
+
+    @property
+    def leaving(self) -> int:
+        return len(self.effects.leaving) if self.effects else 0
+
+    @property
+    def button(self) -> str:
+        evicts = f" and evict {self.leaving}" if self.leaving else ""
+        match self.change.what:
+            case "untaint":
+                return "Remove taint"
+            case "taint":
+                return f"Taint{evicts}" if evicts else "Add taint"
+            case "drain":
+                return f"Drain{evicts}"
+        return self.change.what.capitalize()
+
+    @property
+    def staying(self) -> str:
+        """A sentence about the other pods here."""
+        if self.effects is None:
+            return ""
+        said = [f"{counted(self.effects.staying, 'stays', 'stay')}."] if self.effects.staying else []
+        if self.effects.ending:
+            said.append(f"{counted(self.effects.ending, 'is', 'are')} being deleted already.")
+        return " ".join(said) or ("" if self.leaving else "None.")
+
+    @property
+    def waiting(self) -> tuple[str, list[tuple[str, str]]]:
+        """(what it means for pods that wait, links to them)"""
+        if self.effects is None or not self.effects.asked:
+            return "None waits.", []
+        asked, pods = self.effects.asked, self.effects.kept_off or self.effects.let_in
+        if self.effects.kept_off:
+            said = f"{len(pods)} of {asked} could no longer come here, whatever is free:"
+        elif self.effects.let_in:
+            said = f"{len(pods)} of {asked} could then start here, if devices are free:"
+        else:
+            said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
+        return said, [("/".join(pod.key), links.pod_url(*pod.key)) for pod in pods]
+
+
+def _shown(
+    form: NodeChangeForm, node: Node, there: PodsThere, *, sheet: NodeSheet, person: Person, now: datetime
+) -> ShownChange:
+    effects = rehearse(node, form.change, there, now=now) if form.ready else None
+    told: list[Consequence] = []
+    frees = 0
+    if effects is not None:
+        told = [*kept_back(effects.kept, person)]
+        if effects.leaving:
+            found = told_of(effects.leaving, aftermath(node, form.change, effects, now=now), person)
+            told += [one for one in found if one.term != "Evicted"]
+        gone = {one.pod.key for one in effects.leaving}
+        frees = sum(
+            len(claim.devices)
+            for claim in sheet.claims
+            if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+        )
+    return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
+
+
+# What the page tells -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext(PageContext):
+    """asked: the change whose effects are shown, if any."""
+
+    name: str
+    known: Known
+    sheet: NodeSheet
+    may_edit: bool
+    asked: ShownChange | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSheet:
+    """One node, for one person. other_claims, other_pods: how many there are that they do not see."""
+
+    known: Known
+    #: (what is wrong, what to do)
+    troubles: list[tuple[str, str]]
+    line: GridLine | None
+    tiles: SafeString
+    pools: Sequence[PoolLine]
+    claims: list[HeldClaim]
+    other_claims: int
+    pods: list[Pod]
+    other_pods: int
+    amounts: tuple[AskedAmount, ...]
+    events: list[ShownEvent]
+    yaml: str
+
+    @property
+    def counts(self) -> str:
+        """Its devices by state, in words."""
+        return in_words(self.line.counts) if self.line else ""
+
+    @property
+    def elsewhere(self) -> dict[str, str]:
+        """card -> a sentence about what is in namespaces that the person does not see."""
+        claims = counted(self.other_claims, "claim of other namespaces holds", "claims of other namespaces hold")
+        pods = counted(self.other_pods, "pod of other namespaces runs", "pods of other namespaces run")
+        return {
+            "claims": f"{claims} devices here too." if self.other_claims else "",
+            "pods": f"{pods} here{' too' if self.pods else ''}." if self.other_pods else "",
+        }
+
+    @property
+    def free(self) -> int:
+        return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
+
+    @property
+    def total(self) -> int:
+        return len(self.line.tiles) if self.line else 0
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """card -> what touches it"""
+        name, line = self.known.name, " ".join(sorted(self.line.topics)) if self.line else ""
+        node, pods = f"node:{name}", f"node-pods:{name}:"
+        return {
+            "devices": f"{line} slices {pods}",
+            "claims": f"{line} {pods}",
+            "pods": pods,
+            "amounts": f"{pods} {node}",
+            "node": node,
+        }
+
+    @property
+    def room(self) -> str:
+        """How many pods it takes; "" where it does not say."""
+        return self.known.node.status.allocatable.get("pods", "")
+
+    @property
+    def logs(self) -> str:
+        """Where the agent serves the logs of its pods; "" where it does not."""
+        status = self.known.node.status
+        port = status.daemon_endpoints.kubelet_endpoint.port
+        addresses = {one.type: one.address for one in status.addresses}
+        host = addresses.get("InternalIP") or addresses.get("Hostname") or self.known.name
+        return f"https://{host}:{port}" if port else ""
+
+    @property
+    def certificate(self) -> str:
+        return self.known.node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
+
+    @property
+    def labels(self) -> list[tuple[str, str]]:
+        return sorted(self.known.labels.items())
+
+    @property
+    def taints(self) -> list[tuple[Taint, bool]]:
+        """(taint, whether it follows what the node reports)"""
+        return [(taint, taint.key in LIFECYCLE_TAINTS) for taint in self.known.node.spec.taints]
+
+
+def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
+    snapshot = read_devices()
+    line = line_named(snapshot, known.name)
+    pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
+    claims = _claims(line.tiles if line else (), there)
+    seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
+    seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
+    stored = objects.get(kind(NODES), "", known.name)
+    return NodeSheet(
+        known=known,
+        troubles=_troubles(known, pools),
+        line=line,
+        tiles=draw_row(line_for(person, line)) if line else SafeString(),
+        pools=pool_lines(pools),
+        claims=seen_claims,
+        other_claims=len(claims) - len(seen_claims),
+        pods=seen_pods,
+        other_pods=len(there.pods) - len(seen_pods),
+        amounts=allocated(known.node.status.allocatable, there.used),
+        events=_events(known.name, person),
+        yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
     )
 
 
-def _rows(sort: str, chosen: Sequence[Known], snapshot: DeviceSnapshot, page: PageOfRows) -> Sequence[NodeRow]:
-    if sort.removeprefix("-") not in _CHEAP:
-        return sorted_by(COLUMNS, sort, lines_of(chosen, snapshot))[page.rows]
-    bare = [NodeRow.of(known) for known in chosen]
-    return lines_of([row.known for row in sorted_by(COLUMNS, sort, bare)[page.rows]], snapshot)
+def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
+    """(what is wrong, what to do)."""
+    found = []
+    check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+    if known.state == "Silent":
+        found.append(
+            (
+                f"{known.name} has stopped reporting.",
+                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {check}",
+            )
+        )
+    conditions = {one.type: one for one in known.node.status.conditions}
+    if known.state == "Not ready":
+        said = conditions["Ready"].message or conditions["Ready"].reason
+        found.append((f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check))
+    for type_ in PRESSURES:
+        one = conditions.get(type_)
+        if one is not None and one.status == "True":
+            found.append(
+                (
+                    f"{type_}: {one.message or one.reason}",
+                    "No new pods are placed here until it is resolved; running pods continue.",
+                )
+            )
+    for pool in pools:
+        if not pool.complete:
+            driver, count = pool.key.driver, sum(1 for _ in pool.candidates)
+            devices = "its device is" if count == 1 else f"its {count} devices are"
+            short = (
+                f"{len(pool.slices)} of {pool.expected} slices of {driver} are published; {devices} not allocatable."
+            )
+            found.append((short, f"Restart the driver {driver} on {known.name}; it publishes all of them."))
+    return found
 
 
-def _tab(query: NodeQuery, word: str, meant: Sequence[Known], there: Marked) -> Tab:
-    count = sum(has_tab(known, word, there) for known in meant)
-    return Tab(TABS[word], count, query.url(state=word), current=word == query.state)
+def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
+    """The claims that hold the node's devices, and what their pods do."""
+    phases = {pod.key: _phase(pod) for pod in there.pods}
+    held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
+    for tile in tiles:
+        for part in tile.parts or (tile,):
+            key = part.candidate.key if isinstance(part, Part) and part.candidate else tile.key
+            for holder in part.holders:
+                held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
+    found = [_claim(holder, devices, phases) for holder, devices in held.values()]
+    return sorted(found, key=lambda claim: (claim.namespace, natural(claim.name)))
+
+
+def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
+    pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
+    devices = {links.device_url(*key): key[2] for key in keys}
+    use = STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
+    if not holder.users:
+        use = f"{STATES[DeviceState.ALLOCATED]}, no pod uses it"
+    if holder.others:
+        use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
+    elif pods and all(phase == "not here" for _, phase in pods):
+        use = "Its pod is not here"
+    elif pods and all(phase in ("Deleting", "not here") for _, phase in pods):
+        use = "Its pod is being deleted"
+    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
+
+
+def _phase(pod: Pod) -> str:
+    return "Deleting" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
+
+
+def _events(name: str, person: Person) -> list[ShownEvent]:
+    """What those who may report about the node said of it, the newest first."""
+    about = parse_field_selector(f"involvedObject.kind=Node,involvedObject.name={name}")
+    page = objects.list(kind(EVENTS), namespace=DEFAULT_NAMESPACE, fields=about)
+    notes = history.notes([one.revision for one in page.items])
+    kinds = cluster_kinds()
+    found = [
+        shown_event(Recent(one.revision, one.namespace, one.name, one.text, notes.get(one.revision, "")), person, kinds)
+        for one in page.items
+    ]
+    told = [event for event in found if not event.author]
+    return sorted(told, key=lambda event: event.at or "", reverse=True)[:SHOWN_EVENTS]

@@ -10,8 +10,8 @@ from claims.devices.cache import read_devices
 from dashboard.inventory.classes import users as class_users
 from dashboard.inventory.classes import views as classes
 from dashboard.inventory.nodes.changes import NodeChange, What, changed, is_drained
-from dashboard.inventory.nodes.reading import pods_on
-from dashboard.inventory.taint_rules.effects import RuleChange, effect_of
+from dashboard.inventory.nodes.queries import pods_on
+from dashboard.inventory.taint_rules import RuleChange, effect_of
 from dashboard.kit.evictions import Leaving, kept_back, read_kept, told_of
 from dashboard.kit.previews import ActionEffect, Consequence
 from dashboard.tools.bulk.picked import PickedObject

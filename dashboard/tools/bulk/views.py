@@ -16,7 +16,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
 from dashboard.inventory.nodes.changes import evict, is_drained
-from dashboard.inventory.nodes.reading import pods_on
+from dashboard.inventory.nodes.queries import pods_on
 from dashboard.kit import undo
 from dashboard.kit.previews import ActionEffect, Link, only_with
 from dashboard.kit.rendering import PageContext, render_page

@@ -11,7 +11,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of, node_of
-from dashboard.inventory.devices.words import STATES
+from dashboard.inventory.devices.grid import STATES
 from dashboard.workloads.claims.reading import ClaimRow
 from dashboard.workloads.claims.states import User
 from manciple.durations import moment

@@ -16,7 +16,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from dashboard.inventory.devices.sight import holders_for
+from dashboard.inventory.devices.grid import holders_for
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.people import Person

@@ -8,7 +8,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holder
 from claims.devices.pools import PoolState
 from claims.devices.published import DevicePool, gather, read_slice
-from dashboard.inventory.devices.tiles import label
+from dashboard.inventory.devices.grid import label
 from inventory.kinds.devices import (
     Counter,
     CounterSet,

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from dashboard.inventory.devices.chosen import Chosen, read_chosen
+from dashboard.inventory.devices.queries import Chosen, read_chosen
 from inventory.kinds.devices import DeviceTaintRule
 from tests.builders import (
     DRIVER,

@@ -7,7 +7,7 @@ from collections import Counter
 
 from django.test import Client
 
-from dashboard.inventory.drivers.reading import _range, _span
+from dashboard.inventory.drivers import _range, _span
 from tests.builders import (
     CLASS,
     DRIVER,

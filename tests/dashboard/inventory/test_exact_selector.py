@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.devices.published import CandidateDevice, Published, read_slice
-from dashboard.inventory.devices.exact_selector import exact_selector
+from dashboard.inventory.devices.selectors import exact_selector
 from insight.selector_matches import judge
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from tests.builders import make_slice

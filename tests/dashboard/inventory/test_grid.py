@@ -11,9 +11,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, level_of, state_of
 from claims.devices.pools import PoolState
 from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
-from dashboard.inventory.devices.groups import group_lines
-from dashboard.inventory.devices.lines import GridLine, line_of
-from dashboard.inventory.devices.tiles import draw_lines, draw_tile, label
+from dashboard.inventory.devices.grid import GridLine, draw_lines, draw_tile, group_lines, label, line_of
 from inventory.kinds.pools import PoolKey
 from manciple.wire.validation import natural
 from tests.builders import DRIVER, make_device, make_device_taint, make_slice

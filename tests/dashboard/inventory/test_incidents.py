@@ -12,8 +12,8 @@ from django.test import Client
 from msgspec import structs
 
 from claims.devices.states import DeviceState
-from dashboard.inventory.devices.history import strip_of
-from dashboard.inventory.incidents.reading import ImpairedSpan
+from dashboard.inventory.devices.queries import strip_of
+from dashboard.inventory.incidents import ImpairedSpan
 from inventory.kinds.devices import DeviceTaint
 from inventory.models import Impairment, Incident
 from manciple.access import authorization

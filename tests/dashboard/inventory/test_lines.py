@@ -14,7 +14,7 @@ from claims.devices import cache
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.kinds.pods import PodStatus
-from dashboard.inventory.devices.lines import GridLine, line_named, lines_of
+from dashboard.inventory.devices.grid import GridLine, line_named, lines_of
 from manciple.per_process import reset_all
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run

@@ -5,21 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.controllers import node_lifecycle
-from claims.controllers.node_lifecycle import GRACE
+from claims.controllers.node_lifecycle import GRACE, STARTUP_GRACE
 from claims.kinds.pods import Pod, Toleration
 from dashboard.inventory.nodes.changes import NodeChange, changed, effects
-from dashboard.inventory.nodes.reading import PodsThere, allocated, nanos, state_of
+from dashboard.inventory.nodes.queries import STATES as NODE_STATES
+from dashboard.inventory.nodes.queries import PodsThere, allocated, labelled, nanos, nodes_by_state, state_of
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
+from inventory.models import Node as NodeRecord
 from manciple.store.event_log import read_after
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
+from manciple.wire.selectors import parse_label_selector
+from manciple.wire.validation import natural, natural_text
 from tests.builders import (
     CREATED,
     make_claim,
@@ -134,6 +141,74 @@ def test_state(phrase: str) -> None:
     now = START + timedelta(days=1)
     renewed = None if silence is None else now - timedelta(seconds=silence)
     assert state_of(node, renewed, now) == expected
+
+
+def test_the_database_finds_the_same_states(cluster: Cluster) -> None:
+    for name, conditions in {"starting": (), "given-up": (NodeCondition(type="Ready", status="Unknown"),)}.items():
+        node = make_node(name)
+        cluster.create(structs.replace(node, status=structs.replace(node.status, conditions=conditions)))
+    nodes: dict[str, dict[str, Any]] = {"ready": {}, "not-ready": {"ready": False}, "cordoned": {"unschedulable": True}}
+    for name, options in nodes.items():
+        cluster.create(make_node(name, **options))
+        cluster.create(make_node(f"{name}-without-lease", **options))
+        renew(cluster, name)
+    found = set()
+    for seconds in (0, GRACE.total_seconds() + 5, STARTUP_GRACE.total_seconds() + 5):
+        now = datetime.now(UTC) + timedelta(seconds=seconds)
+        for name, renewed_at, rank in nodes_by_state(now).values_list("name", "renewed_at", "rank"):
+            state = list(NODE_STATES)[rank]
+            assert state == state_of(cluster.node(name), renewed_at, now), (name, seconds)
+            found.add(state)
+    assert found == set(NODE_STATES)
+
+
+def test_labels_select_as_in_the_api(viewer: Client, cluster: Cluster) -> None:
+    for number, labels in enumerate(({}, {"rack": "r1"}, {"rack": "r2", "size": "4"}, {"rack": "", "size": "many"})):
+        cluster.create(make_node(f"node-{number}", labels=labels))
+    for text in (
+        "rack",
+        "!rack",
+        "rack=r1",
+        "rack!=r1",
+        "rack in (r1, r2)",
+        "rack notin (r2)",
+        "size>3",
+        "size<3,rack",
+    ):
+        selector = parse_label_selector(text)
+        expected = {
+            f"node-{number}" for number in range(4) if selector.matches(cluster.node(f"node-{number}").metadata.labels)
+        }
+        assert set(labelled(NodeRecord.objects.all(), selector).values_list("name", flat=True)) == expected, text
+
+
+ORDERS = {
+    "name": ["node-1", "node-2", "node-10"],
+    "-name": ["node-10", "node-2", "node-1"],
+    "-pods": ["node-2", "node-1", "node-10"],
+    "pools": ["node-10", "node-1", "node-2"],
+    "free": ["node-10", "node-1", "node-2"],
+    "state": ["node-2", "node-1", "node-10"],
+    "-cpu": ["node-2", "node-1", "node-10"],
+}
+
+
+@given(st.lists(st.from_regex(r"\A[a-c0-2](-|[a-c0-2]|\.){0,6}[a-c0-2]\Z"), max_size=9))
+def test_the_database_sorts_names_as_people_count(names: list[str]) -> None:
+    assert [natural(name) for name in sorted(names, key=natural_text)] == [
+        natural(one) for one in sorted(names, key=natural)
+    ]
+
+
+def test_the_list_is_sorted_by_each_column(viewer: Client, cluster: Cluster) -> None:
+    for name in ("node-10", "node-2", "node-1"):
+        cluster.create(make_node(name, ready=name != "node-2"))
+    cluster.create(make_slice(node="node-10"))
+    container = make_container(requests={"cpu": "1"})
+    cluster.create(make_pod("web", node="node-2", containers=[container]))
+    for sort, expected in ORDERS.items():
+        page = viewer.get(f"/nodes?sort={sort}").content.decode()
+        assert re.findall(r'<tr id="node-(node-\d+)"', page) == expected, sort
 
 
 def test_a_node_that_the_controller_gave_up_is_silent_with_the_time(viewer: Client, cluster: Cluster) -> None:

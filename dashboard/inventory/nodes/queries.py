@@ -1,7 +1,7 @@
-"""Reads nodes as the pages tell of them: how they are, what is published and given out there, what their pods take.
+"""Reads nodes for their pages: states, pools, pods, and how much of their resources the pods request.
 
-A bounded number of queries for any number of nodes: the documents of the nodes, their leases, and the pods of those
-nodes that are shown.
+The list is filtered, counted, sorted and cut into pages in the database; documents and pods are read of the nodes that
+are shown.
 """
 
 from __future__ import annotations
@@ -10,23 +10,36 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
+from django.db.models import Case, Q, QuerySet, TextField, Value, When
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+
+from claims.controllers.node_lifecycle import (
+    GRACE,
+    LEASE_NAMESPACE,
+    STARTUP_GRACE,
+    SignsOfLife,
+    is_silent,
+    ready_condition,
+)
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import node_requests_of
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.lines import line_named
-from dashboard.inventory.devices.lines import lines_of as all_lines
-from dashboard.inventory.devices.words import bar_of
-from inventory.kinds.nodes import Node, Taint
+from dashboard.inventory.devices.grid import bar_of, in_words, line_named
+from dashboard.inventory.devices.grid import lines_of as all_lines
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint, version_of
+from inventory.models import Node as NodeRecord
+from inventory.models import Pool
 from manciple.durations import moment
 from manciple.store import history, objects
-from manciple.store.objects import decoded, listed
+from manciple.store.objects import decoded
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, kind
+from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 
@@ -98,21 +111,11 @@ class Known:
     @property
     def taints(self) -> tuple[Taint, ...]:
         """Those that people put there, and those of pressure; silence and unreadiness are told by the state."""
-        return tuple(taint for taint in self.node.spec.taints if taint.key not in OURS)
+        return tuple(taint for taint in self.node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
 
     @property
     def version(self) -> str:
-        info = self.node.status.node_info
-        return " · ".join(filter(None, (info.kubelet_version, info.container_runtime_version)))
-
-
-def read_nodes(now: datetime | None = None) -> list[Known]:
-    """Every node, as a person counts. Two queries."""
-    now = now or datetime.now(UTC)
-    _, nodes = listed(NODES, Node)
-    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
-    found = (known_as(node, renewed.get(node.metadata.name), now) for node in nodes)
-    return sorted(found, key=lambda one: natural(one.name))
+        return version_of(self.node)
 
 
 def read_node(name: str, now: datetime | None = None) -> Known | None:
@@ -121,11 +124,8 @@ def read_node(name: str, now: datetime | None = None) -> Known | None:
     if stored is None:
         return None
     renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
-    return known_as(decoded(stored, Node), renewed.get(name), now or datetime.now(UTC))
-
-
-def known_as(node: Node, renewed_at: datetime | None, now: datetime) -> Known:
-    return Known(node, renewed_at, state_of(node, renewed_at, now))
+    renewed_at, node = renewed.get(name), decoded(stored, Node)
+    return Known(node, renewed_at, state_of(node, renewed_at, now or datetime.now(UTC)))
 
 
 def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
@@ -141,52 +141,67 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
     return "Cordoned" if node.spec.unschedulable else "Ready"
 
 
-# Filters -------------------------------------------------------------------------------------------------------------
+# The list ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marked:
-    """Names of nodes: with an incomplete pool, with a tainted device, with an unhealthy one."""
-
-    incomplete: Collection[str]
-    tainted: Collection[str]
-    unhealthy: Collection[str]
-
-
-def marked(snapshot: DeviceSnapshot) -> Marked:
-    lines = [line for line in all_lines(snapshot) if line.node]
-    return Marked(
-        incomplete={name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)},
-        tainted={line.node for line in lines if line.counts[DeviceState.TAINTED]},
-        unhealthy={line.node for line in lines if line.counts[DeviceState.UNHEALTHY]},
+def nodes_by_state(now: datetime) -> QuerySet[Any]:
+    """All nodes with `renewed_at` and `rank`: the place of `state_of` in `STATES`."""
+    silent = Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE)
+    never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
+    ranks = {"Silent": silent | never, "Starting": Q(condition=""), "Not ready": ~Q(condition="True")}
+    ranks |= {"Cordoned": Q(unschedulable=True), "Ready": Q()}
+    places = list(STATES)
+    return NodeRecord.objects.annotate(
+        renewed_at=history.last_write_of(kind(LEASES), LEASE_NAMESPACE, "name")
+    ).annotate(
+        rank=Case(
+            *(When(found, then=Value(places.index(state))) for state, found in ranks.items() if found),
+            default=Value(places.index("Ready")),
+        )
     )
 
 
-def has_tab(known: Known, tab: str, there: Marked) -> bool:
-    """Whether the node belongs under that tab."""
+def tab_filters(snapshot: DeviceSnapshot) -> dict[str, Q]:
+    """tab -> the nodes under it. Only the snapshot has the states of devices, and keeps what is found there."""
+    places, marked = list(STATES), snapshot.memo.get(tab_filters)
+    if marked is None:
+        lines = [line for line in all_lines(snapshot) if line.node]
+        marked = snapshot.memo[tab_filters] = [
+            {line.node for line in lines if line.counts[state]}
+            for state in (DeviceState.TAINTED, DeviceState.UNHEALTHY)
+        ]
+    tainted, unhealthy = marked
     return {
-        "not-ready": known.state in ("Not ready", "Silent", "Starting"),
-        "silent": known.state == "Silent",
-        "cordoned": known.cordoned,
-        "tainted": bool(known.taints),
-        "tainted-devices": known.name in there.tainted,
-        "unhealthy-devices": known.name in there.unhealthy,
-        "incomplete": known.name in there.incomplete,
-    }.get(tab, True)
+        "": Q(),
+        "not-ready": Q(rank__in=[places.index(state) for state in ("Not ready", "Silent", "Starting")]),
+        "silent": Q(rank=places.index("Silent")),
+        "cordoned": Q(unschedulable=True),
+        "tainted": Q(tainted=True),
+        "tainted-devices": Q(name__in=tainted),
+        "unhealthy-devices": Q(name__in=unhealthy),
+        "incomplete": Q(name__in=Pool.objects.filter(complete=False).values("node_name")),
+    }
 
 
-def is_meant(known: Known, text: str, selector: ParsedLabelSelector) -> bool:
-    """Whether name, address, version or a label holds `text`, and the labels match."""
-    if not selector.matches(known.labels):
-        return False
-    wanted = text.lower()
-    said = (
-        known.name,
-        known.version,
-        *known.addresses,
-        *known.labelled,
-    )
-    return not wanted or any(wanted in one.lower() for one in said)
+def labelled(nodes: QuerySet[Any], selector: ParsedLabelSelector) -> QuerySet[Any]:
+    """The nodes whose labels match, as `ParsedLabelSelector.matches` says."""
+    for place, one in enumerate(selector.requirements):
+        label, there = f"label_{place}", Q(labels__has_key=one.key)
+        nodes = nodes.annotate(**{label: Cast(KeyTextTransform(one.key, "labels"), TextField())})
+        match one.operator:
+            case "Exists":
+                nodes = nodes.filter(there)
+            case "DoesNotExist":
+                nodes = nodes.exclude(there)
+            case "!=" | "NotIn":
+                nodes = nodes.exclude(there & Q(**{f"{label}__in": one.values}))
+            case "Gt" | "Lt":
+                # Compared in Python: neither database compares texts as numbers and skips the others.
+                texts = nodes.filter(there).values_list(label, flat=True).distinct()
+                nodes = nodes.filter(**{f"{label}__in": [text for text in texts if one.matches({one.key: text})]})
+            case _:
+                nodes = nodes.filter(there, **{f"{label}__in": one.values})
+    return nodes.none() if selector.nothing else nodes
 
 
 # What is on a node ---------------------------------------------------------------------------------------------------
@@ -220,13 +235,48 @@ def _there(pods: Sequence[Pod]) -> PodsThere:
     return PodsThere(tuple(ordered), used)
 
 
-def pools_on(snapshot: DeviceSnapshot) -> dict[str, list[DevicePool]]:
-    """node -> the pools that are its own."""
-    found: dict[str, list[DevicePool]] = defaultdict(list)
-    for pool in snapshot.published_pools:
-        for node in {one.node for one in pool.slices if one.node}:
-            found[node].append(pool)
+def pools_on(snapshot: DeviceSnapshot) -> Mapping[str, list[DevicePool]]:
+    """node -> the pools that are its own. Kept with the snapshot."""
+    found: dict[str, list[DevicePool]] | None = snapshot.memo.get(pools_on)
+    if found is None:
+        found = defaultdict(list)
+        for pool in snapshot.published_pools:
+            if pool.node:
+                found[pool.node].append(pool)
+        snapshot.memo[pools_on] = found
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """A pool as a row. published_at: when the newest of its slices was written."""
+
+    pool: DevicePool
+    published_at: datetime | None
+    devices: int
+
+    @property
+    def what(self) -> str:
+        """What is wrong with an incomplete pool."""
+        there, expected = len(self.pool.slices), self.pool.expected
+        if there < expected:
+            return f"{there} of {expected} slices of generation {self.pool.generation} are there"
+        if there == 1:
+            return f"1 slice is published, but it announces {expected}"
+        return f"{there} slices are there, and they say that there are {expected}"
+
+
+def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
+    names = frozenset(one.name for pool in pools for one in pool.slices)
+    written = history.last_written(kind(SLICES), names=names) if names else {}
+    return [
+        PoolLine(
+            pool,
+            max((written[one.name] for one in pool.slices if one.name in written), default=None),
+            sum(len(one.candidates) for one in pool.slices),
+        )
+        for pool in pools
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +289,6 @@ class NodeRow:
     pods: int
     room: str  # how many pods it takes, where it says so
     amounts: tuple[AskedAmount, ...]
-
-    @classmethod
-    def of(cls, known: Known) -> NodeRow:
-        """Without what is on it."""
-        return cls(known=known, pools=(), devices=(), pods=0, room="", amounts=())
 
     def percent(self, resource: str) -> int:
         """How much of it is asked for."""
@@ -264,6 +309,11 @@ class NodeRow:
         return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
 
     @property
+    def said(self) -> str:
+        """Its devices by state, in words."""
+        return in_words(dict(self.devices))
+
+    @property
     def free(self) -> int:
         return dict(self.devices).get("free", 0)
 
@@ -272,20 +322,27 @@ class NodeRow:
         return sum(count for _, count in self.devices)
 
 
-def lines_of(shown: Sequence[Known], snapshot: DeviceSnapshot) -> list[NodeRow]:
-    there = pods_on([known.name for known in shown])
-    pools = pools_on(snapshot)
-    return [
-        NodeRow(
-            known=known,
-            pools=tuple(pools.get(known.name, ())),
-            devices=tuple(bar_of(line.counts)) if (line := line_named(snapshot, known.name)) else (),
-            pods=len(there[known.name].pods),
-            room=known.node.status.allocatable.get("pods", ""),
-            amounts=allocated(known.node.status.allocatable, there[known.name].used),
+def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:
+    """nodes: those of `nodes_by_state` that are shown, in their order."""
+    renewed = dict(nodes.values_list("name", "renewed_at"))
+    documents = {stored.name: stored for stored in objects.get_many(kind(NODES), [("", name) for name in renewed])}
+    there, pools, rows = pods_on(renewed.keys()), pools_on(snapshot), []
+    for name, renewed_at in renewed.items():
+        if name not in documents:  # deleted a moment ago
+            continue
+        node = decoded(documents[name], Node)
+        line, allocatable = line_named(snapshot, name), node.status.allocatable
+        rows.append(
+            NodeRow(
+                known=Known(node, renewed_at, state_of(node, renewed_at, now)),
+                pools=tuple(pools.get(name, ())),
+                devices=tuple(bar_of(line.counts)) if line else (),
+                pods=len(there[name].pods),
+                room=allocatable.get("pods", ""),
+                amounts=allocated(allocatable, there[name].used),
+            )
         )
-        for known in shown
-    ]
+    return rows
 
 
 # Amounts as people read them: `12.5 of 64` CPUs, `96 of 512 GiB` -----------------------------------------------------

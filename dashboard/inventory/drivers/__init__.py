@@ -1,1 +1,0 @@
-"""Drivers: what each publishes."""

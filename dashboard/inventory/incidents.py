@@ -1,0 +1,634 @@
+"""Incidents: devices that were tainted or unhealthy together, the claims affected, and who acknowledged them.
+
+- `/incidents`: open ones that nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
+  `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow the list.
+- `/incidents/ID`: one, with each of its devices.
+- `/incidents/ID/acknowledge`: POST, with an optional note; `withdraw` takes the acknowledgement back.
+
+A taint rule concerns every device that its selector matches among those published now. Holders are named as far as the
+person sees their namespaces.
+
+Acknowledging needs the verb `update` on the resource `incidents` of `manciple.dev`, which the API does not have: it
+exists to be granted by roles. Administrators have it. Acknowledgements are in the audit trail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Case, Count, ExpressionWrapper, F, Min, Q, QuerySet, TextField, Value, When
+from django.db.models import DurationField as Duration
+from django.db.models.functions import Coalesce, Concat
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey, Keyed
+from claims.devices.states import DeviceState
+from claims.models import PastAllocation
+from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of
+from dashboard.kit import links
+from dashboard.kit.forms import posted_from
+from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
+from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.rights import listing
+from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
+from insight.selector_matches import class_selectors, judge
+from inventory.models import Impairment, Incident, Node
+from manciple.audit.sign_ins import note_change
+from manciple.durations import duration
+from manciple.people import Person, demand, person_of
+from manciple.store.event_log import latest_revision
+from manciple.wire.limits import TimeLimitExceeded
+from manciple.wire.resources import NODES, SLICES
+from manciple.wire.validation import natural
+
+INCIDENTS = "incidents.manciple.dev"
+SOURCES = Impairment.Source
+#: Where an incident stands -> its label, the most urgent first.
+STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
+#: Devices of one incident that are described, and past allocations that are read for them.
+DESCRIBED, PAST = 500, 4000
+#: Incidents on one page, and characters of a note.
+PAGE, LONGEST_NOTE = 50, 1000
+#: Open incidents of which the wall board knows, and incidents acknowledged together.
+MOST_OPEN, MOST_PICKED = 5000, 500
+#: Slices and rules, what pods hold, and the clock: no log has the acknowledgements of others.
+TOPICS = "slices claims: pods: clock"
+#: The cause of reports, which have no taint.
+REPORTED = "reported by agents"
+
+
+# One impairment ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpairedSpan:
+    """One device, or all that a rule selects, from when to when. place: (driver, pool, device), "" for any.
+
+    node: "" for any, or if it is not known.
+    """
+
+    incident: str
+    place: tuple[str, str, str]
+    node: str
+    source: str
+    reporter: str
+    state: DeviceState
+    key: str
+    value: str
+    effect: str
+    message: str
+    began: datetime
+    ended: datetime | None
+
+    def concerns(self, device: DeviceKey) -> bool:
+        """A rule names no node, and a device of a pool of no single node may be impaired on one."""
+        same_node = self.source == SOURCES.RULE or "" in (self.node, device[3]) or self.node == device[3]
+        return same_node and all(wanted in ("", found) for wanted, found in zip(self.place, device[:3], strict=True))
+
+    @property
+    def exact(self) -> bool:
+        """Whether it names one device."""
+        return all(self.place)
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def taint(self) -> str:
+        """As kubectl writes it; "" for a report."""
+        return taint_text(self.key, self.value, self.effect)
+
+    @property
+    def cause(self) -> str:
+        """The taint without its effect, or the agent's message."""
+        return taint_text(self.key, self.value) or self.message or "reported Unhealthy"
+
+    @property
+    def said_by(self) -> str:
+        match self.source:
+            case SOURCES.RULE:
+                return f"DeviceTaintRule {self.reporter}"
+            case SOURCES.REPORT:
+                return "the node's agent, with a pod that uses it"
+        return f"driver {self.place[0]}"
+
+
+def taint_text(key: str, value: str, effect: str = "") -> str:
+    return f"{key}{f'={value}' if value else ''}{f':{effect}' if effect else ''}" if key else ""
+
+
+def spans(rows: QuerySet[Impairment]) -> list[ImpairedSpan]:
+    """The oldest first."""
+    return [
+        ImpairedSpan(
+            incident=row.incident_id,
+            place=(row.driver, row.pool, row.device),
+            node=row.node,
+            source=row.source,
+            reporter=row.reporter,
+            state=DeviceState.UNHEALTHY if row.unhealthy else DeviceState.TAINTED,
+            key=row.key,
+            value=row.value,
+            effect=row.effect,
+            message=row.message,
+            began=row.began_at,
+            ended=row.ended_at,
+        )
+        for row in rows.order_by("began_at", "pk")
+    ]
+
+
+def between(begin: datetime, end: datetime) -> QuerySet[Impairment]:
+    """Impairments of a time window."""
+    return Impairment.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), began_at__lt=end)
+
+
+def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[ImpairedSpan]:
+    """What impaired one device in a time window. One query."""
+    driver, pool, name, _ = device
+    rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
+    return [span for span in spans(rows) if span.concerns(device)]
+
+
+# One incident --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedHolder:
+    """A claim that held an impaired device. claim: "" if the person may not see it. lasts: it still holds it."""
+
+    namespace: str
+    claim: str = ""
+    pods: tuple[str, ...] = ()
+    lasts: bool = False
+
+    @property
+    def url(self) -> str:
+        return links.claim_url(self.namespace, self.claim) if self.lasts and self.claim else ""
+
+    @property
+    def pod_links(self) -> list[str | tuple[str, str]]:
+        """Pods with their addresses; without once they are gone."""
+        return [(pod, links.pod_url(self.namespace, pod)) if self.lasts else pod for pod in self.pods]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpairedDevice(Keyed):
+    """A device of an incident. span: the last one that concerns it."""
+
+    key: DeviceKey = field()  # without it, the property that it stands for would count as its default
+    node: str
+    span: ImpairedSpan
+    holders: tuple[AffectedHolder, ...] = ()
+
+    @property
+    def url(self) -> str:
+        return links.device_url(*self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRow:
+    """An incident with its devices: at most DESCRIBED of the `total`."""
+
+    incident: Incident
+    spans: Sequence[ImpairedSpan]
+    devices: tuple[ImpairedDevice, ...]
+    total: int
+
+    @property
+    def id(self) -> str:
+        return self.incident.id
+
+    @property
+    def url(self) -> str:
+        return self.incident.get_absolute_url()
+
+    @property
+    def state(self) -> DeviceState:
+        return DeviceState.UNHEALTHY if self.incident.unhealthy else DeviceState.TAINTED
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def began(self) -> datetime:
+        return self.incident.began_at
+
+    @property
+    def ended(self) -> datetime | None:
+        return self.incident.ended_at
+
+    @property
+    def standing(self) -> str:
+        """One of `STANDINGS`."""
+        return "closed" if self.ended else "acknowledged" if self.incident.acknowledged_at else "open"
+
+    @property
+    def standing_name(self) -> str:
+        return STANDINGS[self.standing]
+
+    @property
+    def cause(self) -> str:
+        return taint_text(self.incident.key, self.incident.value) or next((one.cause for one in self.spans), "")
+
+    @property
+    def said_by(self) -> list[str]:
+        """The sources, each once."""
+        return list(dict.fromkeys(one.said_by for one in self.spans))
+
+    @property
+    def messages(self) -> list[str]:
+        """Agents' messages other than the cause."""
+        return list(dict.fromkeys(one.message for one in self.spans if one.message and one.message != self.cause))
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({one.node for one in self.devices if one.node}, key=natural)
+
+    @property
+    def node_links(self) -> list[tuple[str, str]]:
+        return [(name, links.node_url(name)) for name in self.nodes]
+
+    @property
+    def holders(self) -> list[AffectedHolder]:
+        return list(dict.fromkeys(holder for one in self.devices for holder in one.holders))
+
+    @property
+    def pods(self) -> int:
+        return len({(one.namespace, pod) for one in self.holders for pod in one.pods})
+
+    @property
+    def seconds(self) -> float:
+        """How long a closed one lasted."""
+        return (self.ended - self.began).total_seconds() if self.ended else 0.0
+
+    @property
+    def what(self) -> str:
+        """`gpu-a09 / gpu-5`, `8 devices of gpu-a09`, `20 devices on 5 nodes`."""
+        if self.total == 1 and self.devices:
+            return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
+        where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
+        return f"{self.total:,} devices{where}" if self.total else "No published device"
+
+    @property
+    def devices_said(self) -> str:
+        return counted(self.total, "device")
+
+    @property
+    def shown_said(self) -> str:
+        return f"the first {len(self.devices)}" if len(self.devices) < self.total else ""
+
+    @property
+    def title(self) -> str:
+        """`8 devices of gpu-a09 tainted`."""
+        return f"{self.what} {self.state_name.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIncidents:
+    """unseen: not acknowledged; since: when the first of those began."""
+
+    total: int = 0
+    unseen: int = 0
+    since: datetime | None = None
+
+
+# Queries -------------------------------------------------------------------------------------------------------------
+
+
+def count_open() -> OpenIncidents:
+    """One query."""
+    unseen = Q(acknowledged_at=None)
+    found = Incident.objects.filter(ended_at=None).aggregate(
+        total=Count("pk"), unseen=Count("pk", filter=unseen), since=Min("began_at", filter=unseen)
+    )
+    return OpenIncidents(**found)
+
+
+def newest() -> list[Incident]:
+    """Open ones, then those that ended last."""
+    return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:MOST_OPEN])
+
+
+def incidents() -> QuerySet[Any]:
+    """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
+    acknowledged = When(acknowledged_at__isnull=False, then=Value("acknowledged"))
+    closed = When(ended_at__isnull=False, then=Value("closed"))
+    return Incident.objects.annotate(
+        standing=Case(closed, acknowledged, default=Value("open")),
+        urgency=Case(
+            When(ended_at__isnull=False, then=Value(2)),
+            When(acknowledged_at__isnull=False, then=Value(1)),
+            default=Value(0),
+        ),
+        cause=Case(
+            When(key="", then=Value(REPORTED, output_field=TextField())),
+            When(value="", then=F("key")),
+            default=Concat("key", Value("=", output_field=TextField()), "value"),
+        ),
+    )
+
+
+def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
+    """The most urgent first, then the newest, unless the address sorts by a column."""
+    lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
+    columns: dict[str, tuple[Any, ...]] = {
+        "cause": (F("key"), F("value")),
+        "since": (F("began_at"),),
+        "lasted": (lasted,),
+    }
+    keys = columns.get(sort.removeprefix("-"))
+    if keys is None:
+        return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
+    directed = (key.desc() if sort.startswith("-") else key.asc() for key in keys)
+    return rows.order_by(*directed, F("ended_at").desc(nulls_first=True), "-began_at", "id")
+
+
+def concerned(
+    *, node: str, device: DeviceKey | None, chosen: Collection[DeviceKey] | None, snapshot: DeviceSnapshot
+) -> set[str]:
+    """The incidents in which something of the node, the device, or one of the chosen devices is impaired."""
+    rows = Impairment.objects.all()
+    if node:
+        rows = rows.filter(node__in=("", node))
+    if device is not None:
+        driver, pool, name, on = device
+        rows = rows.filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
+        if on:
+            rows = rows.filter(Q(source=SOURCES.RULE) | Q(node__in=("", on)))
+    found = set()
+    columns = ("incident_id", "source", "node", "driver", "pool", "device")
+    for incident, source, at, *place in rows.values_list(*columns).distinct():
+        named = _named(source, (place[0], place[1], place[2]), at, snapshot)
+        if any((not node or where == node) and (chosen is None or one in chosen) for one, where in named):
+            found.add(incident)
+    return found
+
+
+def accepted_by(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
+    """The published devices that the class accepts; none for a class that does not exist. Raises: TimeLimitExceeded."""
+    selectors = class_selectors().get(device_class)
+    if selectors is None:
+        return frozenset()
+    verdict = judge(selectors, snapshot.published)
+    if verdict.unjudged:
+        raise TimeLimitExceeded
+    return frozenset(one.key for one in verdict.matching)
+
+
+def _named(
+    source: str, place: tuple[str, str, str], node: str, snapshot: DeviceSnapshot
+) -> list[tuple[DeviceKey, str]]:
+    """(device, node) of what is impaired. A rule names no node, so it may be several devices of one name."""
+    if not all(place) or source == SOURCES.RULE:
+        found = [(one.key, one.node) for one in snapshot.named(*place)]
+        if found or not all(place):
+            return found
+    return [(snapshot.find(*place, node), node)]
+
+
+def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
+    """Two queries for all of them."""
+    incidents = list(incidents)
+    of: dict[str, list[ImpairedSpan]] = {one.id: [] for one in incidents}
+    for span in spans(Impairment.objects.filter(incident__in=list(of))):
+        of[span.incident].append(span)
+    named = {one.id: _devices(of[one.id], snapshot) for one in incidents}
+    holders = _holders(person, [one for found in named.values() for one in found[:DESCRIBED]], snapshot)
+    return [
+        IncidentRow(
+            incident=one,
+            spans=of[one.id],
+            devices=tuple(
+                ImpairedDevice(key=key, node=node, span=span, holders=tuple(holders(key, span)))
+                for key, node, span in named[one.id][:DESCRIBED]
+            ),
+            total=len(named[one.id]),
+        )
+        for one in incidents
+    ]
+
+
+Named = tuple[DeviceKey, str, ImpairedSpan]  # device, node, the span that lasted longest
+
+
+def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Named]:
+    """Each device once, with its last span, an open one before closed ones."""
+    by_device: dict[DeviceKey, Named] = {}
+    for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
+        for key, node in _named(span.source, span.place, span.node, snapshot):
+            by_device[key] = (key, node, span)
+    return sorted(by_device.values(), key=lambda one: (natural(one[1] or one[0][1]), natural(one[0][2])))
+
+
+def _holders(
+    person: Person, named: Collection[Named], snapshot: DeviceSnapshot
+) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
+    """Claims that held a device during a span: those that hold it now, then the latest that gave it back."""
+    past: dict[tuple[str, str, str], list[PastAllocation]] = {}
+    if named:
+        rows = PastAllocation.objects.filter(
+            ended_at__gt=min(span.began for _, _, span in named),
+            admin_access=False,
+            pool__in={key[1] for key, _, _ in named},
+            device__in={key[2] for key, _, _ in named},
+        )
+        for row in rows.order_by("-ended_at")[:PAST]:
+            past.setdefault((row.driver, row.pool, row.device), []).append(row)
+
+    def seen(namespace: str, *rest: Any) -> AffectedHolder:
+        return AffectedHolder(namespace, *rest) if person.sees(namespace) else AffectedHolder(ELSEWHERE)
+
+    def holders(key: DeviceKey, span: ImpairedSpan) -> Iterator[AffectedHolder]:
+        for one in snapshot.held_by(key) if span.ended is None else ():
+            yield seen(one.namespace, one.claim, one.pods, True)
+        for row in past.get(key[:3], ()):
+            same_node = "" in (key[3], row.node) or key[3] == row.node
+            if same_node and row.ended_at > span.began and (span.ended is None or row.began_at < span.ended):
+                yield seen(row.namespace, row.claim, tuple(row.pods))
+
+    return holders
+
+
+# The list ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentQuery(ListQuery):
+    """The filters in the list's address."""
+
+    state: str = parameter("state", known=STANDINGS)
+    node: str = parameter("node")
+    device_class: str = parameter("class")
+    cause: str = parameter("cause")
+    device: str = parameter("device")
+
+
+def _affected(row: IncidentRow) -> str:
+    return " ".join(f"{one.namespace}/{one.claim}" if one.claim else one.namespace for one in row.holders)
+
+
+def _lasted(row: IncidentRow) -> str:
+    return duration(row.seconds) if row.ended else "still lasts"
+
+
+Column = ListColumn[IncidentRow]
+COLUMNS = (
+    Column(title="Incident", text=lambda row: row.what),
+    Column(title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
+    Column(title="Affected", css="affected", text=_affected),
+    Column(title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")),
+    Column(title="Lasted", css="num", sort="lasted", text=_lasted),
+    Column(title="Acknowledged", css="seen", text=lambda row: row.incident.acknowledged_by),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentsContext(ListContext):
+    """matching: incidents in any state; any: whether there is one at all; here: the address to come back to."""
+
+    query: IncidentQuery
+    any: bool
+    matching: int
+    may_acknowledge: bool
+    here: str
+
+
+@listing(SLICES)
+@require_safe
+@opens_as_usual
+def list_incidents(request: HttpRequest) -> HttpResponse:
+    """The list."""
+    revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
+    snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
+    if query.node or query.device_class or query.device:
+        chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
+        device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
+        matching = matching.filter(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
+    if query.cause:
+        matching = matching.filter(cause=query.cause)
+    counts = dict(matching.order_by().values_list("standing").annotate(count=Count("pk")))
+    total = sum(counts.values())
+    rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
+    page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
+    causes = {*incidents().order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
+    nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
+    table = Table(
+        id="incidents",
+        topics=TOPICS,
+        title="Incidents",
+        css="stack incidents",
+        query=query,
+        columns=COLUMNS,
+        rows=described(person, rows[page.rows], snapshot),
+        all_rows=lambda: described(person, rows, snapshot),
+        page=page,
+        filters=(
+            Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
+            Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
+            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(causes)),
+            Filter("device", "Device", query.device, hint="driver/pool/device"),
+        ),
+        tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
+        acts=(BulkAct("Acknowledge", reverse("incidents-acknowledge")),) if may_acknowledge else (),
+    )
+    context = IncidentsContext(
+        place="incidents",
+        revision=revision,
+        query=query,
+        table=table,
+        any=bool(causes),
+        matching=total,
+        may_acknowledge=may_acknowledge,
+        here=request.get_full_path(),
+    )
+    return show_list(request, "inventory/incidents/list.html", context)
+
+
+# One incident: its page, and acknowledging ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentContext(PageContext):
+    row: IncidentRow
+    may_cordon: bool
+    may_acknowledge: bool
+    topics: str = TOPICS
+    longest_note: int = LONGEST_NOTE
+
+
+@listing(SLICES)
+@require_safe
+def show_incident(request: HttpRequest, name: str) -> HttpResponse:
+    """The page. Raises: Http404."""
+    revision, person = latest_revision(), person_of(request)
+    context = IncidentContext(
+        place="incidents",
+        revision=revision,
+        row=described(person, [_incident(name)], read_devices())[0],
+        may_cordon=person.may("update", NODES),
+        may_acknowledge=person.may("update", INCIDENTS),
+    )
+    return render_page(request, "inventory/incidents/page.html", context)
+
+
+@listing(SLICES)
+@posted_from("incident")
+def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
+    """Raises: Http404; PermissionDenied."""
+    person = demand(request, "acknowledge incidents", "update", INCIDENTS)
+    incident, note = _incident(name), request.POST.get("note", "").strip()[:LONGEST_NOTE]
+    if "withdraw" in request.POST:
+        _note(incident, person, by="", at=None, note="")
+        messages.success(request, "The acknowledgement is withdrawn.")
+    else:
+        _note(incident, person, by=person.name, at=datetime.now(UTC), note=note)
+        messages.success(request, "Acknowledged.")
+    return redirect(_back(request) or links.incident_url(name))
+
+
+@listing(SLICES)
+@posted_from("incidents")
+def acknowledge_picked(request: HttpRequest) -> HttpResponse:
+    """The open ones among those picked in the list. Raises: PermissionDenied."""
+    person = demand(request, "acknowledge incidents", "update", INCIDENTS)
+    picked = Incident.objects.filter(id__in=request.POST.getlist("pick"), acknowledged_at=None, ended_at=None)
+    found = list(picked[:MOST_PICKED])
+    for incident in found:
+        _note(incident, person, by=person.name, at=datetime.now(UTC), note="")
+    if found:
+        messages.success(request, f"Acknowledged {counted(len(found), 'incident')}.")
+    else:
+        messages.error(request, "Nothing was acknowledged: all that were picked are over, or acknowledged already.")
+    return redirect(_back(request) or reverse("incidents"))
+
+
+def _note(incident: Incident, person: Person, *, by: str, at: datetime | None, note: str) -> None:
+    incident.acknowledged_by, incident.acknowledged_at, incident.note = by, at, note
+    incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
+    note_change(person.identity, "update", INCIDENTS, incident.id)
+
+
+def _back(request: HttpRequest) -> str:
+    """The list that the button was in, and nowhere else."""
+    back, here = request.POST.get("back", ""), reverse("incidents")
+    return back if back == here or back.startswith(f"{here}?") else ""
+
+
+def _incident(name: str) -> Incident:
+    found = Incident.objects.filter(id=name).first()
+    if found is None:
+        raise Http404(f"Incident {name} does not exist. Incidents are kept for 90 days after they end.")
+    return found
