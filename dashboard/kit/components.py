@@ -26,9 +26,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         '{% aside %}<a class="aside link" href="#">All events</a>{% endaside %}<p class="pad">Its content.</p>'
         "{% endcard %}",
     ),
-    "empty": (
-        '{% empty "i-dev" "No driver yet" %}<p>A driver appears here once it publishes a ResourceSlice.</p>'
-        '<a class="btn" href="#">Show all</a>{% endempty %}',
+    "empty_state": (
+        '{% empty_state "i-dev" "No driver yet" %}<p>A driver appears here once it publishes a ResourceSlice.</p>'
+        '<a class="btn" href="#">Show all</a>{% endempty_state %}',
     ),
     "mark": (
         '<span class="state">{% mark "ok" %}Running</span>',

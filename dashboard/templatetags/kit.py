@@ -1,7 +1,7 @@
 """The tags and filters that every template has, and the components that pages are built from; `/kit` shows them all.
 
 {% card "Latest events" id="events" topics="events:" %}…{% endcard %}
-{% empty "i-dev" "No driver yet" %}<p>…</p>{% endempty %}
+{% empty_state "i-dev" "No driver yet" %}<p>…</p>{% endempty_state %}
 {% mark "warn" %}                        a severity, beside words that say it
 {{ row.devices|counted:"device" }}       1 device, 5,000 devices
 {{ names|listed:3 }}                     a, b, c and 2 more
@@ -130,7 +130,7 @@ def card(context: Context, content: str, title: str, **given: Any) -> SafeString
 
 
 @register.simple_block_tag
-def empty(content: str, icon_name: str, title: str, level: int = 3) -> SafeString:
+def empty_state(content: str, icon_name: str, title: str, level: int = 3) -> SafeString:
     """What stands in the place of rows: why there are none, and what to do about it. level: of the title."""
     return format_html(
         '<div class="empty">{}<h{}>{}</h{}>{}</div>',

@@ -24,7 +24,7 @@ DRAWN = {
     '{% mark "warn" %}': '<span class="sev warn" aria-hidden="true">!</span>',
     '{% mark "err" "!" %}': '<span class="sev err" aria-hidden="true">!</span>',
     '{% meter 130 state="over" %}': '<span class="meter over" aria-hidden="true" style="--p:100"><i></i></span>',
-    '{% empty "" hostile %}<p>{{ hostile }}</p>{% endempty %}': (
+    '{% empty_state "" hostile %}<p>{{ hostile }}</p>{% endempty_state %}': (
         '<div class="empty"><h3>&lt;b&gt;</h3><p>&lt;b&gt;</p></div>'
     ),
     '{% card hostile name="x" %}{{ hostile }}{% endcard %}': (
