@@ -18,3 +18,9 @@ def listed(names: Sequence[str], most: int = 0, *, more: int = 0) -> str:
     shown = names[:most] if most else names
     more += len(names) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def joined(names: Sequence[str], most: int = 0) -> str:
+    """`a, b and c`; `a, b and 3 more`. most: names that are written, 0 for all."""
+    shown = [*names[:most], f"{len(names) - most:,} more"] if most and len(names) > most else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

@@ -27,11 +27,7 @@ MOST_CHANGES = 1_600
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
     *("scheduling/earlier/", "scheduling/claims/negotiation", "nodeagent/draft_claims", "nodeagent/handles"),
-    *(
-        "nodeagent/plugins/named_resources",
-        "dashboard/workloads/pods/classic_conversation",
-        "dashboard/workloads/pods/draft_conversation",
-    ),
+    *("nodeagent/plugins/named_resources", "dashboard/workloads/pods/negotiation"),
 )
 #: The packages of these documents, and those that follow them with others.
 EARLY_PACKAGES = ("claims.classic", "claims.drafts", "inventory.classic", "inventory.drafts", "manciple.controller_kit")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dashboard.workloads.funnels import LABELS, troubled_pools
+from dashboard.workloads.pods.why import LABELS, troubled_pools
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ApiObject

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod
-from dashboard.workloads.moves import views
+from dashboard.workloads import moves
 from manciple.wire.base import OwnerReference
 from scheduling.rehearsal import findings, moving
 from scheduling.rehearsal import moving as policy
@@ -173,7 +173,7 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
     result = admin.get("/what-if?pod=default/large-0").context["page"].result
     assert (result.good, result.wanted, result.left) == (False, 2, 2)
     preview = admin.get("/pods/default/large-1/move").context["preview"]
-    assert (preview.whom, len(preview.picks)) == ("gang train", 1)
+    assert (preview.subject, len(preview.picks)) == ("gang train", 1)
     admin.post("/pods/default/large-1/move", form(admin, "large-1"))
     (gone,) = leaving(halves)
     rooms = {halves.pod(f"large-{at}").status.nominated_node_name for at in range(2)}
@@ -216,7 +216,7 @@ def test_an_eviction_that_is_refused_or_not_allowed_stops_the_rest_and_says_so(
     assert texts.MOVE_POD_FOR("1 pod", "large") in text
     assert viewer.post("/pods/default/large/move", form(viewer)).status_code == 403
     assert signed_in("stranger", "namespace:other").get("/pods/default/large/move").status_code == 404
-    monkeypatch.setattr(views, "evict", lambda _pod, _identity: "not now")
+    monkeypatch.setattr(moves, "evict", lambda _pod, _identity: "not now")
     answer = admin.post("/pods/default/large/move", form(admin))
     assert re.search(texts.MOVE_NOT_EVICTED(r"default/held-\d"), answer.content.decode())
     assert leaving(halves) == []

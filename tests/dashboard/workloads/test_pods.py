@@ -7,7 +7,7 @@ import re
 from django.template import Context, Template
 from django.test import Client
 
-from dashboard.workloads.funnels import short_form
+from dashboard.workloads.pods.why import short_form
 from tests.builders import DRIVER, make_class, make_devices, make_node, make_pod, make_slice
 from tests.dashboard import texts
 from tests.dashboard.browsing import close_words

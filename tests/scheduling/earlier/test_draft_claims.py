@@ -20,7 +20,7 @@ from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, Resource
 from claims.kinds.listed_claims import NODE_LABEL
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from dashboard.workloads.pods.draft_conversation import read_draft_conversation
+from dashboard.workloads.pods.negotiation import read_draft_conversation
 from inventory.kinds import gates
 from manciple.controllers import housekeeping
 from manciple.live.topics import touched_by
