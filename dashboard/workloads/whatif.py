@@ -64,7 +64,6 @@ from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
 from scheduling.rehearsal.departures import Departure
-from scheduling.rehearsal.rehearsal import is_imagined, spoken
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
     MOST_REPLICAS,
@@ -82,7 +81,9 @@ from scheduling.rehearsal.workload import (
     Changes,
     NotRehearsable,
     Workload,
+    is_imagined,
     of_documents,
+    spoken,
     stored_claim,
     stored_pod,
     stored_template,

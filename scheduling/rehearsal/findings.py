@@ -18,7 +18,7 @@ from django.db import connections
 from claims.devices.cache import read_devices
 from scheduling.allocator import Deadline
 from scheduling.metrics import imagined
-from scheduling.rehearsal.explanations.current import Apart, apart_within, cluster, is_known
+from scheduling.rehearsal.explanations import Apart, apart_within, cluster, is_known
 from scheduling.state.cluster import ClusterState
 
 #: Seconds that a page waits for what is found anew.

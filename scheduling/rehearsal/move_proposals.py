@@ -27,7 +27,7 @@ from scheduling.cycle.post_filter import gist_of
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order
-from scheduling.rehearsal.explanations.current import Apart, apart
+from scheduling.rehearsal.explanations import Apart, apart
 from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
 from scheduling.state.cluster import ClusterState

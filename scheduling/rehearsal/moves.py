@@ -44,7 +44,7 @@ from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Verdict, nominated
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import StartedPod, queue_order
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.workload import IMAGINED
 from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
 from scheduling.state.nodes import Resident, cost_of, fewest_of

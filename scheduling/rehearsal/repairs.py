@@ -48,7 +48,7 @@ from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import queue_order
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.rehearsal.rehearsal import CONDITION_TAINTS
 from scheduling.state.cluster import Overlay

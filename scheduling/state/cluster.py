@@ -385,7 +385,7 @@ class ClusterState(View):
         negotiations = self.negotiations(pod, claims)
         if isinstance(negotiations, Hold):
             return negotiations
-        left = restricted(negotiations, filtered, self.nodes)
+        left = restricted(negotiations, filtered, self.nodes) if negotiations else filtered
         return left.hold if isinstance(left, StillNegotiating) else left
 
     # Groups ----------------------------------------------------------------------------------------------------------

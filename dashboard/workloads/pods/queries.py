@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce, NullIf
 from claims.causes.causes import decode
 from claims.causes.messages import brief, sentence
 from claims.devices.holdings import Other
-from claims.event_recorder import cause_in
+from claims.event_recorder import CAUSE
 from claims.kinds.pod_logs import agent_query
 from claims.kinds.pods import ContainerState, Pod, listed_resources
 from claims.kinds.resource_claims import ResourceClaim, names_controller, node_of
@@ -464,7 +464,7 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
     for stored in page.items:
         event = decoded(stored, Event)
         last = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-        cause = cause_in(event.metadata.annotations)
+        cause = decode(event.metadata.annotations.get(CAUSE, ""))
         component = event.source.component or event.reporting_component
         about, waits = event.involved_object, event.reason in _WAITING
         moments.append(

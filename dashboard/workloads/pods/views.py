@@ -59,7 +59,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.resources import PODS, TEMPLATES, kind
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.departures import what_if_gone
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
 from scheduling.rehearsal.simulation import Placed, try_one

@@ -44,12 +44,10 @@ from scheduling.allocator.allocation import Examined
 from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.cycle.post_filter import eviction_cause
-from scheduling.rehearsal.explanations.documents import Explanation
-from scheduling.rehearsal.explanations.report import NodeReport, Report, RequestReport
-from scheduling.rehearsal.rehearsal import is_imagined, spoken
+from scheduling.rehearsal.explanations import Explanation, NodeReport, Report, RequestReport
 from scheduling.rehearsal.repairs import read_mendings
 from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
-from scheduling.rehearsal.workload import Changes, Workload, entry_of, of_pod
+from scheduling.rehearsal.workload import Changes, Workload, entry_of, is_imagined, of_pod, spoken
 from scheduling.state.nodes import PlannedEviction
 
 #: Offers that are shown; nodes that are shown one by one; columns of the table of nodes.

@@ -31,7 +31,7 @@ from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
 from scheduling.claims import kept
 from scheduling.earlier import draft_claims
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload, of_pod
 from tests.builders import NAMESPACE, make_node, make_pod

@@ -20,7 +20,7 @@ from scheduling.allocator import Deadline
 from scheduling.cycle import preemption
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Placement
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.moves import MOST, MovePlan, MoveRehearsal, why_it_stays
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice

@@ -8,8 +8,8 @@ from claims.causes.causes import decode
 from claims.causes.next_steps import topic_of
 from manciple.store.event_log import latest_revision
 from scheduling.models import QueuedPod
+from scheduling.rehearsal import explanations as current
 from scheduling.rehearsal import findings, repairs
-from scheduling.rehearsal.explanations import current
 from scheduling.rehearsal.repairs import (
     ClosedNode,
     ForgottenClaim,
