@@ -64,12 +64,21 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.allocator.allocation import Examination, Examined, examine
-from scheduling.allocator.outcome import dominant
+from scheduling.allocator.outcome import (
+    ASKED_THOROUGHLY,
+    Drop,
+    Funnel,
+    Shortage,
+    Stage,
+    dominant,
+    drops,
+    merged,
+    most_left,
+)
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.stages import ASKED_THOROUGHLY, Drop, Funnel, Shortage, Stage, drops, merged, most_left
 from scheduling.claims.extended_resources import ServedRequest, served_requests
 from scheduling.claims.readiness import request_of
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import eviction_cause, preview
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Hold
@@ -173,7 +182,7 @@ def apart_within(seconds: float) -> Iterator[Apart | None]:
 @contextmanager
 def _copied() -> Iterator[Apart]:
     with cluster() as state:
-        preemption.settle(state, datetime.now(UTC))
+        post_filter.settle(state, datetime.now(UTC))
         copy = state.copy()
     with _asking:
         yield Apart(copy, _asking.give_way)
@@ -483,7 +492,7 @@ def _counted(found: Report) -> str:
 
 
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
-    preemption.settle(state, datetime.now(UTC))
+    post_filter.settle(state, datetime.now(UTC))
     try:
         with state.overlay.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS)):
             return _explained(state, pod)

@@ -20,13 +20,13 @@ from claims.kinds.pods import ContainerState, Pod, listed_resources
 from claims.kinds.resource_claims import ResourceClaim, names_controller, node_of
 from claims.models import Pod as PodRow
 from claims.models import Reservation
-from claims.pod_claims import ClaimReference, references
+from claims.pod_claims import ClaimReference, may_be_negotiated, references
 from claims.pod_logs import LogPlace, find
 from dashboard.capacity.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
 from dashboard.kit.links import claim_url, device_url, pod_url
 from dashboard.kit.lists import ListColumn, ListQuery, parameter
 from dashboard.kit.previews import Link
-from dashboard.tools.events.views import outsider, said_by
+from dashboard.kit.wording import said_by
 from inventory import agents
 from manciple.api.subresources import StreamRequest
 from manciple.durations import moment
@@ -473,7 +473,7 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
                 text=f"Waits: {brief(cause, names_claim=False)}" if cause else sentence(event.message.strip()),
                 first=event.first_timestamp if event.count > 1 and event.first_timestamp != last else None,
                 reason=event.reason,
-                source=said_by(component, outsider(author_of(notes.get(stored.revision, "")))),
+                source=said_by(component, author_of(notes.get(stored.revision, "")).outsider),
                 about=about.name if about.uid != meta.uid else "",
                 count=max(event.count, 1),
                 warning=waits or event.type == "Warning",
@@ -616,8 +616,10 @@ _read_draft: Callable[[Pod], Conversation | None] = deferred_function(
 )
 
 
-def read_conversation(pod: Pod, lines: Iterable[ClaimLine]) -> Conversation | None:
+def read_conversation(pod: Pod, lines: Sequence[ClaimLine]) -> Conversation | None:
     """None unless a driver's controller has a part in it; no query unless a claim names a controller or a class."""
+    if not may_be_negotiated(pod, [line.claim for line in lines if line.claim is not None]):
+        return None
     classic = {line.entry: line.claim for line in lines if line.claim is not None and names_controller(line.claim)}
     if classic and (conversation := _read_classic(pod, classic)):
         return conversation

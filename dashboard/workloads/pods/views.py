@@ -20,6 +20,7 @@ from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from claims.models import Pod as PodRow
+from claims.pod_claims import has_group
 from dashboard.capacity.quotas.reading import quotas_refusing
 from dashboard.kit.differences import dump
 from dashboard.kit.links import claim_url, page_url, pod_url, template_url
@@ -253,6 +254,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 def _gang(pod: Pod) -> str:
     """`gang train of 4`, `group train`: what it is placed together with; "" for a pod by itself."""
+    if not has_group(pod):
+        return ""
     name = pod_groups.shown_name(pod_groups.gang_name(pod))
     if pod.spec.scheduling_group or not name:
         return name and f"group {name}"

@@ -24,7 +24,6 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from dashboard.capacity.overview.waiting import begun, said_of
-from dashboard.inventory.devices.sight import holders_for
 from dashboard.kit.links import page_url
 from dashboard.kit.wording import counted, joined
 from dashboard.workloads.claims.states import PATIENCE
@@ -39,9 +38,24 @@ from manciple.wire.errors import NotFound
 from manciple.wire.quantity import whole
 from manciple.wire.resources import PODS, kind
 from manciple.wire.validation import natural
-from scheduling.allocator import Allocated, Unallocatable, stages
+from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.allocation import Examined
-from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
+from scheduling.allocator.outcome import (
+    CLASS_SELECTOR,
+    COMPLETE,
+    FREE,
+    LARGE,
+    PUBLISHED,
+    REQUEST_SELECTOR,
+    UNTAINTED,
+    VISIBLE,
+    DeviceSet,
+    Drop,
+    Funnel,
+    PoolTrouble,
+    Stage,
+    drops,
+)
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.explanations import Explanation, NodeReport, Report, RequestReport
@@ -60,12 +74,12 @@ NAMED_HELD, DRAWN = 20, 16
 MOST_DEVICES = 32
 
 LABELS = {
-    stages.PUBLISHED: "Published by nodes",
-    stages.COMPLETE: "In complete pools",
-    stages.VISIBLE: "Visible from an eligible node",
-    stages.UNTAINTED: "Not tainted",
-    stages.LARGE: "Large enough",
-    stages.FREE: "Free",
+    PUBLISHED: "Published by nodes",
+    COMPLETE: "In complete pools",
+    VISIBLE: "Visible from an eligible node",
+    UNTAINTED: "Not tainted",
+    LARGE: "Large enough",
+    FREE: "Free",
 }
 
 
@@ -222,7 +236,7 @@ class FunnelSection:
                 before.left,
             )
             for before, stage in zip(self.request.funnel, self.request.funnel[1:], strict=False)
-            if stage.selector and stage.name.startswith(stages.REQUEST_SELECTOR)
+            if stage.selector and stage.name.startswith(REQUEST_SELECTOR)
         ]
 
 
@@ -256,12 +270,12 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
         plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
         ways = []
         for stage in request.funnel:
-            if stage.name.startswith(stages.CLASS_SELECTOR):
+            if stage.name.startswith(CLASS_SELECTOR):
                 ways.append(f"{stage.left} of class {plan.class_name}")
             elif stage.selector is not None:
                 ways.append(f"{stage.left} pass selector {stage.selector.index + 1}")
             else:
-                words = {stages.COMPLETE: "in complete pools", stages.VISIBLE: "visible"}
+                words = {COMPLETE: "in complete pools", VISIBLE: "visible"}
                 ways.append(f"{stage.left} {words.get(stage.name, stage.name)}")
         found.append(
             FunnelSection(
@@ -285,10 +299,10 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
     """suggested: the selector without which some node has enough devices; it is marked as the one to look at."""
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
     marked = request.decisive and suggested is not None
-    of_class = sum(stage.name.startswith(stages.CLASS_SELECTOR) for stage in request.funnel)
+    of_class = sum(stage.name.startswith(CLASS_SELECTOR) for stage in request.funnel)
     for index, stage in enumerate(request.funnel):
         lost, selector = before.left - stage.left, stage.selector
-        own = selector is not None and stage.name.startswith(stages.REQUEST_SELECTOR)
+        own = selector is not None and stage.name.startswith(REQUEST_SELECTOR)
         skipped = left_out.get(selector.index) if selector and own else None
         key = selector is not None and own and selector.index == suggested if marked else index == request.stops
         yield FunnelRow(
@@ -327,10 +341,10 @@ def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
     if stage.left < request.wanted and not request.plan.everything:
         held = f"{held}, {request.wanted} wanted"
     return {
-        stages.VISIBLE: f"{count} on other nodes",
-        stages.UNTAINTED: f"{count} tainted",
-        stages.LARGE: f"{count} too small",
-        stages.FREE: held,
+        VISIBLE: f"{count} on other nodes",
+        UNTAINTED: f"{count} tainted",
+        LARGE: f"{count} too small",
+        FREE: held,
     }.get(stage.name, f"{count} lost")
 
 
@@ -390,15 +404,15 @@ def node_table(report: Report) -> FunnelNodes:
     decisive = _decisive(report) or next(iter(report.requests), None)
     columns = list[tuple[str, str, str]]()  # word, meaning, name of the stage
     if decisive:
-        columns.append(("Sees", "devices that the node sees", stages.VISIBLE))
-        of_class = [stage.name for stage in decisive.funnel if stage.name.startswith(stages.CLASS_SELECTOR)]
+        columns.append(("Sees", "devices that the node sees", VISIBLE))
+        of_class = [stage.name for stage in decisive.funnel if stage.name.startswith(CLASS_SELECTOR)]
         if of_class:
             columns.append(("Class", f"of class {decisive.plan.class_name}", of_class[-1]))
-        own = [stage for stage in decisive.funnel if stage.name.startswith(stages.REQUEST_SELECTOR)]
+        own = [stage for stage in decisive.funnel if stage.name.startswith(REQUEST_SELECTOR)]
         for stage in own[: COLUMNS - 1 - len(columns)]:
             number = stage.selector.index + 1 if stage.selector else 1
             columns.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
-        columns.append(("Free", "that nobody holds", stages.FREE))
+        columns.append(("Free", "that nobody holds", FREE))
     ranked = []
     for node in report.nodes:
         request = next((one for one in node.examination.requests if decisive and _key(one) == _key(decisive)), None)
@@ -411,7 +425,7 @@ def node_table(report: Report) -> FunnelNodes:
             counts=tuple(left.get(name) for _, _, name in columns),
             stops=spoken(stops),
         )
-        ranked.append(((bool(node.refusals), -progress, -(left.get(stages.FREE) or 0), node.name), line))
+        ranked.append(((bool(node.refusals), -progress, -(left.get(FREE) or 0), node.name), line))
     lines = [line for _, line in sorted(ranked, key=lambda item: item[0])]
     rest: dict[str, list[FunnelNode]] = {}
     for line in lines[CLOSEST:]:
@@ -462,17 +476,17 @@ def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
     stage = funnel[index]
     some = f"{stage.left} of the {request.wanted} wanted" if stage.left else ""
     if stage.selector is not None:
-        of_class = stage.name.startswith(stages.CLASS_SELECTOR)
+        of_class = stage.name.startswith(CLASS_SELECTOR)
         whose = f"Class {request.plan.class_name}" if of_class else f"Selector {stage.selector.index + 1}"
         lost = drops(stage.selector, funnel[index - 1].devices - stage.devices)
         why = str(lost[0].clause) if lost else short_form(stage.selector.expression)
         return f"{whose}: {why}" + (f"; {some} left" if some else "")
     none = {
-        stages.VISIBLE: "Sees no device",
-        stages.UNTAINTED: "All tainted",
-        stages.LARGE: "All too small",
-        stages.FREE: "All held",
-        stages.COMPLETE: sentence(troubled_pools(stage.troubles)),
+        VISIBLE: "Sees no device",
+        UNTAINTED: "All tainted",
+        LARGE: "All too small",
+        FREE: "All held",
+        COMPLETE: sentence(troubled_pools(stage.troubles)),
     }.get(stage.name, "No device")
     return f"{LABELS[stage.name]}: {some}" if some else none
 
@@ -491,13 +505,17 @@ class DeviceMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLine:
-    """Devices of one pool that the same claims hold. free_again: in words, "" if unknown."""
+    """Devices of one pool that the same claims hold. free_again: in words, "" if unknown.
+
+    holders: None for one in a namespace that the person does not see; since: when the first got them.
+    """
 
     driver: str
     pool: str
     node: str  # "" for a pool of several nodes
     devices: tuple[str, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[Holder | None, ...]
+    since: datetime | None
     marks: tuple[DeviceMark, ...]
     free_again: str
 
@@ -523,16 +541,13 @@ class HeldDevices:
 def held_devices(report: Report) -> DeviceSet:
     """The devices that the decisive request accepts and that others hold."""
     decisive = _decisive(report)
-    if decisive is None or decisive.stops is None or decisive.funnel[decisive.stops].name != stages.FREE:
+    if decisive is None or decisive.stops is None or decisive.funnel[decisive.stops].name != FREE:
         return DeviceSet()
     return decisive.funnel[-2].devices - decisive.funnel[-1].devices
 
 
 def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> HeldDevices:
-    """The holders of these devices, the largest first. Two queries, however many devices.
-
-    Holders in namespaces that the person does not see stay anonymous.
-    """
+    """The holders of these devices, the largest first. Two queries, however many devices."""
     if not keys:
         return HeldDevices()
     snapshot = read_devices()
@@ -560,7 +575,8 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
                 pool=pool.name,
                 node=pool.node,
                 devices=tuple(devices),
-                holders=holders_for(person, by),
+                holders=tuple(one if person.sees(one.namespace) else None for one in by),
+                since=by[0].since if by else None,
                 marks=tuple(
                     DeviceMark(name, snapshot.state((pool.driver, pool.name, name, pool.node)), name in devices)
                     for name in drawn

@@ -13,7 +13,7 @@ from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod
 from dashboard.workloads import moves
 from manciple.wire.base import OwnerReference
-from scheduling.rehearsal import findings, moving
+from scheduling.rehearsal import moving, repairs
 from scheduling.rehearsal import moving as policy
 from scheduling.rehearsal.move_proposals import Proposals, read_proposals
 from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
@@ -105,15 +105,15 @@ def test_who_is_shown_an_older_answer_is_told_to_ask_again(
     halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing may happen any more that would make a page ask."""
-    monkeypatch.setattr(findings, "REST_AT_LEAST", 60.0)
+    monkeypatch.setattr(repairs, "REST_AT_LEAST", 60.0)
     halves.delete(halves.pod("large"))
     assert read_proposals(1.0) == Proposals()
     halves.create(make_pod("large", claims={"gpu": "two"}))
     halves.settle()
     assert read_proposals(1.0) == Proposals(outdated=True)
     assert asking_again(admin) == ["4", "4"]
-    monkeypatch.setattr(findings, "REST_AT_LEAST", 0.0)
-    monkeypatch.setattr(findings, "REST", 0.0)
+    monkeypatch.setattr(repairs, "REST_AT_LEAST", 0.0)
+    monkeypatch.setattr(repairs, "REST", 0.0)
     known(admin)
     assert read_proposals(1.0).plans
     assert asking_again(admin) == []
