@@ -43,7 +43,7 @@ from manciple.store import objects  # noqa: E402 - models can be imported from h
 from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
 from manciple.wire.identity import MASTERS, Identity  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
-from scheduling.rehearsal.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
+from scheduling.rehearsal.explanations import explain_claim  # noqa: E402 - models can be imported from here on
 from tests.builders import (  # noqa: E402 - models can be imported from here on
     Version,
     make_allocation,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from claims.causes.causes import AnyCause, NoNodeFits, Tainted
 from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ExactDeviceRequest
+from claims.pod_claims import has_group
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
 from inventory.models import DeviceClass
@@ -28,8 +29,7 @@ from scheduling.cel import CompileError, compile_selector
 from scheduling.cycle.gangs import need_of
 from scheduling.metrics import imagined
 from scheduling.queue.verdicts import Placement
-from scheduling.rehearsal.explanations.current import apart, cluster
-from scheduling.rehearsal.explanations.report import Report
+from scheduling.rehearsal.explanations import Report, apart, cluster
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.workload import Changes, Workload, known_claim
 from scheduling.state.cluster import ClusterState
@@ -56,7 +56,7 @@ def offers(workload: Workload, report: Report | None, cause: AnyCause | None) ->
     meta = workload.pod.metadata
     key = (meta.uid, meta.resource_version, *(one.metadata.resource_version for one in workload.claims.values()))
     with cluster() as state:
-        if need_of(state, workload.pod) is not None:
+        if has_group(workload.pod) and need_of(state, workload.pod) is not None:
             return ()  # it starts with the others of its gang, who ask for the same or for something else
         known = _known.value.get(key)
         if known is not None and known.of() is state and state.news_after(known.revision) == []:

@@ -27,10 +27,10 @@ class SchedulingConfig(AppConfig):
         device_rules.set_checker(checker(CelFeatures.from_gates()))
         # Models can be imported from here on only.
         from scheduling.placement import policies  # noqa: PLC0415
+        from scheduling.rehearsal import explanations  # noqa: PLC0415
         from scheduling.rehearsal.autoscaling import endpoints  # noqa: PLC0415
-        from scheduling.rehearsal.explanations import current  # noqa: PLC0415
 
-        current.register()
+        explanations.register()
         endpoints.register()
         policies.register()
 

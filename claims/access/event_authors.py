@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from manciple.access.authorization import decide, on_object
-from manciple.audit.recording import is_system
 from manciple.store import history, hooks, records
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
+from manciple.store.records import is_system
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import NODE_PREFIX, Identity
 from manciple.wire.registry import Kind, registry

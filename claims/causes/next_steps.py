@@ -21,7 +21,7 @@ from claims.causes.causes import (
     RefusingOperand,
     TooFew,
 )
-from claims.causes.shortage_clauses import by_rule, selector_name
+from claims.causes.messages import by_rule, selector_name
 
 
 @dataclass(frozen=True, slots=True)

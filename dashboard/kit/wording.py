@@ -18,3 +18,14 @@ def listed(names: Sequence[str], most: int = 0, *, more: int = 0) -> str:
     shown = names[:most] if most else names
     more += len(names) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def joined(names: Sequence[str], most: int = 0) -> str:
+    """`a, b and c`; `a, b and 3 more`. most: names that are written, 0 for all."""
+    shown = [*names[:most], f"{len(names) - most:,} more"] if most and len(names) > most else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def said_by(component: str, author: str) -> str:
+    """Who wrote an Event, and chose the component in it. author: "" if the component stands for itself."""
+    return f"{author}, as {component or 'nobody'}" if author else component

@@ -39,7 +39,7 @@ from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.models import QueuedPod
-from scheduling.rehearsal.explanations.current import claim_document, pod_document
+from scheduling.rehearsal.explanations import claim_document, pod_document
 
 Row = serializers.ModelSerializer[Any]
 

@@ -31,9 +31,8 @@ from manciple.admission.environment import (
 from manciple.cel.checker import check, validate
 from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from manciple.cel.functions import Environment
-from manciple.cel.interpreter import plan
+from manciple.cel.interpreter import Frame, Step, plan
 from manciple.cel.parser import parse
-from manciple.cel.steps import Frame, Step
 from manciple.cel.tree import Comprehension, Node, walk
 from manciple.cel.types import BOOL, DYN, NULL, STRING, CelType
 from manciple.cel.values import KEY_ADVICE, CelMap, no_such_key

@@ -31,13 +31,6 @@ COLUMNS = (
 
 LEASES = "leases.coordination.k8s.io"
 EVENTS = ("events", "events.events.k8s.io")
-#: Who is a part of the system, by the beginning of the name: agents, the control plane and its controllers.
-SYSTEM = ("system:node:", "system:kube-", "system:manciple", "system:serviceaccount:kube-system:")
-
-
-def is_system(name: str) -> bool:
-    """Whether a part of the system has this name."""
-    return name.startswith(SYSTEM)
 
 
 def catch_up() -> int:
@@ -113,7 +106,7 @@ def _columns() -> str:
 
 def _by_system() -> str:
     asking = f"COALESCE({said('user', 'username')}, '')"
-    tests = (f"substr({asking}, 1, {len(beginning)}) = '{beginning}'" for beginning in SYSTEM)
+    tests = (f"substr({asking}, 1, {len(beginning)}) = '{beginning}'" for beginning in records.SYSTEM)
     return f"({' OR '.join(tests)})"
 
 

@@ -26,6 +26,7 @@ from django.db.models import Count, Q, QuerySet
 from manciple.audit import recording
 from manciple.audit.budgets import SERVICE_ACCOUNT, sender_name
 from manciple.audit.models import Entry, Shortfall
+from manciple.store import records
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +96,13 @@ def surpluses(counts: Mapping[str, int], *, keep: int) -> dict[str, int]:
 
 def sender_of(username: str) -> str:
     """Who shares the limit with the identity of an entry."""
-    return SYSTEM if recording.is_system(username) else sender_name(username)
+    return SYSTEM if records.is_system(username) else sender_name(username)
 
 
 def _of_sender(sender: str) -> Q:
     if sender == SYSTEM:
         parts = Q()
-        for beginning in recording.SYSTEM:
+        for beginning in records.SYSTEM:
             parts |= Q(username__startswith=beginning)
         return parts
     if sender.startswith(SERVICE_ACCOUNT):

@@ -24,7 +24,7 @@ from manciple.audit.budgets import Key, MinuteLedger
 from manciple.audit.happenings import REFUSED, Happened, name_of
 from manciple.per_process import PerProcess
 from manciple.store import records
-from manciple.store.records import clean
+from manciple.store.records import clean, is_system
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
     )  # fmt: skip
     # That a Lease is not there yet, or was changed meanwhile, is their work too; what they may not do is news.
     expected = happened.code < REFUSED or happened.code in (MISSING, CONFLICT)
-    routine = expected and recording.is_system(impersonator or name_of(origin.identity))
+    routine = expected and is_system(impersonator or name_of(origin.identity))
     return (
         waiting.at,
         None,

@@ -19,9 +19,8 @@ from manciple.cel.checker import check, validate
 from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from manciple.cel.estimate import estimate_cost
 from manciple.cel.functions import Environment, base_functions, type_names
-from manciple.cel.interpreter import plan
+from manciple.cel.interpreter import Frame, Step, plan
 from manciple.cel.parser import parse
-from manciple.cel.steps import Frame, Step
 from manciple.cel.types import BOOL, STRING, CelType, optional_of
 from manciple.cel.values import KEY_ADVICE, NONE, optional
 from manciple.extensions.schema_types import Declared, declare, value_of

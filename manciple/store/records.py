@@ -292,6 +292,13 @@ LONGEST_TEXT, LONGEST_LIST, LONGEST_ACTOR = 512, 64, 4096
 
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode
+#: The beginnings of the names of the system's own parts: agents, the control plane and its controllers.
+SYSTEM = ("system:node:", "system:kube-", "system:manciple", "system:serviceaccount:kube-system:")
+
+
+def is_system(name: str) -> bool:
+    """Whether a part of the system has this name."""
+    return name.startswith(SYSTEM)
 
 
 class Actor(Value):
@@ -301,6 +308,11 @@ class Actor(Value):
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def outsider(self) -> str:
+        """The name of an author that is no part of the system."""
+        return "" if is_system(self.username) else self.username
 
 
 class Note(Value):

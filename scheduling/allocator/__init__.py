@@ -20,6 +20,7 @@ from scheduling.allocator.outcome import (
     AllocationFailed,
     Outcome,
     RequestReason,
+    Stage,
     Unallocatable,
     Undecided,
     overall,
@@ -42,7 +43,6 @@ from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.snapshot import Inventory, Snapshot
-from scheduling.allocator.stages import Stage
 
 __all__ = [
     "Allocated",

@@ -43,8 +43,26 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
-from scheduling.allocator import stages
-from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
+from scheduling.allocator.outcome import (
+    CLASS_SELECTOR,
+    COMPLETE,
+    FREE,
+    LARGE,
+    PUBLISHED,
+    REQUEST_SELECTOR,
+    UNTAINTED,
+    VISIBLE,
+    Allocated,
+    AllocationFailed,
+    DeviceSet,
+    Funnel,
+    Outcome,
+    PoolTrouble,
+    RequestReason,
+    Stage,
+    Unallocatable,
+    Undecided,
+)
 from scheduling.allocator.problem import (
     AllocationProblem,
     ConstraintOnNode,
@@ -59,7 +77,6 @@ from scheduling.allocator.published import Consumption, NodeView, PublishedDevic
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen, name_of, plan_claim
 from scheduling.allocator.search import DEFAULT_LIMIT, CounterLedger, NoSolution, Solution, Taken, solve
 from scheduling.allocator.snapshot import Generation, PoolOnNode, Snapshot, bits, union
-from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 
 _Left = dict[PoolOnNode, int]
 
@@ -74,25 +91,23 @@ def _stages(problem: AllocationProblem, request: RequestOnNode) -> Iterator[Stag
     published = problem.snapshot.catalogue.device_count
     healthy = [view for view in problem.devices.pools if not view.trouble]
     troubles = tuple(_trouble(view, plan) for view in problem.devices.pools if view.trouble)
-    yield Stage(stages.PUBLISHED, published)
+    yield Stage(PUBLISHED, published)
     # allocationMode All gets nothing while it is unknown which devices there are.
     complete = 0 if request.blocked_by else published - sum(trouble.devices for trouble in troubles)
-    yield Stage(stages.COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
-    yield _stage(stages.VISIBLE, {view: view.visible for view in healthy}, clause=problem.node.name)
+    yield Stage(COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
+    yield _stage(VISIBLE, {view: view.visible for view in healthy}, clause=problem.node.name)
     left = {view: view.visible & scanned(view, features) for view in healthy}
     for selector in plan.selectors:
         left = {view: chosen(view.generation, (selector,), mask)[0] for view, mask in left.items()}
-        kind = stages.CLASS_SELECTOR if selector.owner.startswith("class ") else stages.REQUEST_SELECTOR
+        kind = CLASS_SELECTOR if selector.owner.startswith("class ") else REQUEST_SELECTOR
         name = f"{kind} #{selector.index}"
         devices = _set(left)
         yield Stage(name, len(devices), selector.expression, devices=devices, selector=selector)
     left = {view: untainted(view, plan, mask, features) for view, mask in left.items()}
-    yield _stage(stages.UNTAINTED, left)
+    yield _stage(UNTAINTED, left)
     if plan.capacity:
         asked = ", ".join(f"{name} {amount}" for name, amount in plan.capacity)
-        yield _stage(
-            stages.LARGE, {view: serving(view, plan, mask, features) for view, mask in left.items()}, clause=asked
-        )
+        yield _stage(LARGE, {view: serving(view, plan, mask, features) for view, mask in left.items()}, clause=asked)
     yield _free(problem, request)
 
 
@@ -123,7 +138,7 @@ def _free(problem: AllocationProblem, request: RequestOnNode) -> Stage:
         if mask:
             masks[view.generation] = mask
     devices = DeviceSet(masks)
-    return Stage(stages.FREE, len(devices), devices=devices)
+    return Stage(FREE, len(devices), devices=devices)
 
 
 def conflict_of(problem: AllocationProblem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> NotTogether:

@@ -39,13 +39,7 @@ from scheduling.allocator.allocation import (
     read_claims,
 )
 from scheduling.allocator.outcome import Outcome
-from scheduling.allocator.problem import (
-    MAX_RESULTS,
-    TakenDevices,
-    in_use,
-    selected,
-    sharing,
-)
+from scheduling.allocator.problem import MAX_RESULTS, TakenDevices, in_use, selected, sharing
 from scheduling.allocator.published import NodeView, make_room
 from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, asked_key, plan_class
 from scheduling.allocator.snapshot import LessenedUsage, PoolOnNode, PoolUsage, Snapshot, UsageTable, bits, union

@@ -21,10 +21,9 @@ from typing import Any
 
 from manciple.cel.checker import CheckedTree, check
 from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError
-from manciple.cel.interpreter import plan
+from manciple.cel.interpreter import Frame, Step, plan
 from manciple.cel.kubernetes import Amount, Semver
 from manciple.cel.parser import parse
-from manciple.cel.steps import Frame, Step
 from manciple.cel.tree import Call, Ident, Literal, Node, walk
 from manciple.cel.values import Uint
 from manciple.wire.quantity import NANO, Format, Quantity

@@ -15,10 +15,9 @@ from typing import Any
 from manciple.cel.checker import CheckedTree, check, validate
 from manciple.cel.errors import CompileError, CostLimitExceeded, EvaluationError, compile_error
 from manciple.cel.estimate import estimate_cost
-from manciple.cel.interpreter import plan
+from manciple.cel.interpreter import Frame, Step, plan
 from manciple.cel.operators import type_name
 from manciple.cel.parser import parse
-from manciple.cel.steps import Frame, Step
 from manciple.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
 from manciple.cel.types import BOOL
 from manciple.cel.values import CelMap

@@ -48,7 +48,7 @@ from scheduling.claims.extended_resources import generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
 from scheduling.claims.readiness import request_of
 from scheduling.cycle.gangs import write_together
-from scheduling.cycle.preemption import PreemptionEvictions, still_helps, withdraw_nomination
+from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
 from scheduling.queue.hints import FREED

@@ -52,7 +52,7 @@ from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
 from scheduling.claims.extended_resources import NotMade, refusal_by
 from scheduling.claims.readiness import request_of
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
@@ -424,7 +424,7 @@ class GangSearch:
             uid, request = pod.metadata.uid, request_of(self.state, pod)
             wanting = () if isinstance(request, Hold) else request.wanting
             shared = any(first_users.setdefault(claim.metadata.uid, uid) != uid for claim in wanting)
-            self._needs[uid] = 0 if shared else preemption.least_devices(self.state.snapshot(), wanting)
+            self._needs[uid] = 0 if shared else post_filter.least_devices(self.state.snapshot(), wanting)
         return self._needs
 
     def _try_in(self, where: Confinement) -> GangPlaces:
@@ -482,7 +482,7 @@ class GangSearch:
     def undo(self, mark: int) -> None:
         """Take back what was assumed since `mark`."""
         self.state.overlay.undo(mark)
-        preemption.settle(self.state, self.now)
+        post_filter.settle(self.state, self.now)
 
 
 def decide_in(

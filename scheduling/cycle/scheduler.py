@@ -59,7 +59,7 @@ from scheduling.claims import readiness
 from scheduling.claims.extended_resources import ServedTwiceEvents
 from scheduling.claims.negotiation import Negotiation, StillNegotiating, agreed, restricted
 from scheduling.claims.readiness import PodRequest, request_of
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
 from scheduling.cycle.gangs import decide_with_group
 from scheduling.cycle.post_filter import (
@@ -180,7 +180,7 @@ class SchedulingWorker:
                 metrics.CACHE[type_].set(size)
             attempts, revision, now = Attempts(batch), state.revision, self._clock()
             if state.unsettled:
-                preemption.settle(state, now)
+                post_filter.settle(state, now)
             uids = [pod.uid for pod in batch] if state.shares is None else state.shares.turns(batch, BATCH, now)
 
             # Step 3

@@ -20,8 +20,7 @@ from typing import TypeGuard
 from msgspec import structs
 
 from claims.causes.causes import AnyCause, GroupDoesNotFit
-from claims.causes.messages import message
-from claims.causes.shortage_clauses import EXTENDED_RESOURCES
+from claims.causes.messages import EXTENDED_RESOURCES, message
 from claims.kinds.pod_groups import PodGroup, is_annotated, shown_name
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodCondition, PodExtendedResourceClaimStatus
 from claims.kinds.resource_claims import (

@@ -28,7 +28,7 @@ from scheduling.metrics import imagined
 from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import TIMEOUT, TRIED, StartedPod, queue_order
-from scheduling.rehearsal.explanations.current import Apart, apart
+from scheduling.rehearsal.explanations import Apart, apart
 from scheduling.state.cluster import Overlay
 
 

@@ -27,8 +27,7 @@ from scheduling.allocator import Deadline, NodeView, place
 from scheduling.metrics import imagined
 from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
-from scheduling.rehearsal.explanations.current import apart
-from scheduling.rehearsal.explanations.report import NodeReport, Report
+from scheduling.rehearsal.explanations import NodeReport, Report, apart
 from scheduling.rehearsal.rehearsal import NextReplica, Rehearsal
 
 #: Nodes that are looked at, those that lack least first.

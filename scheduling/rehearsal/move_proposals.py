@@ -27,9 +27,9 @@ from scheduling.cycle.post_filter import gist_of
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order
-from scheduling.rehearsal.explanations.current import Apart, apart
-from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
+from scheduling.rehearsal.explanations import Apart, apart
 from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
+from scheduling.rehearsal.repairs import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.state.cluster import ClusterState
 
 #: Waiting pods for which moves are looked for; plans that are kept; seconds for each.

@@ -11,7 +11,7 @@ in the rehearsal, by the code that schedules, after the waiting pod. No pod move
 a disruption budget keeps: all moves of a plan count against it.
 
 On a node where only pods are in the way, all that may move are removed first, and put back as long as the waiting pod
-still fits, as for preemption (`scheduling.cycle.preemption`): those that stay away are tried. The plan with the fewest
+still fits, as for preemption (`scheduling.cycle.post_filter`): those that stay away are tried. The plan with the fewest
 moves is chosen, then the one that moves the least important, then the fewest devices. Bounds: `MOST` moves in a plan,
 `NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. A plan that is found works; the search may
 miss one.
@@ -35,16 +35,15 @@ from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, PODS, Key, kind
 from scheduling.allocator import Deadline
 from scheduling.claims.readiness import PodRequest, request_of
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.cycle.gangs import TopologyDomain, need_of, to_try
-from scheduling.cycle.post_filter import gist_of
-from scheduling.cycle.preemption import OnNode, Supply, can_pass
+from scheduling.cycle.post_filter import OnNode, Supply, can_pass, gist_of
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Verdict, nominated
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import StartedPod, queue_order
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.workload import IMAGINED
 from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
 from scheduling.state.nodes import Resident, cost_of, fewest_of
@@ -474,7 +473,7 @@ class MoveRehearsal:
                 yield
             finally:
                 self._finds = finds
-        preemption.settle(self.copy.state, self.now)
+        post_filter.settle(self.copy.state, self.now)
 
 
 def _created_again(pod: Pod) -> Pod:

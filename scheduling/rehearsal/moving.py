@@ -39,7 +39,7 @@ from scheduling.allocator import Deadline
 from scheduling.metrics import imagined
 from scheduling.queue.verdicts import nominated
 from scheduling.rehearsal.departures import StartedPod
-from scheduling.rehearsal.explanations.current import apart, cluster
+from scheduling.rehearsal.explanations import apart, cluster
 from scheduling.rehearsal.move_proposals import MoveProposals, Proposals, room_is_being_made
 from scheduling.rehearsal.moves import Move, MovePlan, MoveRehearsal
 

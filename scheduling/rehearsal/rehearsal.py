@@ -1,7 +1,7 @@
 """Rehearses on a copy of the cluster state: replicas are placed by the code that schedules, nodes come, holders leave.
 
 Nothing is written. Imagined objects are laid over a copy of the state, which is dropped when the rehearsal ends
-(`explanations.current.apart`).
+(`explanations.apart`).
 
 A new node is cloned from an existing one (`like`): it has the labels, taints and amounts of its model and the devices
 that only the model has. Faults of the model (a cordon, taints of its condition, taints of its devices) are not copied.
@@ -10,7 +10,6 @@ Devices that several nodes reach exist already.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal.decisions import rehearse
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.workload import IMAGINED, Workload, replica
 from scheduling.state.cluster import Overlay
 
@@ -139,19 +138,6 @@ class NewNode:
         overlay.imagine(NODES, self.node)
         for published in self.slices:
             overlay.imagine(SLICES, published)
-
-
-def is_imagined(node: str) -> bool:
-    return IMAGINED in node
-
-
-#: Each part begins where a name does, and gives nothing back: a long text takes no longer than its length.
-_NEW = re.compile(rf"(?:(?<![\w./-])[\w./-]++{IMAGINED})?(?<![\w.-])([\w.-]++){IMAGINED}(\d+)")
-
-
-def spoken(text: str) -> str:
-    """A text in which imagined nodes and their pools are called what they are: `new node 2 like gpu-a19`."""
-    return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
 
 
 def like(model: Node, slices: Sequence[ResourceSlice], number: int, called: str = "") -> NewNode:

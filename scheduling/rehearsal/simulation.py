@@ -40,11 +40,10 @@ from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.departures import Departure, cheapest_departure
-from scheduling.rehearsal.explanations.current import Apart, apart
-from scheduling.rehearsal.explanations.report import NodeReport, Report, refusals_of, report
+from scheduling.rehearsal.explanations import Apart, NodeReport, Report, apart, refusals_of, report
 from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
-from scheduling.rehearsal.rehearsal import NewNode, Rehearsal, is_imagined, like
-from scheduling.rehearsal.workload import Changes, Workload, known_claim
+from scheduling.rehearsal.rehearsal import NewNode, Rehearsal, like
+from scheduling.rehearsal.workload import Changes, Workload, is_imagined, known_claim
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import PlannedEviction
 

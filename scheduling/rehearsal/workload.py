@@ -10,6 +10,7 @@ are resolved among the other documents first, then in the cluster.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,19 @@ IMAGINED = "~"
 LEFT_OUT = "true"
 #: The entry under which a pod that was made up for a claim uses it.
 ONLY = "claim"
+
+
+def is_imagined(node: str) -> bool:
+    return IMAGINED in node
+
+
+#: Each part begins where a name does, and gives nothing back: a long text takes no longer than its length.
+_NEW = re.compile(rf"(?:(?<![\w./-])[\w./-]++{IMAGINED})?(?<![\w.-])([\w.-]++){IMAGINED}(\d+)")
+
+
+def spoken(text: str) -> str:
+    """A text in which imagined nodes and their pools are called what they are: `new node 2 like gpu-a19`."""
+    return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

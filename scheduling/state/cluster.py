@@ -98,7 +98,7 @@ class ClusterState(View):
     residents: Residents = field(default_factory=Residents)
     #: uid -> pod that waits for a node from this scheduler
     pending: dict[str, Pod] = field(default_factory=dict)
-    #: uids of nominated pods whose room isn't worked out yet (`scheduling.cycle.preemption.settle`)
+    #: uids of nominated pods whose room isn't worked out yet (`scheduling.cycle.post_filter.settle`)
     unsettled: set[str] = field(default_factory=set)
     #: pod uid -> devices that couldn't be attached to its node: they are its last choice
     avoided: dict[str, tuple[AllocationResult, ...]] = field(default_factory=dict)
@@ -385,7 +385,7 @@ class ClusterState(View):
         negotiations = self.negotiations(pod, claims)
         if isinstance(negotiations, Hold):
             return negotiations
-        left = restricted(negotiations, filtered, self.nodes)
+        left = restricted(negotiations, filtered, self.nodes) if negotiations else filtered
         return left.hold if isinstance(left, StillNegotiating) else left
 
     # Groups ----------------------------------------------------------------------------------------------------------

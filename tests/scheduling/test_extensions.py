@@ -14,7 +14,7 @@ from manciple.controllers.tasks import WakeTable
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.resources import LEASES
 from scheduling.queue import hints
-from scheduling.rehearsal.explanations.current import pod_document
+from scheduling.rehearsal.explanations import pod_document
 from scheduling.state.cluster import ClusterState
 from scheduling.state.extensions import EXTENSIONS
 from tests.builders import DRIVER, NAMESPACE, make_claim, make_meta, make_pod

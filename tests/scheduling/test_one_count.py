@@ -58,7 +58,7 @@ from scheduling.allocator.published import Capacities
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal import decisions
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload, of_claim

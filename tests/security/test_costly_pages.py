@@ -27,7 +27,7 @@ from manciple.store.records import Written
 from manciple.wire.identity import MASTERS
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS
-from scheduling.rehearsal.explanations import current
+from scheduling.rehearsal import explanations as current
 from tests.builders import (
     DRIVER,
     NAMESPACE,

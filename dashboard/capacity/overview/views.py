@@ -25,7 +25,7 @@ from dashboard.kit import charts
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.tools.events.views import ShownEvent, latest
-from dashboard.workloads.moves.told import ShownPlan, told
+from dashboard.workloads.moves import ShownPlan, shown_plan
 from insight.capacity import Census, ClassCount, read_census
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since, stranded_now
 from manciple.people import Person, person_of
@@ -102,7 +102,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         reasons=waiting[:CAUSES],
         more_reasons=waiting[CAUSES:],
         rehearsing=bool(waiting) and not mended.complete,
-        plans=[shown for one in proposed.plans if (shown := told(one, person)) is not None],
+        plans=[shown for one in proposed.plans if (shown := shown_plan(one, person)) is not None],
         looking=bool(waiting) and not proposed.complete,
         outdated=bool(waiting) and (mended.outdated or proposed.outdated),
         waiting=census.waiting,

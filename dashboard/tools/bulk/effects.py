@@ -17,7 +17,7 @@ from dashboard.kit.previews import ActionEffect, Consequence
 from dashboard.tools.bulk.picked import PickedObject
 from dashboard.workloads.claims import actions as claim_actions
 from dashboard.workloads.claims.reading import read_claims
-from dashboard.workloads.pods.deletion import effect_of_deletion
+from dashboard.workloads.pods.actions import effect_of_deletion
 from dashboard.workloads.templates import views as templates_pages
 from inventory.kinds.nodes import Node
 from manciple.people import Person

@@ -27,7 +27,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
-from manciple.audit.recording import is_system
+from dashboard.kit.wording import said_by
 from manciple.people import ALL_NAMESPACES, Person, person_of
 from manciple.store import records
 from manciple.store.event_log import latest_revision
@@ -275,22 +275,12 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
         reason=event.reason,
         message=event.message.strip() if legible else HIDDEN,
         cause=cause_in(event.metadata.annotations) if legible else None,
-        said_by=said_by(event.reporting_component or event.source.component, stranger or outsider(author)),
+        said_by=said_by(event.reporting_component or event.source.component, stranger or author.outsider),
         count=event.count,
         at=event.last_timestamp or event.event_time or created,
         first=first,
         author=stranger,
     )
-
-
-def outsider(author: records.Actor) -> str:
-    """The name of an author that is no part of the system; authors choose the component that an Event names."""
-    return "" if is_system(author.username) else author.username
-
-
-def said_by(component: str, author: str) -> str:
-    """author: "" if the component stands for itself."""
-    return f"{author}, as {component or 'nobody'}" if author else component
 
 
 #: kind -> its page

@@ -16,7 +16,7 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.machinery import Event
 from manciple.wire.resources import EVENTS, kind
-from scheduling.rehearsal.explanations.documents import Explanation
+from scheduling.rehearsal.explanations import Explanation
 
 #: Who sets well-known finalizers.
 HOLDERS_OF_FINALIZERS = {

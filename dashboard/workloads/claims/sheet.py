@@ -33,7 +33,7 @@ from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from manciple.wire.resources import CLAIMS, PODS, kind
-from scheduling.rehearsal.explanations.current import explain_claim
+from scheduling.rehearsal.explanations import explain_claim
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.
 LOOKED_THROUGH, NAMED = 400, 6

@@ -1,172 +1,85 @@
-"""The list of pods: `/pods`.
-
-Those that wait come first, the longest waiting at the top, each with what keeps it. `?ns=`, `?state=`, `?node=` and
-`?q=` (a part of the name) narrow it, and so do `?reason=` (a cause of the overview) and `?class=` (that a waiting pod
-asks for); `?page=` turns the page.
-"""
+"""The pages of pods: the list, a pod in tabs, its log as text, creating one, deleting and replacing it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from urllib.parse import urlencode
 
-from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, NullIf
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_safe
+import yaml
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from claims.causes.causes import decode
-from claims.causes.messages import brief
+from claims.causes.messages import clause
+from claims.causes.next_steps import next_step
+from claims.kinds import pod_groups
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaimTemplate
 from claims.models import Pod as PodRow
-from claims.models import Reservation
-from dashboard.capacity.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
-from dashboard.kit.lists import (
-    BulkAct,
-    Filter,
-    ListColumn,
-    ListQuery,
-    PageOfRows,
-    Table,
-    parameter,
-    state_tabs,
-)
-from dashboard.kit.rendering import ListContext, show_list
+from claims.pod_claims import has_group
+from dashboard.capacity.quotas.reading import quotas_refusing
+from dashboard.kit.differences import dump
+from dashboard.kit.links import claim_url, page_url, pod_url, template_url
+from dashboard.kit.lists import Filter, PageOfRows, Table, state_tabs
+from dashboard.kit.previews import ActionPreview, show_preview
+from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import counted
 from dashboard.tools.bulk.acts import delete_act
-from manciple.people import Person, person_of
-from manciple.store import sql
+from dashboard.tools.history.views import TAB, ShownHistory, history_of
+from dashboard.workloads import whatif
+from dashboard.workloads.pods import actions, forms, queries
+from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
+from dashboard.workloads.pods.forms import Example, PodForm, Reading
+from dashboard.workloads.pods.queries import (
+    STATES,
+    ClaimLine,
+    ContainerLine,
+    Conversation,
+    Log,
+    Moment,
+    PodLine,
+    PodQuery,
+)
+from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, changes_of, meant, read_stay, read_why
+from insight.class_summary import ClassStock, read_stock
+from inventory.models import DeviceClass
+from manciple.api.auditing import only_checks
+from manciple.people import Person, demand_edit, demand_sight, person_of
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
-from manciple.wire.resources import NEW_PHASES, PODS
+from manciple.store.objects import decoded
+from manciple.wire import codec
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.resources import PODS, TEMPLATES, kind
 from scheduling.models import QueuedPod
-from scheduling.rehearsal.repairs import UNKNOWN, Mended, read_mendings
+from scheduling.rehearsal.departures import what_if_gone
+from scheduling.rehearsal.explanations import explain_pod
+from scheduling.rehearsal.quota_refusals import refused
+from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
+from scheduling.rehearsal.simulation import Placed, try_one
+from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod
 
-#: Pods on one page.
+#: Pods on one page of the list.
 PAGE = 100
 
-#: What a pod's state is called -> the icon beside it. In the order of the filter.
-STATES = {
-    "Waiting": "i-wait",
-    "Starting": "i-time",
-    "Running": "i-ok",
-    "Succeeded": "i-ok",
-    "Failed": "i-alert",
-    "Deleting": "i-x",
-    "Unknown": "i-alert",
-}
 
-#: Neither bound nor over.
-IS_WAITING = Q(node_name="", phase__in=NEW_PHASES, deleting=False)
-_IS_STARTING = Q(phase__in=NEW_PHASES, deleting=False) & ~Q(node_name="")
-#: state -> which rows are in it
-CONDITIONS = {
-    "Waiting": IS_WAITING,
-    "Starting": _IS_STARTING,
-    "Deleting": Q(deleting=True),
-    **{phase: Q(phase=phase, deleting=False) for phase in ("Running", "Succeeded", "Failed", "Unknown")},
-}
-_WAITING_FIRST = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
-_SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
-_DEVICES = Subquery(
-    Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=Count("claim__devices")).values("held"),
-    output_field=IntegerField(),
-)
-#: `sort` in the address -> what the database sorts by
-_ORDERS: Mapping[str, Any] = {
-    "name": F("name"),
-    "namespace": F("namespace"),
-    "status": Case(
-        *(When(condition, then=Value(place)) for place, condition in enumerate(CONDITIONS.values())),
-        output_field=IntegerField(),
-    ),
-    "since": _SINCE,
-    "node_name": NullIf(F("node_name"), Value("")),
-    "devices": Coalesce(_DEVICES, Value(0)),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodQuery(ListQuery):
-    """What of the list is wanted, as it stands in the address."""
-
-    namespace: str = parameter("ns")
-    state: str = parameter("state", known=STATES)
-    node: str = parameter("node")
-    text: str = parameter("q")
-    reason: str = parameter("reason", known=REASONS)  # what waiting pods wait for: see `overview.waiting.key_of`
-    device_class: str = parameter("class")  # that a waiting pod asks for
-
-    def waits_for(self, mended: Mended, person: Person) -> str:
-        """What the pods have in common that are shown, in words; empty where all are."""
-        words = (
-            [begun(title_of(self.reason, mended, person.sees) or "what has been fixed meanwhile")]
-            if self.reason
-            else []
-        )
-        words += [f"they ask for `{self.device_class}`"] if self.device_class else []
-        return ", ".join(words)
-
-    def chosen(self, rows: QuerySet[PodRow], mended: Mended) -> QuerySet[PodRow]:
-        """All but the state, which the counts tell apart."""
-        wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
-        found = rows.filter(**{name: value for name, value in wanted.items() if value})
-        if self.reason:
-            found = found.filter(uid__in=waiting_for(self.reason, mended))
-        return found.filter(uid__in=asking_for(self.device_class)) if self.device_class else found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodLine:
-    """One row of the list. since: from when it waits; devices: how many its claims hold."""
-
-    uid: str
-    namespace: str
-    name: str
-    state: str
-    node: str
-    reason: str
-    since: datetime | None
-    devices: int
-    claims: tuple[str, ...]
-
-    @property
-    def icon(self) -> str:
-        return STATES.get(self.state, "i-pod")
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-#: What the list tells of a pod. Its rows are sorted by the database: see `_ORDERS`.
-COLUMNS = (
-    ListColumn[PodLine](title="Pod", sort="name", text=lambda line: line.name),
-    ListColumn[PodLine](title="Namespace", sort="namespace", text=lambda line: line.namespace),
-    ListColumn[PodLine](title="Status", sort="status", text=lambda line: line.state),
-    ListColumn[PodLine](title="Waits since", sort="since", extra=True, text=lambda line: _exact(line.since)),
-    ListColumn[PodLine](title="Node", sort="node_name", text=lambda line: line.node),
-    ListColumn[PodLine](title="Devices", css="num", sort="devices", text=lambda line: line.devices),
-    ListColumn[PodLine](title="Claims", extra=True, text=lambda line: " ".join(line.claims)),
-    ListColumn[PodLine](title="UID", extra=True, text=lambda line: line.uid),
-    ListColumn[PodLine](title="Why it waits", text=lambda line: line.reason.replace("`", "")),
-)
-#: Rows of a file are read so many at a time.
-BATCH = 1000
-
-
-def _exact(at: datetime | None) -> str:
-    return at.isoformat(timespec="seconds") if at else ""
+# The list -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsContext(ListContext):
-    """waits_for: what the pods that are shown have in common, in words; waiting: how many wait."""
+    """waits_for: what the pods that are shown wait for, if the address names it; waiting: how many wait."""
 
     query: PodQuery
     waits_for: str
-    waiting: int
+    waiting: str
     may_create: bool
 
 
@@ -174,124 +87,503 @@ class PodsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_pods(request: HttpRequest) -> HttpResponse:
-    """The list."""
-    revision = latest_revision()
-    query = PodQuery.read(request)
-    person = person_of(request)
+    """`/pods`; see `PodQuery` for its filters."""
+    revision, query, person = latest_revision(), PodQuery.read(request), person_of(request)
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
-    chosen = query.chosen(seen, mended)
-    counts = _counts(chosen)
-    acts = delete_act(PODS) if person.may_somewhere("delete", PODS) else ()
-    context = PodsContext(
-        place="pods",
-        revision=revision,
-        query=query,
-        waits_for=query.waits_for(mended, person),
-        table=_table(query, chosen, counts, seen, acts=acts),
-        waiting=counts.get("Waiting", 0),
-        may_create=may_create(person),
-    )
-    return show_list(request, "workloads/pods/list.html", context)
-
-
-def _table(
-    query: PodQuery,
-    chosen: QuerySet[PodRow],
-    counts: Mapping[str, int],
-    seen: QuerySet[PodRow],
-    *,
-    acts: Sequence[BulkAct],
-) -> Table[PodLine]:
+    in_every_state = query.in_every_state(seen, mended)
+    counts = queries.count_states(in_every_state)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
-    rows = _ordered(chosen.filter(CONDITIONS[query.state]) if query.state else chosen, query.sort)
+    rows = query.in_order(in_every_state)
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
-    return Table(
+    table = Table[PodLine](
         id="pods-list",
         topics="pods:",
         title="Pods",
         css="stack pods",
         query=query,
-        columns=COLUMNS,
-        rows=read_lines(rows[page.rows]),
-        all_rows=lambda: _read_all(rows),
-        acts=acts,
+        columns=queries.COLUMNS,
+        rows=queries.read_lines(rows[page.rows]),
+        all_rows=lambda: queries.read_all_lines(rows),
+        acts=delete_act(PODS) if person.may_somewhere("delete", PODS) else (),
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="A part of the name"),
             Filter.of_namespaces(query.namespace, namespaces),
             Filter("node", "Node", query.node, hint="On node"),
         ),
-        tabs=state_tabs(query, {}, [one for one in STATES if counts.get(one) or one == query.state], counts),
+        tabs=state_tabs(query, {}, [state for state in STATES if counts.get(state) or state == query.state], counts),
     )
+    waiting = counts.get("Waiting", 0)
+    context = PodsContext(
+        place="pods",
+        revision=revision,
+        query=query,
+        waits_for=query.in_common(mended, person),
+        table=table,
+        waiting=f", {waiting} {'waits' if waiting == 1 else 'wait'}" if waiting else "",
+        may_create=may_create(person),
+    )
+    return show_list(request, "workloads/pods/list.html", context)
 
 
 def may_create(person: Person) -> bool:
-    """Whether there is a namespace in which they may make pods."""
+    """Whether there is a namespace in which they may create pods."""
     return person.administers or bool(person.namespaces)
 
 
-def _ordered(rows: QuerySet[PodRow], sort: str) -> QuerySet[PodRow]:
-    """As is asked for; otherwise those that wait first, the longest first; then by name."""
-    wanted = _ORDERS.get(sort.removeprefix("-"))
-    if wanted is not None:
-        first = wanted.desc(nulls_last=True) if sort.startswith("-") else wanted.asc(nulls_last=True)
-        return rows.order_by(first, "namespace", "name")
-    return rows.order_by(_WAITING_FIRST, _SINCE.asc(nulls_last=True), "namespace", "name")
+# One pod --------------------------------------------------------------------------------------------------------------
 
 
-def _read_all(rows: QuerySet[PodRow]) -> Iterator[PodLine]:
-    for some in sql.chunks(rows.iterator(chunk_size=BATCH), BATCH):
-        yield from read_lines(some)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTab:
+    """number: beside the word, "" for none."""
+
+    name: str
+    word: str
+    number: str = ""
 
 
-def _counts(rows: QuerySet[PodRow]) -> dict[str, int]:
-    """state -> how many are in it. One query."""
-    grouped = rows.order_by().values_list("deleting", "phase", _HAS_NODE).annotate(number=Count("uid"))
-    found: dict[str, int] = {}
-    for deleting, phase, has_node, number in grouped:
-        state = state_of(deleting=deleting, phase=phase, node="yes" if has_node else "")
-        found[state] = found.get(state, 0) + number
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodContext(PageContext):
+    """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
+
+    conversation, why, log, text, history: of the `tab` that shows them. verdict: why it waits, or why it still exists.
+    """
+
+    pod: Pod
+    namespace: str
+    name: str
+    state: str
+    icon: str
+    waits: bool
+    gang: str
+    placement: str
+    tried: str
+    queued: QueuedPod | None
+    tabs: Sequence[PodTab]
+    tab: str
+    claims: Sequence[ClaimLine]
+    refusing: Sequence[str]
+    containers: Sequence[ContainerLine]
+    moments: Sequence[Moment]
+    latest: Sequence[Moment]
+    verdict: PodVerdict | None
+    may_edit: bool
+    what_if_url: str
+    topics: str
+    conversation: Conversation | None
+    why: Why | None
+    log: Log | None
+    text: str
+    history: ShownHistory | None
 
 
-_HAS_NODE = Case(When(node_name="", then=Value(0)), default=Value(1), output_field=IntegerField())
+@namespaced()
+@require_safe
+def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """`/pods/NAMESPACE/NAME`, in parts that `?tab=` names.
 
-
-def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
-    """Three queries, however many."""
-    found = list(rows)
-    uids = [row.uid for row in found]
-    queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
-    held = _held(uids)
-    return [_line(row, queued.get(row.uid), held.get(row.uid, 0)) for row in found]
-
-
-def _held(uids: Sequence[str]) -> dict[str, int]:
-    rows = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
-    return dict(rows)
-
-
-def _line(row: PodRow, queued: QueuedPod | None, devices: int) -> PodLine:
-    state = state_of(deleting=row.deleting, phase=row.phase, node=row.node_name)
-    waits = state == "Waiting"
-    return PodLine(
-        uid=row.uid,
-        namespace=row.namespace,
-        name=row.name,
+    why: why it waits, with a rehearsal if the address has changes (`changes_of`); only while it waits
+    claims: its claims and their devices, its containers with the devices that they see
+    events, logs, yaml, history
+    """
+    person = demand_sight(request, namespace, f"Pod {name}")
+    try:
+        explained = explain_pod(namespace, name)
+    except NotFound as missing:
+        raise Http404(f"Pod {name} does not exist in namespace {namespace}.") from missing
+    pod = explained.about
+    assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
+    claims = queries.read_claims(pod, explained.extended)
+    moments = queries.read_moments(pod, [claim.name for claim in claims])
+    waits = explained.state in ("Waiting", "Schedulable")
+    tabs = [
+        *([PodTab(name="why", word="Why it waits")] if waits else []),
+        PodTab(name="claims", word="Claims" if waits else "Claims and containers", number=str(len(claims) or "")),
+        PodTab(name="events", word="Events", number=str(len(moments))),
+        *([PodTab(name="logs", word="Logs")] if person.may("get", "pods/log", namespace, name) else []),
+        PodTab(name="yaml", word="YAML"),
+        PodTab(name=TAB, word="History"),
+    ]
+    tab = next((one.name for one in tabs if one.name == request.GET.get("tab")), tabs[0].name)
+    changes = changes_of(request.GET)
+    why = read_why(explained, person, changes) if tab == "why" else None
+    if explained.state == "Schedulable":
+        state = "Being scheduled"
+    elif explained.state in ("Waiting", "Deleting"):
+        state = explained.state
+    else:
+        state = queries.state_of(deleting=False, phase=pod.status.phase, node=pod.spec.node_name)
+    queued = QueuedPod.objects.filter(uid=pod.metadata.uid).first()
+    question = [("pod", f"{namespace}/{name}"), *as_query(changes)]
+    attempts = queued.attempts if queued is not None and waits else 0
+    topics = f"pod:{namespace}/{name} claims:{namespace} events:{namespace}"
+    context = PodContext(
+        place="pods",
+        revision=explained.revision,
+        pod=pod,
+        namespace=namespace,
+        name=name,
         state=state,
-        node=row.node_name,
-        reason=brief(decode(queued.cause), names_claim=False) if waits and queued else "",
-        since=queued.created_at if waits and queued else None,
-        devices=devices,
-        claims=tuple(row.claim_names),
+        icon=STATES[state][0] if state in STATES else "i-wait",
+        waits=waits,
+        gang=_gang(pod),
+        placement=explained.placement,
+        tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
+        queued=queued,
+        tabs=tabs,
+        tab=tab,
+        claims=claims,
+        refusing=quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
+        containers=queries.container_lines(pod, claims),
+        moments=moments,
+        latest=queries.latest(moments),
+        verdict=why.verdict if why else read_stay(pod, claims, moments, datetime.now(UTC), person),
+        may_edit=person.may_edit(namespace),
+        what_if_url=f"{page_url('what-if')}?{urlencode(question, safe='/:')}",
+        topics=f"{topics} pool: slices classes nodes" if waits else topics,  # almost anything may help a waiting pod
+        conversation=queries.read_conversation(pod, claims) if tab in ("why", "claims") else None,
+        why=why,
+        log=queries.read_log(pod, request.GET) if tab == "logs" else None,
+        text=_as_yaml(pod) if tab == "yaml" else "",
+        history=history_of(request, [pod.metadata.uid], namespace=namespace) if tab == TAB else None,
+    )
+    return render_page(request, "workloads/pods/page.html", context)
+
+
+def _gang(pod: Pod) -> str:
+    """`gang train of 4`, `group train`: what it is placed together with; "" for a pod by itself."""
+    if not has_group(pod):
+        return ""
+    name = pod_groups.shown_name(pod_groups.gang_name(pod))
+    if pod.spec.scheduling_group or not name:
+        return name and f"group {name}"
+    return f"gang {name} of {pod.metadata.annotations.get(pod_groups.GANG_SIZE, '')}"
+
+
+def _as_yaml(pod: Pod) -> str:
+    """The object as `kubectl get -o yaml` shows it: without managedFields."""
+    document = codec.to_builtins(pod)
+    document.get("metadata", {}).pop("managedFields", None)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+
+
+@namespaced()
+@require_safe
+def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """The log as plain text, which the page asks for again and again; 502 with the reason if the agent refuses.
+
+    It is no endless answer, because each of those would keep a thread of the server.
+    """
+    person = demand_sight(request, namespace, f"Pod {name}")
+    if not person.may("get", "pods/log", namespace, name):
+        raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role that allows it.")
+    log = queries.read_log(stored_pod(namespace, name), request.GET)
+    return HttpResponse(
+        log.error or log.text, status=502 if log.error else 200, content_type="text/plain; charset=utf-8"
     )
 
 
-def state_of(*, deleting: bool, phase: str, node: str) -> str:
-    """What a pod's state is called, one of `STATES`."""
-    if deleting:
-        return "Deleting"
-    if phase in NEW_PHASES:
-        return "Starting" if node else "Waiting"
-    return phase
+# Deleting and replacing -----------------------------------------------------------------------------------------------
+
+
+@namespaced()
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """A GET shows what would follow, also in a dialog on the pod's page; a POST deletes it.
+
+    With `?force=1` it is deleted at once, without waiting for its node.
+    """
+    demand_sight(request, namespace, f"Pod {name}")
+    person = demand_edit(request, f"delete pods in namespace {namespace}", namespace, resource=PODS)
+    revision, pod = latest_revision(), stored_pod(namespace, name)
+    error, by_force = "", request.GET.get("force", "") == "1"
+    if request.method == "POST":
+        error = actions.delete(pod, request.POST.get("uid", ""), person, by_force=by_force)
+        if not error:
+            stays = pod.spec.node_name and not by_force
+            messages.success(request, f"Pod {name} is being deleted." if stays else f"Deleted pod {name}.")
+            return redirect(pods_url(namespace))  # its own page may be gone already
+    preview = ActionPreview(
+        action="Delete",
+        noun="pod",
+        uid=pod.metadata.uid,
+        above=pages_above(namespace, name),
+        effect=actions.effect_of_deletion([pod], what_if_gone(pod), person, by_force=by_force),
+        error=error,
+        by_force=by_force,
+        query="?force=1" if by_force else "",
+    )
+    return show_preview(request, preview, place="pods", revision=revision)
+
+
+@namespaced()
+@require_http_methods(["GET", "HEAD", "POST"])
+def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """`/pods/NAMESPACE/NAME/replace?count....=...`: a waiting pod, created anew with changes (`changes_of`).
+
+    A GET shows the differences and where the pod would start, a POST does it.
+    """
+    demand_sight(request, namespace, f"Pod {name}")
+    person = demand_edit(request, f"replace pods in namespace {namespace}", namespace, resource=PODS)
+    revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
+    try:
+        workload = of_pod(pod)
+        changes = meant(changes_of(request.GET), workload.claims)
+        found = actions.replacement(pod, workload, changes)
+        if request.method == "POST":
+            error = actions.replace(pod, request.POST.get("uid", ""), found, person)
+            if not error:
+                messages.success(request, f"Replaced pod {name}.")
+                return redirect(pod_url(namespace, name))
+        effect = actions.effect_of_replacement(pod, workload, changes, found, person)
+    except ApiError as refusal:
+        raise Http404(refusal.message) from refusal
+    preview = ActionPreview(
+        action="Replace",
+        noun="pod",
+        uid=pod.metadata.uid,
+        above=pages_above(namespace, name),
+        effect=effect,
+        error=error,
+        query=f"?{as_text(changes)}",
+    )
+    return show_preview(request, preview, place="pods", revision=revision)
+
+
+# Creating -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPodPage:
+    """Pods by a form, or (`text`) as YAML. namespaces: in which the person may create; reading: of what was sent."""
+
+    from_form: bool
+    form: PodForm
+    namespaces: Sequence[str]
+    namespace: str
+    text: str
+    reading: Reading | None
+    started: PodVerdict | None
+
+    @property
+    def stock(self) -> Sequence[ClassStock]:
+        return read_stock(datetime.now(UTC))
+
+    @property
+    def checked(self) -> str:
+        """How many objects passed a dry run; "" if anything is wrong, or nothing was tried."""
+        return counted(len(self.reading.documents), "object") if self.reading and not self.reading.problems else ""
+
+    @property
+    def title(self) -> str:
+        """What is created: a what-if and an editor also lead here with claims that no pod uses yet."""
+        written = self.reading or forms.read(self.text, namespace=self.namespace)
+        kinds = {one.kind for one in written.objects}
+        if "Pod" in kinds or not kinds:
+            return "New pod"
+        return "New claim" if "ResourceClaim" in kinds else "New claim template"
+
+    @property
+    def examples(self) -> Sequence[Example]:
+        return forms.EXAMPLES
+
+    @property
+    def written(self) -> str:
+        """The form as YAML."""
+        return forms.as_yaml(self.form)
+
+
+@namespaced()
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_pod(request: HttpRequest) -> HttpResponse:
+    """`/pods/new`, from YAML or from a form that writes the same YAML (`?from=form`); `?ns=` chooses the namespace.
+
+    The text is filled by `?example=NAME`, by `?like=NAMESPACE/NAME`, a pod to duplicate, and by `?rehearsed=1` with the
+    question of a what-if. Checking goes all the way of creating, in a transaction that is rolled back; creating checks
+    first, so that of several documents all are created or none, unless somebody else is faster.
+    """
+    person = _creator(request)
+    if request.method != "POST":
+        return _show_new(request, person, text=_first_text(request, person))
+    form, namespace = _posted_form(request, person), request.POST.get("namespace", "")
+    from_form, action = request.POST.get("from") == "form", request.POST.get("action", "create")
+    text = forms.as_yaml(form) if from_form else request.POST.get("yaml", "").replace("\r\n", "\n")
+    if from_form and action == "yaml":
+        return _show_new(request, person, text=text, namespace=form.text("namespace"))
+    if from_form and not form.is_valid():
+        return _show_new(request, person, form=form, status=422)
+    reading = forms.check(text, namespace, person)
+    if not reading.problems and action == "create":
+        created, reading.problems = forms.create_all(reading.documents, person)
+        names = ", ".join(f"{one.kind} {one.metadata.name}" for one in created)
+        if not reading.problems:
+            messages.success(request, f"Created {names}.")
+            return redirect(_page_of(created))
+        if created:
+            messages.warning(request, f"Only {names} {'was' if len(created) == 1 else 'were'} created.")
+    status = 422 if reading.problems else 200
+    if from_form:
+        forms.complain(form, reading.problems)
+        return _show_new(request, person, form=form, status=status)
+    return _show_new(request, person, text=text, reading=reading, status=status, namespace=namespace)
+
+
+@namespaced()
+@require_safe
+def show_completions(request: HttpRequest) -> JsonResponse:
+    """What the editor completes."""
+    return JsonResponse(forms.completions(person_of(request)))
+
+
+@namespaced()
+@require_POST
+def show_diagnostics(request: HttpRequest) -> JsonResponse:
+    """What is wrong with `text`: all that creating it would say, or (`?for=what-if`) that its kinds' rules say."""
+    only_checks()
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    if request.GET.get("for") == "what-if":
+        reading = forms.read(text, namespace="default")
+        forms.validate(reading)
+    else:
+        reading = forms.check(text, request.POST.get("namespace", ""), person_of(request))
+    return JsonResponse(reading.findings, safe=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenContext(TemplateContext):
+    """written: the form as YAML; started: where the pod would start; reused: whether an existing template serves."""
+
+    written: str
+    started: PodVerdict | None
+    reused: bool
+
+
+@namespaced()
+@require_POST
+def show_written(request: HttpRequest) -> HttpResponse:
+    """The YAML of the form as it is, and where its pod would start: beside the form, as somebody fills it in."""
+    person = _creator(request)
+    form = _posted_form(request, person)
+    context = WrittenContext(
+        written=forms.as_yaml(form), started=_start_of_form(form, person), reused=form.reuses_template
+    )
+    return render_page(request, "workloads/pods/written.html", context)
+
+
+def _creator(request: HttpRequest) -> Person:
+    person = person_of(request)
+    if not may_create(person):
+        raise PermissionDenied("Only administrators and members of a namespace's group may create pods.")
+    return person
+
+
+def _posted_form(request: HttpRequest, person: Person) -> PodForm:
+    form = PodForm(request.POST)
+    namespace = form.text("namespace")
+    if form.text("devices") == "class" and namespace in forms.editable_namespaces(person):
+        _, templates = objects.listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)
+        form.settle_template({one.metadata.name: one.spec for one in templates})
+    return form
+
+
+def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
+    """None before the source of its devices is chosen."""
+    source = {"class": "device_class", "template": "template"}.get(form.text("devices"))
+    if source and not form.text(source):
+        return None
+    return _start(forms.read(forms.as_yaml(form), namespace=form.text("namespace")), person)
+
+
+def _start(reading: Reading, person: Person) -> PodVerdict | None:
+    """What the scheduler would do with the pod now. None without a pod, or if an object that it names is missing."""
+    if reading.problems or any(not person.sees(one.metadata.namespace) for one in reading.objects):
+        return None
+    if not any(isinstance(one, Pod) for one in reading.objects):
+        return None
+    try:
+        workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
+        answer = refused(workload) or try_one(workload)
+    except (NotRehearsable, ApiError):
+        return None
+    if isinstance(answer, Placed):
+        devices = ", ".join(f"`{one.device}`" for one in answer.devices)
+        return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
+    if answer is None:
+        return None
+    return PodVerdict(good=False, title=f"It would wait because {clause(answer)}.", next_step=next_step(answer))
+
+
+def _first_text(request: HttpRequest, person: Person) -> str:
+    if like := request.GET.get("like", ""):
+        namespace, _, name = like.partition("/")
+        stored = objects.get(kind(PODS), namespace, name) if person.sees(namespace) else None
+        if stored is None:
+            return ""
+        document = forms.manifest(decoded(stored, Pod))
+        taken = PodRow.objects.filter(namespace=namespace).values_list("name", flat=True)
+        document["metadata"]["name"] = forms.free_name(name, set(taken))
+        return f"{dump(document)}\n"
+    if request.GET.get("rehearsed", ""):
+        return whatif.text_of(whatif.asked_of(request, person))
+    name = request.GET.get("example", "")
+    example = next((one for one in forms.EXAMPLES if one.name == name), None)
+    if example is None:
+        return ""
+    class_name = DeviceClass.objects.order_by("name").values_list("name", flat=True).first() or "CLASS"
+    return example.text(namespace=_namespace(request, forms.editable_namespaces(person)), device_class=class_name)
+
+
+def _namespace(request: HttpRequest, editable: Sequence[str], preferred: str = "") -> str:
+    """The requested namespace, if the person may create in it; else the first such."""
+    wanted = (preferred, request.POST.get("namespace", "") or request.GET.get("ns", ""))
+    return next((one for one in (*wanted, *editable) if one in editable), "")
+
+
+def _show_new(
+    request: HttpRequest,
+    person: Person,
+    *,
+    text: str = "",
+    form: PodForm | None = None,
+    reading: Reading | None = None,
+    namespace: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    revision = latest_revision()
+    from_form = form is not None or (request.method != "POST" and request.GET.get("from") == "form")
+    editable = forms.editable_namespaces(person)
+    chosen = _namespace(request, editable, namespace)
+    shown = form or PodForm()
+    if not shown.is_bound:
+        shown.initial["namespace"] = chosen
+    shown.offer(namespaces=editable, templates=[one for one in forms.templates(person) if person.may_edit(one[0])])
+    started = None
+    if from_form and shown.is_bound:
+        started = _start_of_form(shown, person)
+    elif reading is not None:
+        started = _start(reading, person)
+    page = NewPodPage(
+        from_form=from_form,
+        form=shown,
+        namespaces=editable,
+        namespace=chosen,
+        text=text,
+        reading=reading,
+        started=started,
+    )
+    context = ValueContext(place="pods", revision=revision, page=page)
+    return render_page(request, "workloads/pods/new.html", context, status=status)
+
+
+def _page_of(created: Sequence[ApiObject]) -> str:
+    """The page of the only pod; of several, the list; of none, the claim or template."""
+    pods = [one.metadata for one in created if isinstance(one, Pod)]
+    if len(pods) == 1:
+        return pod_url(pods[0].namespace, pods[0].name)
+    if pods:
+        return pods_url(pods[0].namespace)
+    last = created[-1]
+    address = claim_url if last.kind == "ResourceClaim" else template_url
+    return address(last.metadata.namespace, last.metadata.name)

@@ -1,68 +1,614 @@
-"""Why a pod waits, as its page tells it: the sentence, the funnels, the nodes, who holds the devices; and a rehearsal.
-Why one that is being deleted is there still.
+"""Why a pod waits, as its page shows it: the reason, the funnel of each request, the nodes, the holders of its devices.
 
-Each offer was rehearsed and starts it (`insight.offers`). With `?without=ENTRY/REQUEST:N` and the like in the
-address the pod is rehearsed so, and the same parts show what the scheduler would find then; nothing is written.
+With changes in the address (`changes_of`) the page rehearses the pod with them and shows what the scheduler would find
+then; nothing is written. Each offer was rehearsed and starts the pod (`insight.offers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from urllib.parse import urlencode
 
-from claims.causes.causes import ClassMissing, NoNodeFits
-from claims.causes.messages import clause, preemption_clause, sentence
+from claims.causes.causes import ClassMissing, NoNodeFits, OfPreemption
+from claims.causes.messages import clause, message, preemption_clause, sentence
 from claims.causes.next_steps import next_step
+from claims.devices.cache import read_devices
+from claims.devices.holdings import Holder
+from claims.devices.published import DeviceKey, pool_of
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
 from dashboard.capacity.overview.waiting import begun, said_of
-from dashboard.kit import links
+from dashboard.kit.links import page_url
+from dashboard.kit.wording import counted, joined
 from dashboard.workloads.claims.states import PATIENCE
-from dashboard.workloads.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
-from dashboard.workloads.pods.holders import NOBODY, HeldDevices, read_held
-from dashboard.workloads.pods.reading import ClaimLine, Moment
-from dashboard.workloads.pods.replacing import replace_url, why_not
-from dashboard.workloads.whatif.query import as_query, in_words, joined, meant
-from insight.offers import COUNTED, Offer, offers
+from dashboard.workloads.pods.queries import ClaimLine, Moment
+from insight.offers import COUNTED, offers
+from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.people import Person
+from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
+from manciple.wire.quantity import whole
+from manciple.wire.resources import PODS, kind
+from manciple.wire.validation import natural
+from scheduling.allocator import Allocated, Unallocatable
+from scheduling.allocator.allocation import Examined
+from scheduling.allocator.outcome import (
+    CLASS_SELECTOR,
+    COMPLETE,
+    FREE,
+    LARGE,
+    PUBLISHED,
+    REQUEST_SELECTOR,
+    UNTAINTED,
+    VISIBLE,
+    DeviceSet,
+    Drop,
+    Funnel,
+    PoolTrouble,
+    Stage,
+    drops,
+)
+from scheduling.cel.clauses import clause_of, operands
 from scheduling.cycle.post_filter import eviction_cause
-from scheduling.rehearsal.explanations.documents import Explanation
-from scheduling.rehearsal.explanations.report import Report
+from scheduling.rehearsal.explanations import Explanation, NodeReport, Report, RequestReport
 from scheduling.rehearsal.repairs import read_mendings
 from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
-from scheduling.rehearsal.workload import Changes, Workload, entry_of, of_pod
+from scheduling.rehearsal.workload import Changes, Workload, entry_of, is_imagined, of_pod, spoken
 from scheduling.state.nodes import PlannedEviction
 
-#: The event of a node that cannot take back what a pod had.
-NOT_GIVEN_BACK = "FailedUnprepareDynamicResources"
+#: Offers that are shown; nodes that are shown one by one; columns of the table of nodes.
+OFFERED, CLOSEST, COLUMNS = 5, 6, 6
+#: Pools that a step of a funnel names before it counts them; operands of a selector with the values they refuse.
+NAMED_POOLS, NAMED_DROPS = 3, 2
+#: Lines of holders that are shown; devices of a pool that are drawn: of a larger pool only the requested ones.
+NAMED_HELD, DRAWN = 20, 16
+#: Devices of one request that may be tried: as many as one claim may be given.
+MOST_DEVICES = 32
+
+LABELS = {
+    PUBLISHED: "Published by nodes",
+    COMPLETE: "In complete pools",
+    VISIBLE: "Visible from an eligible node",
+    UNTAINTED: "Not tainted",
+    LARGE: "Large enough",
+    FREE: "Free",
+}
+
+
+# Changes in an address ------------------------------------------------------------------------------------------------
+
+
+_WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
+
+
+class QueryValues(Protocol):
+    """The part of Django's QueryDict that is used here."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def get(self, key: str, default: str, /) -> str: ...
+    def getlist(self, key: str, /) -> list[str]: ...
+
+
+def changes_of(query: QueryValues) -> Changes:
+    """The changes to try. What cannot be read is ignored, because an address may be old.
+
+    without=ENTRY/REQUEST:2      without its second selector; may be repeated
+    class.ENTRY/REQUEST=NAME     with another class
+    count.ENTRY/REQUEST=4        with another number of devices
+    tolerate=devices             tolerating every taint of a device; tolerate=nodes: of nodes
+    """
+    tolerated = query.getlist("tolerate")
+    named = [(*name.partition(".")[::2], query.get(name, "").strip()) for name in query]
+    return Changes(
+        without=frozenset(
+            (match["request"], int(match["number"]) - 1)
+            for match in map(_WITHOUT.fullmatch, query.getlist("without"))
+            if match
+        ),
+        classes={key: value for word, key, value in named if word == "class" and key and value},
+        counts={
+            key: int(value)
+            for word, key, value in named
+            if word == "count" and key and 1 <= (whole(value) or 0) <= MOST_DEVICES
+        },
+        tolerate_devices="devices" in tolerated,
+        tolerate_nodes="nodes" in tolerated,
+    )
+
+
+def as_query(changes: Changes) -> list[tuple[str, str]]:
+    """The changes as the parameters of an address."""
+    tolerated = {"devices": changes.tolerate_devices, "nodes": changes.tolerate_nodes}
+    return [
+        *(("without", f"{request}:{index + 1}") for request, index in sorted(changes.without)),
+        *((f"class.{key}", name) for key, name in sorted(changes.classes.items())),
+        *((f"count.{key}", str(count)) for key, count in sorted(changes.counts.items())),
+        *(("tolerate", name) for name, tolerates in tolerated.items() if tolerates),
+    ]
+
+
+def as_text(changes: Changes) -> str:
+    """`without=gpu/gpu:2&tolerate=nodes`."""
+    return urlencode(as_query(changes), safe="/:")
+
+
+def meant(changes: Changes, claims: Mapping[str, ResourceClaim]) -> Changes:
+    """Only what changes these claims (by entry): the form sends each class and count, also as they are."""
+    requests = {
+        f"{entry}/{request.name}": request.exactly
+        for entry, claim in claims.items()
+        for request in claim.spec.devices.requests
+        if request.exactly is not None
+    }
+    return Changes(
+        without=frozenset(
+            (key, index) for key, index in changes.without if key in requests and index < len(requests[key].selectors)
+        ),
+        classes={
+            key: name
+            for key, name in changes.classes.items()
+            if key in requests and requests[key].device_class_name != name
+        },
+        counts={
+            key: count
+            for key, count in changes.counts.items()
+            if key in requests and (requests[key].allocation_mode == "All" or max(requests[key].count, 1) != count)
+        },
+        tolerate_devices=changes.tolerate_devices,
+        tolerate_nodes=changes.tolerate_nodes,
+    )
+
+
+def in_words(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
+    """`without selector 2, with class `h100``. claims: of several requests in them, each change names its own."""
+    several = sum(len(claim.spec.devices.requests) for claim in claims.values()) > 1
+
+    def of(key: str) -> str:
+        return f" of request `{key.partition('/')[2]}`" if several else ""
+
+    tolerated = ("devices",) * changes.tolerate_devices + ("nodes",) * changes.tolerate_nodes
+    return joined(
+        [
+            *(f"without selector {index + 1}{of(key)}" for key, index in sorted(changes.without)),
+            *(f"with class `{name}`{of(key)}" for key, name in sorted(changes.classes.items())),
+            *(f"with {counted(count, 'device')}{of(key)}" for key, count in sorted(changes.counts.items())),
+            *([f"tolerating every taint of {' and '.join(tolerated)}"] if tolerated else []),
+        ]
+    )
+
+
+# Funnels: how many devices are left after each step -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodVerdict:
-    """The sentence at the top. `try_url`, `try_word`: the way back from a rehearsal; do_url: where that is done.
+class FunnelRow:
+    """One step. percent: the share of the published devices that is left; lost_percent: that this step excluded."""
 
-    do_url is "" for who may not. offers: what would start it.
+    number: str  # of the request's selectors, counted from 1
+    label: str
+    code: str  # of selectors, shortened
+    left: int
+    percent: float
+    lost_percent: float
+    lost: str
+    decisive: bool
+    empty: bool
+    skipped: bool = False  # left out of a rehearsal: it is drawn struck out
+    good: bool = False  # enough devices are left at the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelSection:
+    """One request with its funnel. left_out: index -> expression of the selectors that a rehearsal leaves out."""
+
+    number: int  # on the page, from 1
+    request: RequestReport
+    rows: tuple[FunnelRow, ...]
+    wants: str
+    short: str
+    way: str  # the funnel as a line of text, for requests that can be met
+    left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return f"f{self.number}"
+
+    @property
+    def title(self) -> str:
+        return f"Request `{self.request.plan.full_name}`"
+
+    @property
+    def selectors(self) -> list[tuple[int, str, int, int]]:
+        """(number, expression, devices kept, devices before) of the request's own."""
+        return [
+            (
+                stage.selector.index + 1,
+                self.left_out.get(stage.selector.index, stage.selector.expression),
+                stage.left,
+                before.left,
+            )
+            for before, stage in zip(self.request.funnel, self.request.funnel[1:], strict=False)
+            if stage.selector and stage.name.startswith(REQUEST_SELECTOR)
+        ]
+
+
+#: (claim as `namespace/name`, request) -> index of a selector -> its expression
+LeftOut = Mapping[tuple[str, str], Mapping[int, str]]
+
+
+def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> LeftOut:
+    """The selectors that a rehearsal leaves out, under the names of the replica's claims."""
+    left_out: dict[tuple[str, str], Mapping[int, str]] = {}
+    for plan in [request.plan for request in report.requests] if report else ():
+        entry = entry_of(plan.claim, workload)
+        claim = workload.claims.get(entry)
+        expressions = {
+            index: selector.cel.expression
+            for request in (claim.spec.devices.requests if claim else ())
+            if request.name == plan.name and request.exactly is not None
+            for index, selector in enumerate(request.exactly.selectors)
+            if selector.cel and (f"{entry}/{plan.full_name}", index) in changes.without
+        }
+        if expressions:
+            left_out[plan.claim, plan.full_name] = expressions
+    return left_out
+
+
+def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSection, ...]:
+    """The decisive request comes first, those that can be met last."""
+    suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
+    found = list[FunnelSection]()
+    for request in sorted(report.requests, key=lambda one: (not one.decisive, one.met)):
+        plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
+        ways = []
+        for stage in request.funnel:
+            if stage.name.startswith(CLASS_SELECTOR):
+                ways.append(f"{stage.left} of class {plan.class_name}")
+            elif stage.selector is not None:
+                ways.append(f"{stage.left} pass selector {stage.selector.index + 1}")
+            else:
+                words = {COMPLETE: "in complete pools", VISIBLE: "visible"}
+                ways.append(f"{stage.left} {words.get(stage.name, stage.name)}")
+        found.append(
+            FunnelSection(
+                number=len(found) + 1,
+                request=request,
+                rows=tuple(_rows(request, skipped, suggested.get(_key(request)))),
+                wants="all devices" if plan.everything else counted(request.wanted, "device"),
+                short="" if request.met else f"short by {request.short_by}",
+                way=" → ".join(ways),
+                left_out=skipped,
+            )
+        )
+    return tuple(found)
+
+
+def _key(request: RequestReport | Examined) -> tuple[str, str]:
+    return request.plan.claim, request.plan.full_name
+
+
+def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | None) -> Iterator[FunnelRow]:
+    """suggested: the selector without which some node has enough devices; it is marked as the one to look at."""
+    before, published = request.funnel[0], max(request.funnel[0].left, 1)
+    marked = request.decisive and suggested is not None
+    of_class = sum(stage.name.startswith(CLASS_SELECTOR) for stage in request.funnel)
+    for index, stage in enumerate(request.funnel):
+        lost, selector = before.left - stage.left, stage.selector
+        own = selector is not None and stage.name.startswith(REQUEST_SELECTOR)
+        skipped = left_out.get(selector.index) if selector and own else None
+        key = selector is not None and own and selector.index == suggested if marked else index == request.stops
+        yield FunnelRow(
+            number=str(selector.index + 1) if selector and own else "",
+            label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
+            code=short_form(skipped or selector.expression) if selector and (own or lost or of_class > 1) else "",
+            left=stage.left,
+            percent=round(100 * stage.left / published, 2),
+            lost_percent=round(100 * lost / published, 2),
+            lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
+            decisive=skipped is not None or (request.decisive and key),
+            empty=stage.left == 0,
+            skipped=skipped is not None,
+            good=request.met and index == len(request.funnel) - 1,
+        )
+        before = stage
+
+
+def short_form(expression: str) -> str:
+    """A selector as a reader sees it: comparisons without the paths to their values."""
+    return " && ".join(str(clause_of(text)) for text in operands(expression))
+
+
+def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
+    count = before.left - stage.left
+    if not count:
+        return "none lost" if stage.left else ""
+    if stage.troubles:
+        return f"{count} lost: {troubled_pools(stage.troubles)}"
+    if stage.selector is not None:
+        found = drops(stage.selector, before.devices - stage.devices)
+        rest = count - sum(drop.count for drop in found[:NAMED_DROPS])
+        words = [*map(_of_drop, found[:NAMED_DROPS]), *([f"{rest} more refused"] if rest > 0 else [])]
+        return "; ".join(words) if found else f"{count} refused"
+    held = f"{'it is' if count == 1 else f'all {count}'} held" if not stage.left else f"{count} held"
+    if stage.left < request.wanted and not request.plan.everything:
+        held = f"{held}, {request.wanted} wanted"
+    return {
+        VISIBLE: f"{count} on other nodes",
+        UNTAINTED: f"{count} tainted",
+        LARGE: f"{count} too small",
+        FREE: held,
+    }.get(stage.name, f"{count} lost")
+
+
+def troubled_pools(troubles: Sequence[PoolTrouble]) -> str:
+    """`pools gpu-b04, gpu-b05 and 3 more are incomplete`; pools with most of the requested devices come first."""
+    names = Counter(one.key.name for one in troubles)
+    pools: dict[str, list[str]] = {}
+    for one in sorted(troubles, key=lambda one: -one.matching):
+        pools.setdefault(one.trouble, []).append(one.key.name if names[one.key.name] == 1 else str(one.key))
+    return "; ".join(
+        f"pool {some[0]} is {trouble}"
+        if len(some) == 1
+        else f"pools {joined(some, NAMED_POOLS if len(some) <= NAMED_POOLS else NAMED_POOLS - 1)} are {trouble}"
+        for trouble, some in pools.items()
+    )
+
+
+def _of_drop(drop: Drop) -> str:
+    """`112 have 80Gi`: the values of the devices that a part of a selector refuses."""
+    if len(drop.values) == 1 and not drop.more_values:
+        return f"{drop.count} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
+    if drop.values and drop.clause.comparison and drop.clause.comparison.operator in (">", ">=") and drop.greatest:
+        return f"{drop.count} have {drop.greatest} or less"
+    if drop.values:
+        return f"{drop.count} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
+    return f"{drop.count} refused by {drop.clause}"
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelNode:
+    """One node, or several that stop for the same reason. counts: under each column of the table.
+
+    exists: it is one node that has a page.
     """
 
-    good: bool
-    title: str
-    text: str
-    next_step: str
-    try_word: str = ""
-    try_url: str = ""
-    do_url: str = ""
-    rehearsed: bool = False
-    #: (word, address) of what can be done without asking the node
-    forced: tuple[tuple[str, str], ...] = ()
-    offers: tuple[OfferLine, ...] = ()
+    name: str
+    count: int
+    exists: bool
+    counts: tuple[int | None, ...]
+    stops: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelNodes:
+    """columns: (word, meaning); the lines that come closest stand first."""
+
+    columns: tuple[tuple[str, str], ...]
+    lines: tuple[FunnelNode, ...]
+    total: int
+
+
+def node_table(report: Report) -> FunnelNodes:
+    """The nodes that come closest one by one; the others are grouped by the reason why they stop."""
+    decisive = _decisive(report) or next(iter(report.requests), None)
+    columns = list[tuple[str, str, str]]()  # word, meaning, name of the stage
+    if decisive:
+        columns.append(("Sees", "devices that the node sees", VISIBLE))
+        of_class = [stage.name for stage in decisive.funnel if stage.name.startswith(CLASS_SELECTOR)]
+        if of_class:
+            columns.append(("Class", f"of class {decisive.plan.class_name}", of_class[-1]))
+        own = [stage for stage in decisive.funnel if stage.name.startswith(REQUEST_SELECTOR)]
+        for stage in own[: COLUMNS - 1 - len(columns)]:
+            number = stage.selector.index + 1 if stage.selector else 1
+            columns.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
+        columns.append(("Free", "that nobody holds", FREE))
+    ranked = []
+    for node in report.nodes:
+        request = next((one for one in node.examination.requests if decisive and _key(one) == _key(decisive)), None)
+        stops, progress = _stops(node, request)
+        left = {stage.name: stage.left for stage in request.funnel} if request else {}
+        line = FunnelNode(
+            name=spoken(node.name),
+            count=1,
+            exists=not is_imagined(node.name),
+            counts=tuple(left.get(name) for _, _, name in columns),
+            stops=spoken(stops),
+        )
+        ranked.append(((bool(node.refusals), -progress, -(left.get(FREE) or 0), node.name), line))
+    lines = [line for _, line in sorted(ranked, key=lambda item: item[0])]
+    rest: dict[str, list[FunnelNode]] = {}
+    for line in lines[CLOSEST:]:
+        rest.setdefault(line.stops, []).append(line)
+    grouped = [
+        FunnelNode(
+            name=some[0].name if len(some) == 1 else f"{len(some)} more, such as {some[0].name}",
+            count=len(some),
+            exists=len(some) == 1 and some[0].exists,
+            counts=(None,) * len(columns),
+            stops=stops,
+        )
+        for stops, some in sorted(rest.items(), key=lambda item: -len(item[1]))
+    ]
+    return FunnelNodes(
+        columns=tuple((word, meaning) for word, meaning, _ in columns),
+        lines=(*lines[:CLOSEST], *grouped),
+        total=len(report.nodes),
+    )
+
+
+def _decisive(report: Report) -> RequestReport | None:
+    return next((one for one in report.requests if one.decisive), None)
+
+
+def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
+    """(why the node is out, how far it came)."""
+    if node.refusals:  # of one node: without Kubernetes' "node(s)"
+        return "; ".join(
+            "Cordoned" if one.plugin == "NodeUnschedulable" else sentence(message(one).removeprefix("node(s) "))
+            for one in node.refusals
+        ), 0
+    outcome = node.examination.outcome
+    if isinstance(outcome, Allocated):
+        return "Could take everything now", 1000
+    if not isinstance(outcome, Unallocatable):
+        return message(outcome.cause), 0
+    if request is not None and request.short:
+        index = next(number for number, stage in enumerate(request.funnel) if stage.left < request.wanted)
+        return _stage_text(request, request.funnel, index), index
+    if outcome.reasons:
+        leading = outcome.reasons[0]
+        return (clause(leading.conflict) if leading.conflict else f"Request {leading.request} is short"), 500
+    return "Too few devices", 0
+
+
+def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
+    stage = funnel[index]
+    some = f"{stage.left} of the {request.wanted} wanted" if stage.left else ""
+    if stage.selector is not None:
+        of_class = stage.name.startswith(CLASS_SELECTOR)
+        whose = f"Class {request.plan.class_name}" if of_class else f"Selector {stage.selector.index + 1}"
+        lost = drops(stage.selector, funnel[index - 1].devices - stage.devices)
+        why = str(lost[0].clause) if lost else short_form(stage.selector.expression)
+        return f"{whose}: {why}" + (f"; {some} left" if some else "")
+    none = {
+        VISIBLE: "Sees no device",
+        UNTAINTED: "All tainted",
+        LARGE: "All too small",
+        FREE: "All held",
+        COMPLETE: sentence(troubled_pools(stage.troubles)),
+    }.get(stage.name, "No device")
+    return f"{LABELS[stage.name]}: {some}" if some else none
+
+
+# Holders of the devices -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMark:
+    """A device as a small mark. wanted: it is one of the requested devices."""
+
+    name: str
+    state: DeviceState
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLine:
+    """Devices of one pool that the same claims hold. free_again: in words, "" if unknown.
+
+    holders: None for one in a namespace that the person does not see; since: when the first got them.
+    """
+
+    driver: str
+    pool: str
+    node: str  # "" for a pool of several nodes
+    devices: tuple[str, ...]
+    holders: tuple[Holder | None, ...]
+    since: datetime | None
+    marks: tuple[DeviceMark, ...]
+    free_again: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevices:
+    """lines: the first; more: lines that are not shown; count: devices in all."""
+
+    lines: tuple[HeldLine, ...] = ()
+    more: int = 0
+    count: int = 0
+
+    @property
+    def title(self) -> str:
+        return "Who holds it" if self.count == 1 else f"Who holds the {self.count}"
+
+    @property
+    def aside(self) -> str:
+        ends = any(line.free_again for line in self.lines)
+        return "free again where a pod has a deadline" if ends else "no deadline known"
+
+
+def held_devices(report: Report) -> DeviceSet:
+    """The devices that the decisive request accepts and that others hold."""
+    decisive = _decisive(report)
+    if decisive is None or decisive.stops is None or decisive.funnel[decisive.stops].name != FREE:
+        return DeviceSet()
+    return decisive.funnel[-2].devices - decisive.funnel[-1].devices
+
+
+def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> HeldDevices:
+    """The holders of these devices, the largest first. Two queries, however many devices."""
+    if not keys:
+        return HeldDevices()
+    snapshot = read_devices()
+    grouped: dict[tuple[PoolKey, tuple[Holder, ...]], list[str]] = {}
+    for key in sorted(keys, key=lambda key: natural("/".join(key))):
+        by = tuple(sorted(set(snapshot.held_by(key)), key=lambda holder: holder.claim_uid))
+        grouped.setdefault((pool_of(key), by), []).append(key[2])
+
+    def rank(group: tuple[tuple[PoolKey, tuple[Holder, ...]], list[str]]) -> tuple[object, ...]:
+        (pool, by), devices = group
+        return -len(devices), natural(pool.name), [holder.claim_uid for holder in by]
+
+    shown = sorted(grouped.items(), key=rank)[:NAMED_HELD]
+    names = {(holder.namespace, name) for (_, by), _ in shown for holder in by for name in holder.pods}
+    pods = {pod.key: pod for pod in (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), names))}
+    lines = []
+    for (pool, by), devices in shown:
+        state = snapshot.pools.get(pool)
+        drawn = sorted((one.name for one in state.candidates), key=natural) if state is not None else []
+        if len(drawn) > DRAWN:
+            drawn = devices[:DRAWN]
+        lines.append(
+            HeldLine(
+                driver=pool.driver,
+                pool=pool.name,
+                node=pool.node,
+                devices=tuple(devices),
+                holders=tuple(one if person.sees(one.namespace) else None for one in by),
+                since=by[0].since if by else None,
+                marks=tuple(
+                    DeviceMark(name, snapshot.state((pool.driver, pool.name, name, pool.node)), name in devices)
+                    for name in drawn
+                ),
+                free_again=_free_again(by, pods, now or datetime.now(UTC)),
+            )
+        )
+    return HeldDevices(lines=tuple(lines), more=len(grouped) - len(shown), count=len(keys))
+
+
+def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], now: datetime) -> str:
+    """When the last holder must have released them: known only if each of its pods has an activeDeadlineSeconds."""
+    ends = []
+    for holder in holders:
+        for name in holder.pods or ("",):
+            pod = pods.get((holder.namespace, name))
+            started = moment(pod.status.start_time) if pod else None
+            if holder.others or pod is None or started is None or pod.spec.active_deadline_seconds is None:
+                return ""
+            ends.append(started + timedelta(seconds=pod.spec.active_deadline_seconds))
+    if not ends:
+        return ""
+    left = (max(ends) - now).total_seconds()
+    return f"in {duration(left)} at the latest" if left > 0 else "any moment"
+
+
+# The verdict ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferLine:
-    """What could be asked for instead, and what follows. do_url: where it is done, "" for who may not."""
+    """What could be requested instead, and the result. do_url: where it is done, "" if the person may not."""
 
     word: str
     follows: str
@@ -71,8 +617,26 @@ class OfferLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodVerdict:
+    """What the scheduler says of a pod. good: it starts now; rehearsed: with changes, which `do_url` makes."""
+
+    good: bool
+    title: str
+    text: str = ""
+    next_step: str = ""
+    rehearsed: bool = False
+    do_url: str = ""
+    forced: tuple[tuple[str, str], ...] = ()  # (word, address) of what can be done without the node
+    offers: tuple[OfferLine, ...] = ()  # what would start it
+
+    @property
+    def icon(self) -> str:
+        return "i-ok" if self.good else "i-wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """All of it. held: who has the devices that the decisive request accepts."""
+    """held: the devices that the decisive request accepts and others hold."""
 
     verdict: PodVerdict
     sections: tuple[FunnelSection, ...]
@@ -80,21 +644,146 @@ class Why:
     held: HeldDevices
 
 
-def waits(explained: Explanation) -> bool:
-    return explained.state in ("Waiting", "Schedulable")
+def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
+    """explained: of a pod that waits; changes: to rehearse it with."""
+    pod = explained.about
+    assert isinstance(pod, Pod)  # noqa: S101 - only pods are explained here
+    try:
+        workload = of_pod(pod)
+    except NotFound:  # a claim that it names: there is nothing to rehearse
+        workload = None
+    changed = meant(changes, workload.claims) if workload else Changes()
+    if workload and changed.any:
+        answer = simulate(Question(workload=workload, changes=changed, with_first=True))
+        report, left_out = answer.first, left_out_of(workload, changed, answer.first)
+        verdict = _rehearsal_verdict(pod, workload, changed, answer, person)
+    else:
+        report, left_out = explained.report, {}
+        verdict = _verdict(explained, pod, workload, person)
+    held = {(one.key.driver, one.key.name, one.name, one.key.node) for one in held_devices(report)} if report else ()
+    return Why(
+        verdict=verdict,
+        sections=sections(report, left_out) if report else (),
+        nodes=node_table(report) if report and report.nodes else None,
+        held=read_held(held, person),
+    )
+
+
+def _verdict(explained: Explanation, pod: Pod, workload: Workload | None, person: Person) -> PodVerdict:
+    if explained.state == "Schedulable":
+        return PodVerdict(good=True, title="A node fits; the pod is being scheduled.")
+    notes = [*(explained.report.notes if explained.report else ())]
+    if repair := read_mendings().of(pod.metadata.uid):
+        title, step, _ = said_of(repair.trouble, person.sees)
+        notes.append(f"It would start if this were fixed: {begun(title)}. {step}")
+    notes.append(eviction_words(explained.preemption, pod, person))
+    return PodVerdict(
+        good=False,
+        title=f"It waits because {explained.reason}.",
+        text=" ".join(filter(None, notes)),
+        next_step=explained.next_step,
+        offers=tuple(_offers(explained, pod, workload, person)) if workload else (),
+    )
+
+
+def eviction_words(found: PlannedEviction | OfPreemption | None, pod: Pod, person: Person) -> str:
+    """Which pods it would evict, or, of a pod that has a priority, why none."""
+    if isinstance(found, PlannedEviction):
+        return f"{sentence(preemption_clause(eviction_cause(found, sees=person.sees)))}."
+    if found is None or (pod.spec.priority or 0) <= 0:
+        return ""
+    return f"{sentence(preemption_clause(found))}."
+
+
+def _offers(explained: Explanation, pod: Pod, workload: Workload, person: Person) -> Iterator[OfferLine]:
+    cause = explained.cause.because if isinstance(explained.cause, NoNodeFits) else explained.cause
+    if explained.report is None and not isinstance(cause, ClassMissing):
+        return  # other requests would change nothing yet
+    for offer in offers(workload, explained.report, explained.cause)[:OFFERED]:
+        word = in_words(offer.changes, workload.claims)
+        if offer.changes.counts:
+            word = f"Ask for {word.removeprefix('with ')}"
+        elif offer.changes.classes:
+            word = f"Use {word.removeprefix('with ')}"
+        fits = f"{offer.fits} or more" if offer.fits >= COUNTED else str(offer.fits)
+        yield OfferLine(
+            word=f"{word[:1].upper()}{word[1:]}",
+            follows=f"starts on `{offer.node}`" + (f", {fits} like it fit" if offer.fits > 1 else ""),
+            try_url=f"?{as_text(offer.changes)}",
+            do_url=replace_url(pod, offer.changes, person),
+        )
+
+
+def _rehearsal_verdict(
+    pod: Pod, workload: Workload, changes: Changes, answer: SimulationAnswer, person: Person
+) -> PodVerdict:
+    words = in_words(changes, workload.claims)
+    tried = f"{words[:1].upper()}{words[1:]}"
+    if not answer.placed:
+        return PodVerdict(
+            good=False,
+            title=f"{tried} it would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.",
+            text="A rehearsal: nothing has changed in the cluster.",
+            next_step=next_step(answer.cause) if answer.cause else "",
+            rehearsed=True,
+        )
+    placed, do_url = answer.placed[0], replace_url(pod, changes, person)
+    devices = joined([f"`{one.device}`" for one in placed.devices])
+    keys = [*(key for key, _ in changes.without), *changes.classes, *changes.counts]
+    changed = {key.partition("/")[0] for key in keys}
+    recreated = [
+        f"template `{entry.resource_claim_template_name}`"
+        if entry.resource_claim_template_name
+        else f"claim `{entry.resource_claim_name}`"
+        for entry in pod.spec.resource_claims
+        if entry.name in changed
+    ]
+    step = f"Recreate {joined(recreated)} {words}, then recreate the pod: the requests of a claim cannot be changed."
+    return PodVerdict(
+        good=True,
+        title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
+        text="A rehearsal: nothing has changed in the cluster.",
+        next_step=step if recreated and not do_url else "",
+        do_url=do_url,
+        rehearsed=True,
+    )
+
+
+def replace_url(pod: Pod, changes: Changes, person: Person) -> str:
+    """Where the pod is replaced by one with these changes; "" if it cannot be, or the person may not."""
+    if not person.may_edit(pod.metadata.namespace) or kept_as_it_is(pod):
+        return ""
+    return f"{page_url('pod-replace', *pod.key)}?{as_text(changes)}"
+
+
+def kept_as_it_is(pod: Pod) -> str:
+    """Why a pod cannot be replaced here; "" if it can."""
+    if pod.spec.node_name:
+        return f"it has a node by now, {pod.spec.node_name}"
+    if pod.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    return f"{owner.kind} {owner.name} made it and would make another as it was; change that instead" if owner else ""
+
+
+# A pod that is being deleted ------------------------------------------------------------------------------------------
+
+
+#: The event of a node that cannot unprepare the devices of a pod.
+UNPREPARE_FAILED = "FailedUnprepareDynamicResources"
 
 
 def read_stay(
     pod: Pod, claims: Sequence[ClaimLine], moments: Sequence[Moment], now: datetime, person: Person
 ) -> PodVerdict | None:
-    """What keeps a pod which is being deleted: what its node says of it, or that it says nothing; None in good time."""
+    """Why a pod that should have ended still exists; None in good time."""
     ends = moment(pod.metadata.deletion_timestamp)
     if ends is None:
         return None
-    told = next((one.text for one in reversed(moments) if one.reason == NOT_GIVEN_BACK), "")
+    failure = next((one.text for one in reversed(moments) if one.reason == UNPREPARE_FAILED), "")
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
-    if told:
-        title, text = "It stays until its devices are released, and that fails.", f"{told}."
+    if failure:
+        title, text = "It stays until its devices are released, and that fails.", f"{failure}."
         step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
@@ -102,208 +791,11 @@ def read_stay(
         step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there any more."
     else:
         return None
-    forced = tuple(_by_force(pod, claims, person))
-    return PodVerdict(good=False, title=title, text=text, next_step=step, forced=forced)
-
-
-def _by_force(pod: Pod, claims: Sequence[ClaimLine], person: Person) -> Iterator[tuple[str, str]]:
-    """Releasing what it alone holds, which administrators may; ending it."""
-    namespace = pod.metadata.namespace
-    for one in claims:
-        if person.administers and one.devices and not one.others:
-            yield f"Release {one.name} by force", f"{links.claim_url(namespace, one.name)}/release"
-    if person.may_edit(namespace):
-        yield "Delete by force", f"{links.pod_url(namespace, pod.metadata.name)}/delete?force=1"
-
-
-def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
-    """explained: a pod that waits. changes: what is tried instead, if anything."""
-    pod = explained.about
-    assert isinstance(pod, Pod)  # noqa: S101 - only pods are asked about
-    if changes.any and (tried := _rehearsed(pod, changes)) is not None:
-        workload, answer, changed = tried
-        report = answer.first
-        verdict = _rehearsal_verdict(pod, workload, answer, changed, may_replace=_may_replace(pod, person))
-        left_out = left_out_of(workload, changed, report)
-    else:
-        report, left_out = explained.report, {}
-        verdict = _verdict(explained, pod, person)
-    return Why(
-        verdict=verdict,
-        sections=sections(report, left_out) if report else (),
-        nodes=node_table(report) if report and report.nodes else None,
-        held=_held(report, person),
-    )
-
-
-def _held(report: Report | None, person: Person) -> HeldDevices:
-    if report is None:
-        return NOBODY
-    return read_held({(one.key.driver, one.key.name, one.name, one.key.node) for one in held_devices(report)}, person)
-
-
-def _evictions(explained: Explanation, person: Person) -> Iterator[str]:
-    """Told where the pod has a priority, and might evict somebody."""
-    found, pod = explained.preemption, explained.about
-    if isinstance(found, PlannedEviction):
-        yield f"{sentence(preemption_clause(eviction_cause(found, sees=person.sees)))}."
-    elif found is not None and isinstance(pod, Pod) and (pod.spec.priority or 0) > 0:
-        yield f"{sentence(preemption_clause(found))}."
-
-
-def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
-    if explained.state == "Schedulable":
-        return PodVerdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
-    notes = explained.report.notes if explained.report else ()
-    offered = tuple(_offered(explained, pod, person))
-    return PodVerdict(
-        good=False,
-        title=f"It waits because {explained.reason}.",
-        text=" ".join((*notes, *_mending(pod, person), *_evictions(explained, person))),
-        next_step=explained.next_step,
-        offers=offered,
-    )
-
-
-def _mending(pod: Pod, person: Person) -> Iterator[str]:
-    """Told where something could be mended that this very pod would start by."""
-    mending = read_mendings().of(pod.metadata.uid)
-    if mending is not None:
-        title, step, _ = said_of(mending.trouble, person.sees)
-        yield f"It would start if this were fixed: {begun(title)}. {step}"
-
-
-# What would start it -------------------------------------------------------------------------------------------------
-
-
-#: Offers that are shown.
-OFFERED = 5
-
-
-def _offered(explained: Explanation, pod: Pod, person: Person) -> Iterator[OfferLine]:
-    cause = explained.cause.because if isinstance(explained.cause, NoNodeFits) else explained.cause
-    if explained.report is None and not isinstance(cause, ClassMissing):
-        return  # what it asks for does not matter yet
-    try:
-        workload = of_pod(pod)
-    except NotFound:
-        return
-    requests = _requests(workload)
-    may_replace = _may_replace(pod, person)
-    for one in offers(workload, explained.report, explained.cause)[:OFFERED]:
-        yield OfferLine(
-            word=offer_words(one, requests=requests),
-            follows=f"starts on `{one.node}`" + (f", {_counted(one)} like it fit" if one.fits > 1 else ""),
-            try_url=f"?{urlencode(as_query(one.changes), safe='/:')}",
-            do_url=replace_url(pod, one.changes) if may_replace else "",
-        )
-
-
-def _counted(offer: Offer) -> str:
-    return f"{offer.fits} or more" if offer.fits >= COUNTED else str(offer.fits)
-
-
-def offer_words(offer: Offer, *, requests: int) -> str:
-    """`Ask for 2 devices`, `Use class gpu-hopper`, `Without selector 1`."""
-    words = in_words(offer.changes, requests=requests)
-    if offer.changes.counts:
-        return f"Ask for {words.removeprefix('with ')}"
-    if offer.changes.classes:
-        return f"Use {words.removeprefix('with ')}"
-    return f"{words[:1].upper()}{words[1:]}"
-
-
-def _requests(workload: Workload) -> int:
-    return sum(len(one.spec.devices.requests) for one in workload.claims.values())
-
-
-def _may_replace(pod: Pod, person: Person) -> bool:
-    return person.may_edit(pod.metadata.namespace) and not why_not(pod)
-
-
-# A rehearsal ---------------------------------------------------------------------------------------------------------
-
-
-def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, SimulationAnswer, Changes] | None:
-    """None where there is nothing to rehearse: nothing is changed, or a claim is not there."""
-    try:
-        workload = of_pod(pod)
-    except NotFound:
-        return None
-    changed = meant(changes, workload.claims)
-    if not changed.any:
-        return None
-    return workload, simulate(Question(workload=workload, changes=changed, with_first=True)), changed
-
-
-def _rehearsal_verdict(
-    pod: Pod, workload: Workload, answer: SimulationAnswer, changes: Changes, *, may_replace: bool
-) -> PodVerdict:
-    words = in_words(changes, requests=_requests(workload))
-    tried = f"{words[:1].upper()}{words[1:]}"
-    back = {"try_word": "Back to as written", "try_url": "?tab=why", "rehearsed": True}
-    if answer.placed:
-        placed = answer.placed[0]
-        devices = joined([f"`{one.device}`" for one in placed.devices])
-        return PodVerdict(
-            good=True,
-            title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
-            text="A rehearsal: nothing has changed in the cluster.",
-            next_step="" if may_replace else _how(pod, changes, words),
-            do_url=replace_url(pod, changes) if may_replace else "",
-            **back,  # type: ignore[arg-type]  # words and a flag
-        )
-    cause = answer.cause
-    return PodVerdict(
-        good=False,
-        title=f"{tried} it would still wait{f' because {clause(cause)}' if cause else ''}.",
-        text="A rehearsal: nothing has changed in the cluster.",
-        next_step=next_step(cause) if cause else "",
-        **back,  # type: ignore[arg-type]  # as above
-    )
-
-
-def _how(pod: Pod, changes: Changes, words: str) -> str:
-    """What to do to have it so: the spec of a claim never changes, so it is made anew."""
-    touched = {
-        key.partition("/")[0] for key in (*(key for key, _ in changes.without), *changes.classes, *changes.counts)
-    }
-    steps = []
-    for entry in pod.spec.resource_claims:
-        if entry.name in touched and entry.resource_claim_template_name:
-            steps.append(f"template `{entry.resource_claim_template_name}`")
-        elif entry.name in touched:
-            steps.append(f"claim `{entry.resource_claim_name}`")
-    if not steps:
-        return ""
-    return f"Recreate {joined(steps)} {words}, then recreate the pod: the requests of a claim cannot be changed."
-
-
-def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> LeftOut:
-    """By the names that the replica's claims have: which selectors are left out, and what they say."""
-    found: dict[tuple[str, str], Mapping[int, str]] = {}
-    for request in report.requests if report else ():
-        entry = entry_of(request.plan.claim, workload)
-        key = f"{entry}/{request.plan.full_name}"
-        texts = {
-            index: text
-            for name, index in changes.without
-            if name == key and (text := _expression(workload, entry, request.plan.name, index))
-        }
-        if texts:
-            found[request.plan.claim, request.plan.full_name] = texts
-    return found
-
-
-def _expression(workload: Workload, entry: str, request: str, index: int) -> str:
-    for one in workload.claims[entry].spec.devices.requests if entry in workload.claims else ():
-        if one.name == request and one.exactly is not None and index < len(one.exactly.selectors):
-            cel = one.exactly.selectors[index].cel
-            return cel.expression if cel else ""
-    return ""
-
-
-def what_if_url(pod: Pod, changes: Changes) -> str:
-    """The what-if page for this pod, with what is tried here."""
-    about = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    return f"/what-if?{urlencode([('pod', about), *as_query(changes)], safe='/:')}"
+    forced = [
+        (f"Release {one.name} by force", page_url("claim-release", pod.metadata.namespace, one.name))
+        for one in claims
+        if person.administers and one.devices and not one.others
+    ]
+    if person.may_edit(pod.metadata.namespace):
+        forced.append(("Delete by force", f"{page_url('pod-delete', *pod.key)}?force=1"))
+    return PodVerdict(good=False, title=title, text=text, next_step=step, forced=tuple(forced))

@@ -28,7 +28,7 @@ from scheduling.rehearsal.autoscaling.kinds import (
 from scheduling.rehearsal.autoscaling.nodes import Expansion, Template
 from scheduling.rehearsal.autoscaling.placing import SubjectPlacement, SubjectRefusal, gangs_of, place_all, torn_by
 from scheduling.rehearsal.autoscaling.subjects import SimulatedSubject
-from scheduling.rehearsal.explanations.current import Apart, apart
+from scheduling.rehearsal.explanations import Apart, apart
 from scheduling.rehearsal.rehearsal import like
 from scheduling.rehearsal.simulation import shape_of
 from scheduling.rehearsal.workload import NotRehearsable, Workload, of_documents

@@ -2,6 +2,8 @@
 // the page is fetched again and the part is merged into the one on screen, so that focus, scroll, selection and open
 // details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
 // `data-says` on an element of a part: its text is said aloud when it changes.
+// `data-preview=ADDRESS` on a form: it is sent there while somebody fills it in, and the elements of the answer are merged
+// into those with their ids.
 (() => {
   const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
@@ -81,6 +83,27 @@
   };
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
+  const TYPING = 150; // milliseconds: a preview waits for the next letter
+  const previews = new WeakMap(); // form -> how its last preview is called off
+  const preview = (form, after) => {
+    previews.get(form)?.abort();
+    const abort = new AbortController();
+    previews.set(form, abort);
+    setTimeout(async () => {
+      if (abort.signal.aborted) return;
+      try {
+        const answer = await fetch(form.dataset.preview, { method: "POST", body: new FormData(form), signal: abort.signal });
+        if (!answer.ok) return;
+        for (const fresh of new DOMParser().parseFromString(await answer.text(), "text/html").querySelectorAll("body > [id]")) {
+          const part = document.getElementById(fresh.id);
+          if (part) Idiomorph.morph(part, fresh, { morphStyle: "outerHTML" });
+        }
+      } catch { /* a newer one is on its way, or there is no network: live.js says so */ }
+    }, after);
+  };
+  for (const [type, after] of [["input", TYPING], ["change", 0]]) {
+    document.addEventListener(type, ({ target }) => { if (target.form?.dataset.preview) preview(target.form, after); });
+  }
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));

@@ -4,7 +4,7 @@
   const form = document.getElementById("whatif"), running = document.getElementById("running");
   const bar = running.querySelector("progress"), word = running.querySelector(".word"), stop = document.getElementById("stop");
   const PARTS = ["options", "result"], PAUSE = 300;
-  const headers = () => JSON.parse(document.body.getAttribute("hx-headers") ?? "{}");
+  const headers = () => ({ "X-CSRFToken": document.querySelector("[name=csrfmiddlewaretoken]").value });
   let going = null;
 
   const show = (page) => {
@@ -25,7 +25,7 @@
       if (going?.run !== run) return;
       running.hidden = false;
       try {
-        const { placed } = await (await fetch(`/what-if/progress?run=${run}`)).json();
+        const { placed } = await (await fetch(`${form.dataset.progress}?run=${run}`)).json();
         if (going?.run !== run) return;
         if (placed === null) { bar.removeAttribute("value"); continue; }
         bar.max = of; bar.value = Math.min(placed, of);
@@ -60,6 +60,6 @@
     }
   });
   stop.addEventListener("click", () => {
-    if (going) fetch(`/what-if/progress?run=${going.run}`, { method: "POST", headers: headers() });
+    if (going) fetch(`${form.dataset.progress}?run=${going.run}`, { method: "POST", headers: headers() });
   });
 })();

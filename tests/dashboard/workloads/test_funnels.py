@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dashboard.workloads.funnels import LABELS, troubled_pools
+from dashboard.workloads.pods.why import LABELS, troubled_pools
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ApiObject
-from scheduling.allocator import stages
-from scheduling.allocator.stages import PoolTrouble
+from scheduling.allocator import outcome as stages
+from scheduling.allocator.outcome import PoolTrouble
 from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod
-from dashboard.workloads.moves import views
+from dashboard.workloads import moves
 from manciple.wire.base import OwnerReference
-from scheduling.rehearsal import findings, moving
+from scheduling.rehearsal import moving, repairs
 from scheduling.rehearsal import moving as policy
 from scheduling.rehearsal.move_proposals import Proposals, read_proposals
 from scheduling.rehearsal.moves import MovePlan, MoveRehearsal
@@ -105,15 +105,15 @@ def test_who_is_shown_an_older_answer_is_told_to_ask_again(
     halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing may happen any more that would make a page ask."""
-    monkeypatch.setattr(findings, "REST_AT_LEAST", 60.0)
+    monkeypatch.setattr(repairs, "REST_AT_LEAST", 60.0)
     halves.delete(halves.pod("large"))
     assert read_proposals(1.0) == Proposals()
     halves.create(make_pod("large", claims={"gpu": "two"}))
     halves.settle()
     assert read_proposals(1.0) == Proposals(outdated=True)
     assert asking_again(admin) == ["4", "4"]
-    monkeypatch.setattr(findings, "REST_AT_LEAST", 0.0)
-    monkeypatch.setattr(findings, "REST", 0.0)
+    monkeypatch.setattr(repairs, "REST_AT_LEAST", 0.0)
+    monkeypatch.setattr(repairs, "REST", 0.0)
     known(admin)
     assert read_proposals(1.0).plans
     assert asking_again(admin) == []
@@ -173,7 +173,7 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
     result = admin.get("/what-if?pod=default/large-0").context["page"].result
     assert (result.good, result.wanted, result.left) == (False, 2, 2)
     preview = admin.get("/pods/default/large-1/move").context["preview"]
-    assert (preview.whom, len(preview.picks)) == ("gang train", 1)
+    assert (preview.subject, len(preview.picks)) == ("gang train", 1)
     admin.post("/pods/default/large-1/move", form(admin, "large-1"))
     (gone,) = leaving(halves)
     rooms = {halves.pod(f"large-{at}").status.nominated_node_name for at in range(2)}
@@ -216,7 +216,7 @@ def test_an_eviction_that_is_refused_or_not_allowed_stops_the_rest_and_says_so(
     assert texts.MOVE_POD_FOR("1 pod", "large") in text
     assert viewer.post("/pods/default/large/move", form(viewer)).status_code == 403
     assert signed_in("stranger", "namespace:other").get("/pods/default/large/move").status_code == 404
-    monkeypatch.setattr(views, "evict", lambda _pod, _identity: "not now")
+    monkeypatch.setattr(moves, "evict", lambda _pod, _identity: "not now")
     answer = admin.post("/pods/default/large/move", form(admin))
     assert re.search(texts.MOVE_NOT_EVICTED(r"default/held-\d"), answer.content.decode())
     assert leaving(halves) == []

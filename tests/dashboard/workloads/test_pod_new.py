@@ -11,9 +11,7 @@ from django.test import Client
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from dashboard.workloads.pods import creation as pod_examples
-from dashboard.workloads.pods.documents import read
-from dashboard.workloads.pods.form import PodForm, as_yaml
+from dashboard.workloads.pods.forms import EXAMPLES, PodForm, as_yaml, read
 from insight.class_summary import read_stock
 from manciple.store.event_log import latest_revision
 from tests.builders import (
@@ -184,7 +182,7 @@ def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Cli
     assert [one.kind.kind for one in read(made).documents] == ["ResourceClaimTemplate", "Pod"]
 
 
-@pytest.mark.parametrize("example", [one.name for one in pod_examples.EXAMPLES])
+@pytest.mark.parametrize("example", [one.name for one in EXAMPLES])
 def test_every_example_can_be_created_as_it_stands(member: Client, cluster: Cluster, example: str) -> None:
     text = member.get(f"/pods/new?example={example}").context["page"].text
     assert _findings(member, text) == []

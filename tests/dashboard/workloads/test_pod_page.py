@@ -11,8 +11,7 @@ from msgspec import structs
 from claims import event_recorder
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod, PodStatus
-from dashboard.workloads.pods import logs as pod_logs
-from dashboard.workloads.pods import why
+from dashboard.workloads.pods import queries, why
 from manciple.people import Person
 from manciple.store import objects
 from manciple.wire.errors import ApiError
@@ -132,11 +131,11 @@ def test_a_log_is_shown_and_served_as_text_or_why_there_is_none(
     def refuse(_request: object) -> None:
         raise ApiError("the agent of node-1 does not answer")
 
-    monkeypatch.setattr(pod_logs, "find", refuse)
+    monkeypatch.setattr(queries, "find", refuse)
     assert texts.AGENT_DOES_NOT_ANSWER("node-1") in close_words(alice, "/pods/default/holds?tab=logs")
     assert alice.get("/pods/default/holds/log").status_code == 502
-    monkeypatch.setattr(pod_logs, "_read", lines)
-    monkeypatch.setattr(pod_logs, "find", lambda request: request)
+    monkeypatch.setattr(queries, "_read", lines)
+    monkeypatch.setattr(queries, "find", lambda request: request)
     assert "epoch &lt;2&gt;" in alice.get("/pods/default/holds?tab=logs").content.decode()
     answer = alice.get("/pods/default/holds/log?container=main")
     assert answer.content == b"epoch 1\nepoch <2>\n"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import Any
 
+import pytest
 from django.template import Context, Template
 from django.test import Client
 
-from dashboard.workloads.funnels import short_form
+from claims.models import Pod
+from dashboard.workloads.pods import views
+from dashboard.workloads.pods.queries import COLUMNS
+from dashboard.workloads.pods.why import short_form
 from tests.builders import DRIVER, make_class, make_devices, make_node, make_pod, make_slice
 from tests.dashboard import texts
 from tests.dashboard.browsing import close_words
@@ -87,3 +93,28 @@ def test_what_users_write_is_escaped() -> None:
 def test_selectors_are_shortened_to_what_they_compare() -> None:
     text = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].model in ["A", "B"]'
     assert short_form(text) == f'driver == "{DRIVER}" && device.attributes["{DRIVER}"].model in ["A", "B"]'
+
+
+def test_a_page_reads_the_rows_that_it_shows_in_any_order(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        cluster.create(make_pod(f"pod-{number}"))
+    monkeypatch.setattr(views, "PAGE", 3)
+    read: list[str] = []
+    from_db = Pod.from_db
+
+    def counted(db: str | None, names: Collection[str], values: Collection[Any]) -> Pod:
+        pod = from_db(db, names, values)
+        read.append(pod.name)
+        return pod
+
+    monkeypatch.setattr(Pod, "from_db", counted)
+    for column in COLUMNS:
+        for order in (column.sort, f"-{column.sort}") if column.sort else ("",):
+            read.clear()
+            rows = pages.get(f"/pods?sort={order}&page=2").context["table"].rows
+            assert [row.name for row in rows] == read, order
+            assert len(read) == 3, order
+    names = [row.name for row in pages.get("/pods?sort=-name").context["table"].rows]
+    assert names == ["pod-6", "pod-5", "pod-4"]

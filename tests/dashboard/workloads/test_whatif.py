@@ -10,9 +10,9 @@ import pytest
 from django.http import QueryDict
 from django.test import Client
 
-from dashboard.workloads.pods.documents import read
-from dashboard.workloads.whatif.progress import Progress, Stopped, progress
-from dashboard.workloads.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
+from dashboard.workloads.pods.forms import read
+from dashboard.workloads.pods.why import as_query, changes_of, in_words, meant
+from dashboard.workloads.whatif import LONGEST_TEXT, Progress, Stopped, packed, progress, unpacked
 from manciple.store.event_log import latest_revision
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.workload import Changes
@@ -206,7 +206,7 @@ def test_an_address_and_what_it_asks_for_are_the_same() -> None:
     )
     assert "&".join(f"{name}={value}" for name, value in as_query(changes)) == text
     words = "without selector 2 of request `gpu`, with class `h100` of request `gpu`, with 3 devices of request `nic`"
-    assert in_words(changes, requests=2) == texts.TOLERATES_EVERY_TAINT(words)
+    assert in_words(changes, {name: make_claim() for name in ("gpus", "nic")}) == texts.TOLERATES_EVERY_TAINT(words)
 
 
 def test_what_cannot_be_read_or_changes_nothing_does_not_count() -> None:
@@ -235,7 +235,7 @@ def test_a_run_tells_how_far_it_is_to_its_owner_alone_and_can_be_stopped(pages: 
 
 
 def test_only_so_many_runs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.workloads.whatif.progress.REMEMBERED", 2)
+    monkeypatch.setattr("dashboard.workloads.whatif.REMEMBERED", 2)
     kept = Progress()
     for name in ("a", "b", "c"):
         kept.begin(("alice", name))

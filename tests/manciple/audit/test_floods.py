@@ -17,7 +17,7 @@ from insight.cluster_metrics import of_audit
 from manciple.access import passwords
 from manciple.access.authentication import tokens
 from manciple.access.models import SignInAttempts
-from manciple.audit import budgets, recording, retention, trail
+from manciple.audit import budgets, retention, trail
 from manciple.audit.budgets import ANONYMOUS_BUDGET, ANY_VERB, READS, REFUSALS, Budget
 from manciple.audit.events import event_of, line, note_of
 from manciple.audit.happenings import Happened
@@ -25,6 +25,7 @@ from manciple.audit.models import Entry, Shortfall
 from manciple.audit.searching import Search
 from manciple.controllers import housekeeping
 from manciple.processes.doctor import audit_trail
+from manciple.store import records
 from manciple.store.records import LONGEST_ACTOR, LONGEST_TEXT, Origin
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import PODS, Api
@@ -325,4 +326,4 @@ def test_the_doctor_warns_before_a_limit_is_reached() -> None:
 
 def test_budgets_are_what_the_documents_say() -> None:
     assert (Budget(5, 60), Budget(40, 100), Budget(100, 300)) == (ANONYMOUS_BUDGET, REFUSALS, READS)
-    assert recording.is_system(SYSTEM_PART)
+    assert records.is_system(SYSTEM_PART)

@@ -13,7 +13,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events, recording, searching
 from manciple.audit.models import Entry, Place
 from manciple.audit.searching import Search
-from manciple.store import hooks, objects, space
+from manciple.store import hooks, objects, records, space
 from manciple.store.hooks import Write
 from manciple.store.records import Origin
 from manciple.wire.base import ObjectReference
@@ -160,7 +160,7 @@ def test_what_parts_of_the_system_do_is_told_apart(identity: Identity, routine: 
     with objects.writing(identity=mighty(identity.name)) as writer:
         writer.create(SHELVES, shelf("a"))
     (entry,) = look()
-    assert (entry.routine, recording.is_system(identity.name)) == (routine, routine)
+    assert (entry.routine, records.is_system(identity.name)) == (routine, routine)
     assert bool(look(Search())) is not routine
 
 

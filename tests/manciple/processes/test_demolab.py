@@ -23,7 +23,7 @@ from manciple.wire.registry import registry
 from manciple.wire.resources import QUOTAS
 from scheduling.cluster_facts import gather
 from scheduling.invariants import violations
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from tests.laboratory import NOW, furnish
 
 

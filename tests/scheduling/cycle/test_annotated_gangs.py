@@ -20,7 +20,7 @@ from scheduling.cycle.gangs import in_turn
 from scheduling.cycle.post_filter import Remedies
 from scheduling.queue import queue
 from scheduling.queue.verdicts import Gone, GroupVerdict, Placement, Verdict
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.state.cluster import ClusterState, Overlay
 from tests.builders import (
     make_claim,

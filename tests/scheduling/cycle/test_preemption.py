@@ -11,7 +11,7 @@ from msgspec import structs
 from claims.causes.causes import CannotAllocate, PreemptionNotHelpful, Unhelpful
 from claims.kinds.pods import Pod, PodCondition
 from inventory.kinds import gates
-from scheduling.rehearsal.explanations.current import explain_pod, pod_document
+from scheduling.rehearsal.explanations import explain_pod, pod_document
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import NotRehearsable, of_documents
 from scheduling.state.nodes import PlannedEviction

@@ -29,7 +29,7 @@ from manciple.wire.base import LabelSelector, timestamp
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.allocator import Features
 from scheduling.claims.readiness import PodRequest
-from scheduling.cycle.preemption import OnNode, VictimSearch
+from scheduling.cycle.post_filter import OnNode, VictimSearch
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait, scheduled

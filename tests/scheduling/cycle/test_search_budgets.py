@@ -14,8 +14,7 @@ from manciple.store.records import Written
 from manciple.wire.resources import CLAIMS, PODS
 from scheduling.claims.readiness import PodRequest
 from scheduling.cycle import post_filter
-from scheduling.cycle.post_filter import Remedies, SearchProgress
-from scheduling.cycle.preemption import VictimSearch
+from scheduling.cycle.post_filter import Remedies, SearchProgress, VictimSearch
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Wait
 from scheduling.state.nodes import PlannedEviction

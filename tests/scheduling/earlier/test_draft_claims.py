@@ -20,7 +20,7 @@ from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, Resource
 from claims.kinds.listed_claims import NODE_LABEL
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from dashboard.workloads.pods.draft_conversation import read_draft_conversation
+from dashboard.workloads.pods.negotiation import read_draft_conversation
 from inventory.kinds import gates
 from manciple.controllers import housekeeping
 from manciple.live.topics import touched_by
@@ -31,7 +31,7 @@ from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
 from scheduling.claims import kept
 from scheduling.earlier import draft_claims
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload, of_pod
 from tests.builders import NAMESPACE, make_node, make_pod

@@ -12,7 +12,7 @@ from claims.event_recorder import PLACEMENT
 from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Taint
 from scheduling.placement.policies import POLICY_ANNOTATION
-from scheduling.rehearsal.explanations.current import pod_document
+from scheduling.rehearsal.explanations import pod_document
 from scheduling.state.nodes import Resident, Residents
 from tests.builders import (
     CLASS,

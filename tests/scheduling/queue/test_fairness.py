@@ -10,7 +10,7 @@ from msgspec import structs
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import PodCondition
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.queue.hints import Wakes
 from scheduling.queue.reasons import Reason
 from scheduling.state.cluster import ClusterState
@@ -152,7 +152,7 @@ def test_what_is_said_of_a_pod_for_which_room_is_kept_wakes_nobody(cluster: Clus
     large = cluster.create(make_pod("large"))
     cluster.update(structs.replace(large, status=structs.replace(large.status, nominated_node_name="node-1")))
     state = ClusterState.captured()
-    preemption.settle(state, cluster.now)
+    post_filter.settle(state, cluster.now)
     assert state.rooms.on("node-1")
     before, large = state.revision, cluster.pod("large")
     told = (*large.status.conditions, PodCondition(type="example.com/Seen", status="True"))

@@ -17,10 +17,10 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference, timestamp
 from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import Deadline
-from scheduling.cycle import preemption
+from scheduling.cycle import post_filter
 from scheduling.cycle.scheduler import decide
 from scheduling.queue.verdicts import Placement
-from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.explanations import Apart
 from scheduling.rehearsal.moves import MOST, MovePlan, MoveRehearsal, why_it_stays
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice
@@ -84,7 +84,7 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
     for pod, claim in pods:
         state.put(CLAIMS, claim)
         state.put(PODS, pod)
-    preemption.settle(state, NOW)
+    post_filter.settle(state, NOW)
     before = picture(state)
     found = rehearsal(made, state).plan(pods[0][0])
     assert picture(state) == before

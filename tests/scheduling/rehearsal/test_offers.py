@@ -9,8 +9,8 @@ import pytest
 from claims.kinds.pods import Pod
 from insight.offers import Offer, offers
 from scheduling.queue.verdicts import Placement, Wait
-from scheduling.rehearsal.explanations.current import cluster as warm
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import cluster as warm
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.workload import Changes, stored_pod, written_anew
 from tests.builders import (

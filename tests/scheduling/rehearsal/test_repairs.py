@@ -8,8 +8,8 @@ from claims.causes.causes import decode
 from claims.causes.next_steps import topic_of
 from manciple.store.event_log import latest_revision
 from scheduling.models import QueuedPod
-from scheduling.rehearsal import findings, repairs
-from scheduling.rehearsal.explanations import current
+from scheduling.rehearsal import explanations as current
+from scheduling.rehearsal import repairs
 from scheduling.rehearsal.repairs import (
     ClosedNode,
     ForgottenClaim,
@@ -105,8 +105,8 @@ def test_devices_that_nobody_uses_can_be_released(cluster: Cluster, monkeypatch:
     _waiting(cluster, "web-1", "web-2")
     assert _found().mendings == ()  # its controller takes it back soon
     _waiting(cluster, "web-3", count=2)  # something happens, and time passes
-    monkeypatch.setattr(findings, "REST_AT_LEAST", 0)
-    monkeypatch.setattr(findings, "REST", 0)
+    monkeypatch.setattr(repairs, "REST_AT_LEAST", 0)
+    monkeypatch.setattr(repairs, "REST", 0)
     monkeypatch.setattr(repairs, "FORGOTTEN", -60)
     (mending,) = _found().mendings
     assert mending.trouble == ForgottenClaim(namespace="default", claim="forgotten", devices=1)

@@ -13,9 +13,9 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.event_log import latest_revision
 from manciple.wire.errors import NotFound
 from scheduling.metrics import EVALUATIONS
+from scheduling.rehearsal import explanations as current
 from scheduling.rehearsal import simulation
-from scheduling.rehearsal.explanations import current
-from scheduling.rehearsal.explanations.current import cluster as warm
+from scheduling.rehearsal.explanations import cluster as warm
 from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
 from scheduling.rehearsal.workload import Changes, Workload, of_claim
 from tests.builders import (

@@ -19,7 +19,7 @@ from manciple.api import requests
 from manciple.api.requests import ResourcePath
 from manciple.audit import recording, trail
 from manciple.audit.models import Entry
-from manciple.store import event_log, objects
+from manciple.store import event_log, objects, records
 from manciple.wire import codec
 from manciple.wire.registry import Served, registry
 from scheduling.cluster_facts import gather
@@ -122,7 +122,7 @@ class Judge:
             if entry is None:
                 if event.resource not in (recording.LEASES, *recording.EVENTS):
                     yield f"revision {event.revision} ({event.resource} {event.name}) is not in the trail"
-            elif entry.username in self._others or recording.is_system(entry.username):
+            elif entry.username in self._others or records.is_system(entry.username):
                 continue
             elif self._name not in (entry.username, entry.impersonator):
                 yield f"revision {event.revision} was written by {entry.username}, says the trail"

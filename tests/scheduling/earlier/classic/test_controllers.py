@@ -12,7 +12,7 @@ from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.store import objects
 from scheduling.earlier import classic
-from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload
 from tests.builders import make_claim, make_class, make_pod

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from dashboard.workloads.pods import classic_conversation, conversation
-from dashboard.workloads.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
-from dashboard.workloads.pods.reading import read_claims
+from dashboard.workloads.pods import negotiation
+from dashboard.workloads.pods.queries import Conversation, NegotiationTurn, Step, read_claims, read_conversation
 from inventory.kinds import gates
 from manciple.live.topics import touched_by
 from manciple.store import event_log
@@ -74,13 +73,13 @@ def test_who_offered_refused_selected_and_allocated_is_told_in_its_order_when_al
 def test_an_answer_took_as_long_as_since_it_was_asked_for() -> None:
     began = datetime(2026, 11, 27, tzinfo=UTC)
 
-    def turn(milliseconds: float, what: What, entry: str = "") -> NegotiationTurn:
+    def turn(milliseconds: float, what: Step, entry: str = "") -> NegotiationTurn:
         return NegotiationTurn(
             at=began + timedelta(milliseconds=milliseconds), who=DRIVER, what=what, text="", entry=entry
         )
 
     turns = [turn(0, "offers"), turn(40, "answers", "gpu"), turn(1500, "answers", "nic"), turn(1500.2, "selects")]
-    assert [one.took for one in conversation.timed(turns, ["gpu", "nic"])] == ["", "40 ms", "1.5 s", ""]
+    assert [one.took for one in negotiation.timed(make_pod(), turns, ["gpu", "nic"])] == ["", "40 ms", "1.5 s", ""]
 
 
 def _awaited(world: World) -> list[tuple[str, datetime | None]]:
@@ -140,7 +139,7 @@ def test_a_claim_that_is_asked_back_is_waited_for(world: World) -> None:
 
 def test_many_nodes_and_many_steps_are_folded(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.with_nodes(*(f"more-{number:02}" for number in range(60)))
-    monkeypatch.setattr(classic_conversation, "STEPS", 4)
+    monkeypatch.setattr(negotiation, "STEPS", 4)
     pair.run()
     talks = _talks(pair)
     assert (len(talks.steps), talks.earlier) == (4, True)

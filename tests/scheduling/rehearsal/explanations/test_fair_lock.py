@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from scheduling.rehearsal.explanations import current
-from scheduling.rehearsal.explanations.current import FairLock
+from scheduling.rehearsal import explanations as current
+from scheduling.rehearsal.explanations import FairLock
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload

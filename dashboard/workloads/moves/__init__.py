@@ -1,1 +1,0 @@
-"""Moves: pods that would make room for others."""

@@ -1,0 +1,274 @@
+"""Deleting and replacing pods: what would follow, and doing it.
+
+A pod is replaced as it was rehearsed: in one transaction the old pod goes, with a template that only it names, and the
+new ones are created. What a claim requests, the claims of a pod, and a template cannot be changed, so each is created
+anew. A template that other pods name stays, and the pod gets one of another name; an equal one is reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from django.http import Http404
+from msgspec import structs
+
+from claims.causes.messages import clause
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dashboard.kit.differences import DiffLine, difference, dump
+from dashboard.kit.links import page_url, pod_url
+from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
+from dashboard.kit.wording import counted, joined
+from dashboard.workloads.pods.forms import free_name, manifest, stem_of
+from dashboard.workloads.pods.why import in_words, kept_as_it_is
+from manciple.api import verbs
+from manciple.people import Person
+from manciple.store import objects
+from manciple.store.objects import decoded
+from manciple.wire import codec
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.machinery import DeleteOptions, Preconditions
+from manciple.wire.registry import Kind
+from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
+from scheduling.rehearsal.departures import PodDeletion
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import Changes, Workload, written_anew
+
+#: Names that one sentence lists.
+NAMED = 4
+
+
+def stored_pod(namespace: str, name: str) -> Pod:
+    """Raises: Http404."""
+    stored = objects.get(kind(PODS), namespace, name)
+    if stored is None:
+        raise Http404(f"Pod {name} does not exist in namespace {namespace}.")
+    return decoded(stored, Pod)
+
+
+def pages_above(namespace: str, name: str) -> tuple[Link, ...]:
+    return (("Pods", page_url("pods")), (namespace, pods_url(namespace)), (name, pod_url(namespace, name)))
+
+
+def pods_url(namespace: str) -> str:
+    return f"{page_url('pods')}?{urlencode({'ns': namespace})}"
+
+
+# Deleting -------------------------------------------------------------------------------------------------------------
+
+
+def delete(pod: Pod, uid: str, person: Person, *, by_force: bool) -> str:
+    """Delete the pod, if it is the one with this uid. Returns why not; "" if it is deleted, or gone already."""
+    meta = pod.metadata
+    if uid != meta.uid:
+        return f"Another pod has the name {meta.name} by now. This is what deleting that one would do."
+    options = DeleteOptions(preconditions=Preconditions(uid=uid), grace_period_seconds=0 if by_force else None)
+    try:
+        verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
+    except NotFound:
+        return ""
+    except ApiError as refusal:
+        return refusal.message
+    return ""
+
+
+def effect_of_deletion(
+    pods: Sequence[Pod], found: PodDeletion, person: Person, *, by_force: bool = False
+) -> ActionEffect:
+    """found: what would follow; pods of namespaces that the person does not see are only counted."""
+    lines = [*_claims_lines(found, len(pods))]
+    if found.started:
+        seen = [one for one in found.started if person.sees(one.namespace)]
+        parts = [f"{one.namespace}/{one.name} on {one.node}" for one in seen[:NAMED]]
+        if len(seen) > len(parts):
+            parts.append(f"{len(seen) - len(parts)} more")
+        if hidden := len(found.started) - len(seen):
+            parts.append(f"{counted(hidden, 'pod')} of other namespaces")
+        lines.append(("Then", f"{joined(parts)} would start."))
+    elif found.frees and found.tried_all:
+        lines.append(("Then", "No waiting pod would start by that alone."))
+    owners = {(one.kind, one.name) for pod in pods for one in pod.metadata.owner_references if one.controller}
+    if titles := [f"{kind} {name}" for kind, name in sorted(owners)]:
+        one = f"{titles[0]} controls it and may make another."
+        lines.append(("After", one if len(pods) == 1 else f"{joined(titles, NAMED)} may make others in their place."))
+    warning = ""
+    if not by_force:
+        lines.append(("Stops", _stops(pods)))
+    elif node := pods[0].spec.node_name:
+        warning = (
+            f"{node} is not asked. What still runs there goes on, and may use a device that another pod is given. Do "
+            "this only if the machine is off, or if you have checked that nothing of the pod runs on it."
+        )
+    return ActionEffect(consequences=consequences(lines), warning=warning)
+
+
+def _claims_lines(found: PodDeletion, pods: int) -> Iterator[tuple[str, str]]:
+    """What becomes of the devices and the claims."""
+    its, it, them = ("its", "It holds", "it") if pods == 1 else ("their", "They hold", "them")
+    pools: dict[str, list[str]] = {}
+    for fate in found.claims:
+        allocation = fate.claim.status.allocation
+        for device in allocation.devices.results if allocation and fate.frees else ():
+            pools.setdefault(device.pool, []).append(device.device)
+    where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
+    holds = any(fate.claim.status.allocation for fate in found.claims)
+    nothing = f"Nothing: others use {its} claims." if holds else f"Nothing. {it} no devices."
+    yield "Frees", f"{counted(found.frees, 'device')}: {where}." if found.frees else nothing
+    if gone := [fate.claim.metadata.name for fate in found.claims if fate.goes]:
+        claims = "The claim" if len(gone) == 1 else f"{len(gone)} claims"
+        yield "Removes", f"{claims} created for {them}: {joined(gone, NAMED)}."
+    for fate in [fate for fate in found.claims if not fate.goes]:
+        kept = f"Claim {fate.claim.metadata.name}"
+        if fate.others:
+            yield "Keeps", f"{kept} and its devices, for {joined(fate.others, NAMED)}."
+        else:
+            yield "Keeps", f"{kept}, without devices until a pod uses it again." if fate.frees else f"{kept}."
+
+
+def _stops(pods: Sequence[Pod]) -> str:
+    running = [(pod, grace) for pod in pods if pod.spec.node_name and (grace := kind(PODS).grace_seconds(pod))]
+    if not running:
+        return ""
+    if len(pods) == 1:
+        return f"Its containers get {running[0][1]} s to end on node {pods[0].spec.node_name}."
+    where = counted(len({pod.spec.node_name for pod, _ in running}), "node")
+    longest = max(grace for _, grace in running)
+    return f"{len(running)} of them run, on {where}; their containers get up to {longest} s to end."
+
+
+# Replacing ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Replacement:
+    """The objects that go and that come, with what is said of them: sentences and differences."""
+
+    old: list[tuple[Kind, ApiObject]] = field(default_factory=list)
+    new: list[tuple[Kind, ApiObject]] = field(default_factory=list)
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    differences: list[tuple[str, Sequence[DiffLine]]] = field(default_factory=list)
+
+    def create(self, resource: str, written: ApiObject, name: str, before: ApiObject) -> None:
+        """Create `written` under this name, in the place of `before`."""
+        document = manifest(written)
+        document["metadata"]["name"] = name
+        self.new.append((kind(resource), codec.decode_document(kind(resource), document, strictness="Strict").object))
+        if lines := difference(dump(manifest(before)), dump(document)):
+            self.differences.append((f"{_TITLES[resource]} {name}", lines))
+
+
+_TITLES = {PODS: "Pod", TEMPLATES: "Template", CLAIMS: "Claim"}
+
+
+def replacement(pod: Pod, workload: Workload, changes: Changes) -> Replacement:
+    """The pod as it was rehearsed, with the templates and claims that it needs. Raises: NotFound."""
+    found = Replacement()
+    entries = []
+    for entry in pod.spec.resource_claims:
+        claim = workload.claims.get(entry.name)
+        if claim is None or claim.status.allocation is not None or not changes.concern(entry.name):
+            entries.append(entry)
+            continue
+        spec = written_anew(claim, entry.name, changes)
+        if entry.resource_claim_template_name:
+            name = _template(found, pod, entry.resource_claim_template_name, spec)
+            entries.append(structs.replace(entry, resource_claim_template_name=name))
+        else:
+            name = _claim(found, pod, entry.resource_claim_name or "", spec)
+            entries.append(structs.replace(entry, resource_claim_name=name))
+    changed = workload.changed(changes).pod  # with its tolerations
+    written = structs.replace(changed, spec=structs.replace(changed.spec, resource_claims=tuple(entries)))
+    found.old.insert(0, (kind(PODS), pod))
+    found.create(PODS, written, pod.metadata.name, pod)
+    return found
+
+
+def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> str:
+    """The name of a template for such claims: an equal one of the same series, or a new one."""
+    namespace = pod.metadata.namespace
+    _, templates = objects.listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)
+    existing = {one.metadata.name: one for one in templates}
+    old = existing.get(name)
+    if old is None:
+        raise NotFound.of(TEMPLATES, name)
+    new = structs.replace(old, spec=structs.replace(old.spec, spec=spec))
+    for one in templates:
+        if one.spec == new.spec and stem_of(one.metadata.name) == stem_of(name):
+            found.lines.append(("Template", f"{one.metadata.name} says that already; the pod uses it."))
+            lines = difference(dump(manifest(old)), dump(manifest(one)))
+            found.differences.append((f"Template {one.metadata.name}", lines))
+            return one.metadata.name
+    _, pods = objects.listed(PODS, Pod, namespace=namespace)
+    others = [
+        other.metadata.name
+        for other in pods
+        if other.metadata.uid != pod.metadata.uid
+        and any(entry.resource_claim_template_name == name for entry in other.spec.resource_claims)
+    ]
+    new_name = free_name(name, existing) if others else name
+    if others:
+        names = f"pod {others[0]} names" if len(others) == 1 else f"pods {joined(others, NAMED)} name"
+        found.lines.append(("Template", f"{new_name} is made. {name} stays: {names} it."))
+    else:
+        found.lines.append(("Template", f"{name} is replaced. No other pod names it."))
+        found.old.append((kind(TEMPLATES), old))
+    found.create(TEMPLATES, new, new_name, old)
+    return new_name
+
+
+def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> str:
+    """The name of a new claim: other pods may wait for the old one."""
+    namespace = pod.metadata.namespace
+    stored = objects.get(kind(CLAIMS), namespace, name)
+    if stored is None:
+        raise NotFound.of(CLAIMS, name)
+    old = decoded(stored, ResourceClaim)
+    new_name = free_name(name, {one.name for one in objects.list(kind(CLAIMS), namespace=namespace).items})
+    found.lines.append(("Claim", f"{new_name} is made. {name} stays, without devices until a pod uses it."))
+    found.create(CLAIMS, structs.replace(old, spec=spec), new_name, old)
+    return new_name
+
+
+def replace(pod: Pod, uid: str, found: Replacement, person: Person) -> str:
+    """Replace the pod, if it is the one with this uid. Returns why not, "" if it is done."""
+    if uid != pod.metadata.uid:
+        return f"Another pod has the name {pod.metadata.name} by now. This is what replacing that one would do."
+    if refused := kept_as_it_is(pod):
+        return f"Nothing was changed: {refused}."
+    try:
+        verbs.replace_all(found.old, found.new, identity=person.identity)
+    except ApiError as refusal:
+        return not_changed(refusal, noun="pod")
+    return ""
+
+
+def effect_of_replacement(
+    pod: Pod, workload: Workload, changes: Changes, found: Replacement, person: Person
+) -> ActionEffect:
+    """What replacing the pod would do: the API is asked by a full dry run, and the scheduler by a rehearsal."""
+    refused = kept_as_it_is(pod) if changes.any else "the address names no change of it"
+    if not refused:
+        try:
+            verbs.replace_all(found.old, found.new, identity=person.identity, dry_run=True)
+        except ApiError as refusal:
+            refused = refusal.message.rstrip(".")
+    then = ""
+    if not refused:
+        answer = simulate(Question(workload=workload, changes=changes), timeout=1.0)
+        then = f"It would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.".replace("`", "")
+        if answer.placed:
+            devices = ", ".join(one.device for one in answer.placed[0].devices)
+            with_devices = f", with {devices}" if devices else ""
+            then = f"It starts on {answer.placed[0].node}{with_devices}, if nobody is faster."
+    words = in_words(changes, workload.claims)
+    lines = [
+        ("Goes", "The pod as it is. It has no node, so nothing that runs is lost."),
+        ("Comes", f"A pod of the same name, {words}." if words else ""),
+        *found.lines,
+        ("Then", then),
+        ("Queue", "It is a new pod: those of its priority that wait already come before it."),
+    ]
+    return ActionEffect(consequences=consequences(lines), refused=refused, differences=tuple(found.differences))

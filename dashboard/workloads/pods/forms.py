@@ -1,0 +1,685 @@
+"""Pods as people write them: a form, YAML of several documents with what is wrong with it, and examples.
+
+A text goes the way of `kubectl apply`: decoded strictly in the version that it names, prepared, validated, admitted, in
+a transaction that is rolled back. Findings are those that static/manciple/kit/editor.js draws, counted from line 1.
+
+The form takes devices from an existing template, or creates one beside the pod for a class and a number, so that the
+claim comes and goes with the pod.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from textwrap import indent
+from typing import Any, cast
+
+from django import forms
+from msgspec import structs
+
+from claims.admission import VOLUME_PREFIX
+from claims.kinds.pod_strategy import EVICTION_TOLERATION_SECONDS, NODE_TROUBLES
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
+from claims.models import Claim
+from dashboard.inventory.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
+from dashboard.kit.differences import dump, written
+from dashboard.kit.forms import PageForm, code_input
+from inventory.models import DeviceClass, Node
+from manciple.api import verbs
+from manciple.api.requests import decode_document
+from manciple.people import Person
+from manciple.store import objects
+from manciple.store.history import namespaces_with
+from manciple.wire import codec
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError
+from manciple.wire.quantity import whole
+from manciple.wire.registry import Kind, Served, registry
+from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
+from manciple.wire.schema import ServedKind, components
+
+#: Characters of a text, and documents in it, that are read.
+LONGEST, MOST = 256 * 1024, 50
+#: What can be written here, in the order in which it is created: pods last.
+RESOURCES = (TEMPLATES, CLAIMS, PODS)
+
+
+# Documents ------------------------------------------------------------------------------------------------------------
+
+
+_DIVIDER = re.compile(r"^---(\s.*)?$")
+_FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
+_PREFIX = re.compile(r'^.* in version "[^"]*" cannot be handled as a \w+: (?:strict decoding error: )?')
+_GO = re.compile(r"json: cannot unmarshal (\w+) into field \S+ of type (\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentProblem:
+    """One thing that is wrong. field: the API's path in the object, "" for all of it."""
+
+    kind: str
+    field: str
+    message: str
+    line: int = 1
+    column: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDocument:
+    """One object with the text it was read from. before: the lines above that text."""
+
+    kind: Kind
+    object: ApiObject
+    text: str
+    before: int
+
+    def problem(self, path: str, message: str) -> DocumentProblem:
+        line, column = place_of(self.text, path)
+        return DocumentProblem(self.kind.kind, path, message, line + self.before, column)
+
+
+@dataclass(slots=True)
+class Reading:
+    """The content of a text: the documents that could be read, in its order, and the problems."""
+
+    documents: list[PodDocument] = field(default_factory=list)
+    problems: list[DocumentProblem] = field(default_factory=list)
+
+    @property
+    def objects(self) -> list[ApiObject]:
+        return [one.object for one in self.documents]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [
+            Finding(line=one.line, column=one.column, severity="error", message=one.message)
+            for one in sorted(self.problems, key=lambda one: (one.line, one.column))
+        ]
+
+
+def read(text: str, *, namespace: str = "") -> Reading:
+    """namespace: of objects that name none."""
+    reading = Reading()
+    if len(text) > LONGEST:
+        message = f"The text is too long: at most {LONGEST // 1024} KiB are read."
+        reading.problems.append(DocumentProblem("", "", message))
+        return reading
+    parts, start, lines = list[tuple[int, list[str]]](), 0, text.split("\n")
+    for number, line in enumerate([*lines, "---"]):
+        if _DIVIDER.match(line):
+            part = lines[start:number]
+            if any(one.strip() and not one.lstrip().startswith("#") for one in part):
+                parts.append((start, part))
+            start = number + 1
+    if len(parts) > MOST:
+        reading.problems.append(DocumentProblem("", "", f"At most {MOST} documents are read at a time."))
+        return reading
+    for before, part in parts:
+        _read_document("\n".join(part), before, namespace, reading)
+    return reading
+
+
+def _read_document(text: str, before: int, namespace: str, reading: Reading) -> None:
+    try:
+        value = read_yaml(text)
+    except YamlProblem as problem:
+        at = problem.finding
+        reading.problems.append(DocumentProblem("", "", at["message"], at["line"] + before, at["column"]))
+        return
+    served = _served(value)
+    if isinstance(served, str):
+        line, column = place_of(text, "kind" if isinstance(value, dict) and "kind" in value else "")
+        reading.problems.append(DocumentProblem("", "kind", served, line + before, column))
+        return
+    try:
+        decoded: Any = decode_document(served, value, strictness="Strict").object
+    except ApiError as refusal:
+        unread = PodDocument(kind=served.kind, object=ApiObject(), text=text, before=before)
+        rest = _PREFIX.sub("", refusal.message)
+        for part in re.split(r", (?=unknown field|duplicate field|json: |\S+: parsing time)", rest):
+            named = _FIELD.search(part)
+            path = next(filter(None, named.groups()), "") if named else ""
+            reading.problems.append(unread.problem(path, _plain(part, path)))
+        return
+    if namespace and not decoded.metadata.namespace:
+        decoded = structs.replace(decoded, metadata=structs.replace(decoded.metadata, namespace=namespace))
+    reading.documents.append(PodDocument(kind=served.kind, object=decoded, text=text, before=before))
+
+
+def _served(value: Any) -> Served | str:
+    """The kind and version of a document; else what is wrong with it."""
+    if not isinstance(value, dict):
+        return "An object is a mapping with apiVersion, kind, metadata and spec."
+    api_version, name = value.get("apiVersion", ""), value.get("kind", "")
+    kinds = [kind(resource) for resource in RESOURCES]
+    for one in kinds:
+        for served in registry.versions_of(one):
+            if (served.api_version, one.kind) == (api_version, name):
+                return served
+    for one in kinds:
+        if one.kind == name:
+            return f"A {name} has apiVersion {one.api_version}."
+    wanted = ", ".join(one.kind for one in kinds[:-1])
+    return f"{f'A {name} cannot be created here. ' if name else ''}Write the kind: {wanted} or {kinds[-1].kind}."
+
+
+def _plain(text: str, path: str) -> str:
+    """The decoder's message in plain words."""
+    last = path.rpartition(".")[2]
+    if text.startswith("unknown field"):
+        return f"{last} is not a field of this; Ctrl-Space lists the fields that are allowed here."
+    if text.startswith("duplicate field"):
+        return f"{last} is set twice here."
+    if types := _GO.search(text):
+        return f"{last or 'This'} must be of type {types[2]}, not {types[1]}."
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def validate(reading: Reading) -> None:
+    """Adds the errors of each kind's rules; missing names are generated first."""
+    for document in reading.documents:
+        prepared: Any = document.kind.prepare_create(document.object)
+        for error in document.kind.validate_create(prepared):
+            reading.problems.append(document.problem(error.field, f"{error.field}: {error.body}"))
+
+
+def check(text: str, namespace: str, person: Person) -> Reading:
+    """The text with all that the API would refuse in creating it; nothing is stored."""
+    reading = read(text, namespace=namespace)
+    if not reading.documents and not reading.problems:
+        reading.problems.append(DocumentProblem("", "", "Write a Pod, or start with an example."))
+    seen: set[tuple[str, str, str]] = set()
+    for document in reading.documents:
+        meta = document.object.metadata
+        key = (document.kind.resource, meta.namespace, meta.name)
+        if not meta.namespace:
+            reading.problems.append(document.problem("metadata", "Name a namespace here, or choose one above."))
+        elif not person.may_edit(meta.namespace):
+            message = f"You may not create anything in namespace {meta.namespace}."
+            reading.problems.append(document.problem("metadata.namespace", message))
+        elif meta.name and key in seen:
+            reading.problems.append(document.problem("metadata.name", f"{meta.name} is already defined above."))
+        else:
+            seen.add(key)
+            try:
+                _create(document, person, dry_run=True)
+            except ApiError as refusal:
+                reading.problems.extend(_refused(document, refusal))
+    return reading
+
+
+def create_all(documents: Iterable[PodDocument], person: Person) -> tuple[list[ApiObject], list[DocumentProblem]]:
+    """Create templates, then claims, then pods, up to the first refusal: (what was created, why it stopped)."""
+    created: list[ApiObject] = []
+    for document in sorted(documents, key=lambda one: RESOURCES.index(one.kind.resource)):
+        try:
+            created.append(_create(document, person))
+        except ApiError as refusal:
+            return created, list(_refused(document, refusal))
+    return created, []
+
+
+def _create(document: PodDocument, person: Person, *, dry_run: bool = False) -> ApiObject:
+    namespace = document.object.metadata.namespace
+    created: ApiObject = verbs.create(
+        document.kind, document.object, namespace=namespace, identity=person.identity, dry_run=dry_run
+    )
+    return created
+
+
+def _refused(document: PodDocument, refusal: ApiError) -> Iterator[DocumentProblem]:
+    """What the API says against a document, cause by cause."""
+    causes, meta = (refusal.details or {}).get("causes") or [], document.object.metadata
+    for cause in causes:
+        path = cause.get("field", "")
+        yield document.problem(path, f"{path}: {cause.get('message', '')}")
+    if causes:
+        return
+    if refusal.reason == "AlreadyExists":
+        text = f"A {document.kind.kind} {meta.name} exists already in namespace {meta.namespace}. Choose another name."
+        yield document.problem("metadata.name", text)
+    elif refusal.reason == "NotFound":
+        yield document.problem("metadata.namespace", f"Namespace {meta.namespace} does not exist.")
+    else:
+        yield document.problem("", f"{refusal.message[:1].upper()}{refusal.message[1:]}.")
+
+
+def editable_namespaces(person: Person) -> list[str]:
+    """Where the person may create something."""
+    names: Iterable[str] = (one.name for one in objects.list(kind(NAMESPACES)).items)
+    return [name for name in names if person.may_edit(name)]
+
+
+def templates(person: Person) -> list[tuple[str, str]]:
+    """(namespace, name) of the templates that the person sees."""
+    seen = [name for name in namespaces_with(TEMPLATES) if person.sees(name)]
+    return [(name, one.name) for name in seen for one in objects.list(kind(TEMPLATES), namespace=name).items][:NAMES]
+
+
+# The form -------------------------------------------------------------------------------------------------------------
+
+
+#: The names of the pod's entry for its devices, and of the request in the claim.
+ENTRY, REQUEST = "devices", "device"
+#: field of the form -> its name in what a browser sends
+_SENT_AS = {"device_class": "class"}
+_NO_SOURCE = "Choose where the devices come from."
+
+
+class PodForm(PageForm):
+    ids = "f-%s"
+    use_required_attribute = False  # the page names what is missing beside each field; "Continue as YAML" needs nothing
+
+    name = forms.CharField(widget=code_input("trainer"), error_messages={"required": "Give the pod a name."})
+    namespace = forms.CharField(
+        widget=forms.Select({"class": "input"}), error_messages={"required": "Choose a namespace."}
+    )
+    image = forms.CharField(
+        widget=code_input("registry.example.org/team/trainer:1.0"),
+        error_messages={"required": "Name the image that the container runs."},
+    )
+    command = forms.CharField(required=False, widget=code_input("python train.py --epochs 3"))
+    devices = forms.ChoiceField(
+        choices=[(one, one) for one in ("class", "template", "none")],
+        initial="class",
+        error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
+    )
+    device_class = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    count = forms.CharField(
+        required=False, initial="1", widget=forms.NumberInput({"class": "input", "min": "1", "max": "32"})
+    )
+    template = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+
+    #: The template that the pod names, unless it is called after the pod, and whether that template exists already.
+    named_template: str = ""
+    reuses_template: bool = False
+
+    def add_prefix(self, field_name: str) -> str:
+        return super().add_prefix(_SENT_AS.get(field_name, field_name))
+
+    def offer(self, *, namespaces: Iterable[str], templates: Sequence[tuple[str, str]]) -> None:
+        """What may be chosen. templates: (namespace, name), by namespace."""
+        choices: dict[str, list[Any]] = {
+            "namespace": [(one, one) for one in namespaces],
+            "template": [
+                ("", "Choose a template"),
+                *(
+                    (namespace, [(name, name) for _, name in group])
+                    for namespace, group in groupby(templates, key=lambda one: one[0])
+                ),
+            ],
+        }
+        for name, offered in choices.items():
+            cast("forms.Select", self.fields[name].widget).choices = offered
+
+    def clean(self) -> None:
+        """Where the devices come from decides what else is required."""
+        devices = self.text("devices")
+        if devices == "class":
+            if not self.text("device_class"):
+                self.add_error("device_class", "Choose a class.")
+            if not whole(self.text("count")):
+                self.add_error("count", "Write a whole number, 1 or more.")
+        if devices == "template" and not self.text("template"):
+            self.add_error("template", "Choose a template.")
+
+    def settle_template(self, existing: Mapping[str, ResourceClaimTemplateSpec]) -> None:
+        """Reuse the template of an earlier pod of this name if it is the same; otherwise choose a free name.
+
+        existing: those of the namespace, by name.
+        """
+        try:  # as it would be stored
+            decoded = codec.decode_document(kind(TEMPLATES), _template(self), strictness="Strict").object
+            spec = cast("ResourceClaimTemplate", kind(TEMPLATES).prepare_create(decoded)).spec
+        except ApiError:
+            spec = None
+        name, number = self.own_template, 1
+        while name in existing and existing[name] != spec:
+            number += 1
+            name = f"{self.own_template}-{number}"
+        self.named_template, self.reuses_template = name, name in existing
+
+    @property
+    def own_template(self) -> str:
+        """The name of the template that the form creates."""
+        name = self.text("name")
+        return self.named_template or (f"{name}-{ENTRY}" if name else ENTRY)
+
+
+def as_yaml(form: PodForm) -> str:
+    """The documents that the form describes, in the order in which they are created."""
+    creates = form.text("devices") == "class" and not form.reuses_template
+    return "\n---\n".join(map(dump, [_template(form), _pod(form)] if creates else [_pod(form)])) + "\n"
+
+
+def _pod(form: PodForm) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": form.text("image")}
+    command = form.text("command")
+    try:
+        words = shlex.split(command)
+    except ValueError:  # its quotes do not match
+        words = command.split()
+    if words:
+        container["command"] = words
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    devices = form.text("devices")
+    if devices != "none":
+        container["resources"] = {"claims": [{"name": ENTRY}]}
+        name = form.own_template if devices == "class" else form.text("template")
+        spec["resourceClaims"] = [{"name": ENTRY, "resourceClaimTemplateName": name}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(form, form.text("name")), "spec": spec}
+
+
+def _template(form: PodForm) -> dict[str, Any]:
+    exactly: dict[str, Any] = {"deviceClassName": form.text("device_class")}
+    if (count := form.text("count")) != "1":
+        number = whole(count)
+        exactly["count"] = count if number is None else number
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": _meta(form, form.own_template),
+        "spec": {"spec": {"devices": {"requests": [{"name": REQUEST, "exactly": exactly}]}}},
+    }
+
+
+def _meta(form: PodForm, name: str) -> dict[str, str]:
+    namespace = form.text("namespace")
+    return {"name": name} | ({"namespace": namespace} if namespace else {})
+
+
+#: end of the API's path -> field of the form
+_FIELDS = (
+    ("metadata.name", "name"),
+    ("metadata.namespace", "namespace"),
+    (".image", "image"),
+    (".command", "command"),
+    (".count", "count"),
+    (".deviceClassName", "device_class"),
+    (".resourceClaimTemplateName", "template"),
+)
+
+
+def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
+    """Put each error of the API at its field; at the form itself if it has no single one."""
+    for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
+        name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), None)
+        follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
+        if form.text("devices") == "class" and follows:
+            continue  # the names of template and claim follow that of the pod, which has the same error
+        text = problem.message.removeprefix(f"{problem.field}: ")
+        said = form.errors.get(name) if name else form.non_field_errors()
+        if text not in (said or ()):
+            form.add_error(name, text)
+
+
+# Existing objects as people would write them --------------------------------------------------------------------------
+
+
+#: The defaults that the API writes.
+_OF_SPEC: Mapping[str, Any] = {
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30,
+    "enableServiceLinks": True,
+    "securityContext": {},
+    "serviceAccountName": "default",
+    "serviceAccount": "default",
+    "preemptionPolicy": "PreemptLowerPriority",
+    "priorityClassName": "",
+    "restartPolicy": "Always",
+}
+_OF_CONTAINER: Mapping[str, Any] = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+}
+#: Metadata of one object that a copy of it does not have.
+_OF_META = ("ownerReferences", "generateName", "finalizers", "deletionTimestamp", "deletionGracePeriodSeconds")
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NUMBERED = re.compile(r"^(.*?)-(\d+)$")
+_NOTHING = object()
+
+
+def manifest(obj: ApiObject) -> dict[str, Any]:
+    """The document without what the API filled in; of a pod, also without what admission added."""
+    document = written(codec.to_builtins(obj))
+    document.pop("status", None)
+    meta = {name: value for name, value in document["metadata"].items() if name not in _OF_META}
+    notes = {name: value for name, value in meta.pop("annotations", {}).items() if name != _LAST_APPLIED}
+    document["metadata"] = meta | ({"annotations": notes} if notes else {})
+    if isinstance(obj, Pod):
+        document["spec"] = _manifest_spec(document["spec"])
+    return document
+
+
+def _manifest_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in spec.items() if _OF_SPEC.get(name, _NOTHING) != value}
+    for name in ("nodeName", "priority", "preemptionPolicy"):  # its class has the last two
+        kept.pop(name, None)
+    if kept.get("serviceAccountName"):
+        kept.pop("serviceAccount", None)
+    tokens = {one["name"] for one in spec.get("volumes", ()) if one["name"].startswith(VOLUME_PREFIX)}
+    for name in ("containers", "initContainers"):
+        if name in kept:
+            kept[name] = [_manifest_container(one, tokens) for one in kept[name]]
+    _keep(kept, "volumes", [one for one in spec.get("volumes", ()) if one["name"] not in tokens])
+    of_admission = (("operator", "Exists"), ("tolerationSeconds", EVICTION_TOLERATION_SECONDS))
+    _keep(
+        kept,
+        "tolerations",
+        [
+            one
+            for one in spec.get("tolerations", ())
+            if one.get("key") not in NODE_TROUBLES or any(one.get(key) != value for key, value in of_admission)
+        ],
+    )
+    return kept
+
+
+def _manifest_container(container: Mapping[str, Any], tokens: Collection[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in container.items() if _OF_CONTAINER.get(name, _NOTHING) != value}
+    image = str(kept.get("image", ""))
+    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    if kept.get("imagePullPolicy") == ("Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"):
+        del kept["imagePullPolicy"]
+    _keep(kept, "volumeMounts", [one for one in container.get("volumeMounts", ()) if one["name"] not in tokens])
+    return kept
+
+
+def _keep(document: dict[str, Any], name: str, values: list[Any]) -> None:
+    document.pop(name, None)
+    if values:
+        document[name] = values
+
+
+def stem_of(name: str) -> str:
+    """The name without the number that `free_name` appends."""
+    numbered = _NUMBERED.match(name)
+    return numbered[1] if numbered else name
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or else with the first number that makes it free."""
+    numbered = _NUMBERED.match(name)
+    stem, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+    while name in taken:
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+# Examples -------------------------------------------------------------------------------------------------------------
+
+
+_POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: {namespace}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: example.com/main
+    resources:
+      claims:
+      - name: gpu
+  resourceClaims:
+  - name: gpu
+    {claim}
+"""
+_SPEC = """\
+devices:
+  requests:
+  - name: gpu
+    exactly:
+      deviceClassName: {device_class}
+"""
+_TWO_SELECTED = """\
+      count: 2
+      selectors:
+      - cel:
+          expression: device.driver != ""
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """name: in the address; word: what it shows."""
+
+    name: str
+    word: str
+    parts: tuple[str, ...]
+
+    def text(self, *, namespace: str, device_class: str) -> str:
+        """The example for an existing namespace and class."""
+        text = "".join(self.parts)
+        return text.replace("{namespace}", namespace or "default").replace("{device_class}", device_class)
+
+
+def _example_of(kind: str, name: str, spec: str) -> str:
+    """A document of the device API, and the divider after it."""
+    head = f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: {{namespace}}\n"
+    return f"{head}spec:\n{indent(spec, '  ')}---\n"
+
+
+def _example_pod(name: str, claim: str) -> str:
+    return _POD.replace("{name}", name).replace("{claim}", claim)
+
+
+def _example_template(name: str, spec: str) -> tuple[str, str]:
+    """A template, and a pod with a claim from it."""
+    template = _example_of("ResourceClaimTemplate", name, f"spec:\n{indent(spec, '  ')}")
+    return template, _example_pod("trainer", f"resourceClaimTemplateName: {name}")
+
+
+EXAMPLES = (
+    Example("one-device", "A pod with one device", _example_template("one-device", _SPEC)),
+    Example(
+        "two-selected", "Two devices that a selector accepts", _example_template("two-selected", _SPEC + _TWO_SELECTED)
+    ),
+    Example(
+        "shared",
+        "Two pods that share a claim",
+        (
+            _example_of("ResourceClaim", "ours", _SPEC),
+            _example_pod("reader", "resourceClaimName: ours"),
+            "---\n",
+            _example_pod("writer", "resourceClaimName: ours"),
+        ),
+    ),
+)
+
+
+# What the editor completes: keys from the types, values that exist ----------------------------------------------------
+
+
+#: Depth of the keys; characters of a description; names of one kind.
+DEEPEST, LONGEST_TEXT, NAMES = 9, 160, 500
+
+Option = dict[str, str]
+
+#: Fields that take one of a few words, whatever the path before them.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "allocationMode": ("ExactCount", "All"),
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
+    "tolerations.operator": ("Exists", "Equal"),
+    "tolerations.effect": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "matchExpressions.operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+    "matchAttribute": ("resource.kubernetes.io/pcieRoot",),
+}
+
+
+def completions(person: Person) -> dict[str, Any]:
+    """The keys, and the values that this person may see."""
+    classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:NAMES])
+    values: dict[str, list[str]] = {
+        "kind": [kind(one).kind for one in RESOURCES],
+        "apiVersion": sorted({kind(one).api_version for one in RESOURCES}),
+        "metadata.namespace": editable_namespaces(person),
+        "spec.nodeName": list(Node.objects.order_by("name").values_list("name", flat=True)[:NAMES]),
+        "spec.resourceClaims.resourceClaimName": list(
+            Claim.objects.restrict(person).order_by("name").values_list("name", flat=True)[:NAMES]
+        ),
+        "spec.resourceClaims.resourceClaimTemplateName": sorted({name for _, name in templates(person)}),
+    }
+    for path, words in _words().items():
+        values[path] = list(words) or classes
+    top = [{"label": name} for name in ("apiVersion", "kind", "metadata", "spec")]
+    return {"keys": {"": top, **_keys()}, "values": values}
+
+
+@cache
+def _keys() -> dict[str, list[Option]]:
+    """`Kind/path` -> the keys that are allowed there."""
+    keys: dict[str, list[Option]] = {}
+    for one in map(kind, RESOURCES):
+        served = ServedKind(one.group, one.version, one.kind, one.type)
+        schemas = components([served])
+        for path, properties in _walk(schemas, schemas[served.name], "", 0):
+            if path:
+                keys[f"{one.kind}/{path}"] = [_option(name, schema) for name, schema in properties.items()]
+    return keys
+
+
+def _walk(
+    schemas: Mapping[str, Any], schema: Mapping[str, Any], path: str, depth: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, properties) of the mappings in a schema, without what the server writes."""
+    properties = {name: one for name, one in schema.get("properties", {}).items() if path or name != "status"}
+    if path == "metadata":
+        properties = {name: properties[name] for name in ("name", "generateName", "namespace", "labels", "annotations")}
+    if properties:
+        yield path, properties
+    for name, one in properties.items():
+        inner = one["items"] if one.get("type") == "array" else one
+        reference = inner.get("$ref") or next((part.get("$ref") for part in inner.get("allOf", ())), None)
+        inner = schemas[reference.rpartition("/")[2]] if reference else inner
+        if depth < DEEPEST and inner.get("properties"):
+            yield from _walk(schemas, inner, f"{path}.{name}" if path else name, depth + 1)
+
+
+def _option(name: str, schema: Mapping[str, Any]) -> Option:
+    text = str(schema.get("description", ""))
+    detail = str(schema.get("type", "object" if "allOf" in schema or "$ref" in schema else ""))
+    option = {"label": name, "detail": {"array": "list"}.get(detail, detail)}
+    return option | ({"info": text[:LONGEST_TEXT]} if text else {})
+
+
+@cache
+def _words() -> dict[str, tuple[str, ...]]:
+    """path -> words, of the fields that take one of a few; none for those that take a class."""
+    words: dict[str, tuple[str, ...]] = {}
+    for path in (f"{path}.{option['label']}" for path, options in _keys().items() for option in options):
+        allowed = next((allowed for end, allowed in _WORDS.items() if f".{path}".endswith(f".{end}")), ())
+        if allowed or path.endswith(".deviceClassName"):
+            words[path] = allowed
+    return words

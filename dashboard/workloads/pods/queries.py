@@ -1,0 +1,626 @@
+"""Reads pods: the rows of the list, and of one pod its claims, containers, events, log and negotiation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce, NullIf
+
+from claims.causes.causes import decode
+from claims.causes.messages import brief, sentence
+from claims.devices.holdings import Other
+from claims.event_recorder import CAUSE
+from claims.kinds.pod_logs import agent_query
+from claims.kinds.pods import ContainerState, Pod, listed_resources
+from claims.kinds.resource_claims import ResourceClaim, names_controller, node_of
+from claims.models import Pod as PodRow
+from claims.models import Reservation
+from claims.pod_claims import ClaimReference, may_be_negotiated, references
+from claims.pod_logs import LogPlace, find
+from dashboard.capacity.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
+from dashboard.kit.links import claim_url, device_url, pod_url
+from dashboard.kit.lists import ListColumn, ListQuery, parameter
+from dashboard.kit.previews import Link
+from dashboard.kit.wording import said_by
+from inventory import agents
+from manciple.api.subresources import StreamRequest
+from manciple.durations import moment
+from manciple.people import Person
+from manciple.store import history, objects, sql
+from manciple.store.objects import decoded
+from manciple.store.records import author_of
+from manciple.wire.deferred import deferred_function
+from manciple.wire.errors import ApiError
+from manciple.wire.machinery import Event
+from manciple.wire.quantity import whole
+from manciple.wire.resources import CLAIMS, EVENTS, NEW_PHASES, kind
+from scheduling.claims.extended_resources import ServedRequest
+from scheduling.models import QueuedPod
+from scheduling.rehearsal.repairs import Mended
+
+#: Rows that a CSV file reads at a time.
+BATCH = 1000
+#: Events beside the reasons; the tab has all of them.
+SHOWN_BESIDE = 12
+#: Lines of a log that are shown by default, and at most; bytes that are read of it.
+LINES, MOST_LINES, MOST_BYTES = 500, 5_000, 512 * 1024
+#: Seconds to wait for the agent: a person waits for the page.
+AGENT_TIMEOUT = 5.0
+#: Nodes of a negotiation that are not folded.
+NODES = 8
+
+
+# The list -------------------------------------------------------------------------------------------------------------
+
+
+#: Neither bound nor over.
+IS_WAITING = Q(node_name="", phase__in=NEW_PHASES, deleting=False)
+#: state -> (its icon, its rows), in the order of the tabs
+STATES: Mapping[str, tuple[str, Q]] = {
+    "Waiting": ("i-wait", IS_WAITING),
+    "Starting": ("i-time", Q(phase__in=NEW_PHASES, deleting=False) & ~Q(node_name="")),
+    "Running": ("i-ok", Q(phase="Running", deleting=False)),
+    "Succeeded": ("i-ok", Q(phase="Succeeded", deleting=False)),
+    "Failed": ("i-alert", Q(phase="Failed", deleting=False)),
+    "Deleting": ("i-x", Q(deleting=True)),
+    "Unknown": ("i-alert", Q(phase="Unknown", deleting=False)),
+}
+_SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
+_DEVICES = Subquery(
+    Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=Count("claim__devices")).values("held"),
+    output_field=IntegerField(),
+)
+#: `sort` in the address -> what the database sorts by
+_ORDERS: Mapping[str, Any] = {
+    "name": F("name"),
+    "namespace": F("namespace"),
+    "status": Case(
+        *(When(rows, then=Value(place)) for place, (_, rows) in enumerate(STATES.values())),
+        output_field=IntegerField(),
+    ),
+    "since": _SINCE,
+    "node_name": NullIf(F("node_name"), Value("")),
+    "devices": Coalesce(_DEVICES, Value(0)),
+}
+
+
+def state_of(*, deleting: bool, phase: str, node: str) -> str:
+    """The name of a pod's state, one of `STATES`."""
+    if deleting:
+        return "Deleting"
+    if phase in NEW_PHASES:
+        return "Starting" if node else "Waiting"
+    return phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodQuery(ListQuery):
+    """The filters of the list, and its order: waiting pods come first, the longest-waiting at the top."""
+
+    namespace: str = parameter("ns")
+    state: str = parameter("state", known=STATES)
+    node: str = parameter("node")
+    text: str = parameter("q")  # a part of the name
+    reason: str = parameter("reason", known=REASONS)  # why pods wait: see `overview.waiting.key_of`
+    device_class: str = parameter("class")  # that a waiting pod requests
+
+    def in_common(self, mended: Mended, person: Person) -> str:
+        """What the pods that are shown wait for; "" where all pods are shown."""
+        title = title_of(self.reason, mended, person.sees) or "what has been fixed meanwhile"
+        return ", ".join(
+            [
+                *([begun(title)] if self.reason else []),
+                *([f"they ask for `{self.device_class}`"] if self.device_class else []),
+            ]
+        )
+
+    def in_every_state(self, rows: QuerySet[PodRow], mended: Mended) -> QuerySet[PodRow]:
+        """The rows that pass all filters but the state, which the tabs count."""
+        wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
+        rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+        if self.reason:
+            rows = rows.filter(uid__in=waiting_for(self.reason, mended))
+        return rows.filter(uid__in=asking_for(self.device_class)) if self.device_class else rows
+
+    def in_order(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
+        if self.state:
+            rows = rows.filter(STATES[self.state][1])
+        order = _ORDERS.get(self.sort.removeprefix("-"))
+        if order is not None:
+            first = order.desc(nulls_last=True) if self.sort.startswith("-") else order.asc(nulls_last=True)
+            return rows.order_by(first, "namespace", "name")
+        waiting_first = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
+        return rows.order_by(waiting_first, _SINCE.asc(nulls_last=True), "namespace", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLine:
+    """One row of the list. since: when it began to wait; devices: how many its claims hold."""
+
+    uid: str
+    namespace: str
+    name: str
+    state: str
+    node: str
+    reason: str
+    since: datetime | None
+    devices: int
+    claims: tuple[str, ...]
+
+    @property
+    def icon(self) -> str:
+        return STATES[self.state][0] if self.state in STATES else "i-pod"
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def claim_links(self) -> list[Link]:
+        return [(name, claim_url(self.namespace, name)) for name in self.claims]
+
+
+COLUMNS = (
+    ListColumn[PodLine](title="Pod", sort="name", text=lambda line: line.name),
+    ListColumn[PodLine](title="Namespace", sort="namespace", text=lambda line: line.namespace),
+    ListColumn[PodLine](title="Status", sort="status", text=lambda line: line.state),
+    ListColumn[PodLine](
+        title="Waits since",
+        sort="since",
+        extra=True,
+        text=lambda line: line.since.isoformat(timespec="seconds") if line.since else "",
+    ),
+    ListColumn[PodLine](title="Node", sort="node_name", text=lambda line: line.node),
+    ListColumn[PodLine](title="Devices", css="num", sort="devices", text=lambda line: line.devices),
+    ListColumn[PodLine](title="Claims", extra=True, text=lambda line: " ".join(line.claims)),
+    ListColumn[PodLine](title="UID", extra=True, text=lambda line: line.uid),
+    ListColumn[PodLine](title="Why it waits", text=lambda line: line.reason.replace("`", "")),
+)
+
+
+def count_states(rows: QuerySet[PodRow]) -> dict[str, int]:
+    """state -> number of pods. One query."""
+    has_node = Case(When(node_name="", then=Value("")), default=Value("yes"))
+    counts: dict[str, int] = {}
+    for deleting, phase, node, number in (
+        rows.order_by().values_list("deleting", "phase", has_node).annotate(number=Count("uid"))
+    ):
+        state = state_of(deleting=deleting, phase=phase, node=node)
+        counts[state] = counts.get(state, 0) + number
+    return counts
+
+
+def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
+    """Three queries, however many rows."""
+    rows = list(rows)
+    uids = [row.uid for row in rows]
+    queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
+    reserved = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
+    held: dict[str, int] = dict(reserved)
+    lines = []
+    for row in rows:
+        state = state_of(deleting=row.deleting, phase=row.phase, node=row.node_name)
+        waiting = queued.get(row.uid) if state == "Waiting" else None
+        lines.append(
+            PodLine(
+                uid=row.uid,
+                namespace=row.namespace,
+                name=row.name,
+                state=state,
+                node=row.node_name,
+                reason=brief(decode(waiting.cause), names_claim=False) if waiting else "",
+                since=waiting.created_at if waiting else None,
+                devices=held.get(row.uid, 0),
+                claims=tuple(row.claim_names),
+            )
+        )
+    return lines
+
+
+def read_all_lines(rows: QuerySet[PodRow]) -> Iterator[PodLine]:
+    """For a file: the rows are read in batches."""
+    for some in sql.chunks(rows.iterator(chunk_size=BATCH), BATCH):
+        yield from read_lines(some)
+
+
+# The claims of a pod --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevice:
+    """One device that a claim of the pod holds."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    node: str
+    admin: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLine:
+    """One entry of the pod's claims: the claim, if it exists, and the devices that it holds.
+
+    serves: of the claim for its extended resources, which has no entry.
+    """
+
+    entry: str
+    name: str  # "" before the claim is created
+    template: str  # "" for a claim that the pod names
+    state: str
+    requests: int = 0
+    devices: tuple[HeldDevice, ...] = ()
+    others: tuple[Other, ...] = ()  # its other users
+    serves: tuple[ServedRequest, ...] = ()
+    claim: ResourceClaim | None = None
+
+    @property
+    def icon(self) -> str:
+        return {"Allocated": "i-ok", "Reserved": "i-ok", "Does not exist": "i-alert"}.get(self.state, "i-wait")
+
+    @property
+    def users(self) -> list[Link | str]:
+        """Its other users: pods have pages."""
+        namespace = self.claim.metadata.namespace if self.claim else ""
+        return [(one.name, pod_url(namespace, one.name)) if one.resource == "pods" else str(one) for one in self.others]
+
+
+def read_claims(pod: Pod, extended: tuple[ServedRequest, ...] = ()) -> tuple[ClaimLine, ...]:
+    """One query. extended: what serves its extended resources, where devices do."""
+    needed = [one for one in references(pod) if one.needed]
+    special = ClaimReference(entry="", claim=extended[0].claim or None, generated=True) if extended else None
+    keys = [(pod.metadata.namespace, one.claim) for one in (*needed, special) if one and one.claim]
+    stored = {one.name: decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys)}
+    templates = {entry.name: entry.resource_claim_template_name or "" for entry in pod.spec.resource_claims}
+    lines = [_claim(pod, one, stored.get(one.claim or ""), templates[one.entry]) for one in needed]
+    if special:
+        lines.append(replace(_claim(pod, special, stored.get(special.claim or ""), ""), serves=extended))
+    return tuple(lines)
+
+
+def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, template: str) -> ClaimLine:
+    if claim is None:
+        state = "Does not exist" if reference.claim else "Not created yet"
+        return ClaimLine(entry=reference.entry, name=reference.claim or "", template=template, state=state)
+    allocation = claim.status.allocation
+    node = node_of(allocation) if allocation else ""
+    return ClaimLine(
+        entry=reference.entry,
+        name=claim.metadata.name,
+        template=template,
+        state="Pending" if not allocation else "Reserved" if claim.status.reserved_for else "Allocated",
+        requests=len(claim.spec.devices.requests),
+        devices=tuple(
+            HeldDevice(
+                request=one.request,
+                driver=one.driver,
+                pool=one.pool,
+                device=one.device,
+                node=node,
+                admin=bool(one.admin_access),
+            )
+            for one in (allocation.devices.results if allocation else ())
+        ),
+        others=tuple(
+            Other(one.full_resource, one.name) for one in claim.status.reserved_for if one.uid != pod.metadata.uid
+        ),
+        claim=claim,
+    )
+
+
+# Its containers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUse:
+    """What a container sees of one claim, or of one extended resource (`name`).
+
+    request: "" for the whole claim. given_by: the driver whose controller allocated it, which may name no devices.
+    """
+
+    name: str
+    request: str = ""
+    devices: tuple[HeldDevice, ...] = ()
+    given_by: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} / {self.request}" if self.request else self.name
+
+    @property
+    def links(self) -> list[Link]:
+        return [
+            (f"{one.pool} / {one.device}", device_url(one.driver, one.pool, one.device, one.node))
+            for one in self.devices
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLine:
+    """One container: its state, and the devices that it sees. health: by resourceID, as reported by the driver."""
+
+    name: str
+    role: str  # "", "init" or "sidecar"
+    image: str
+    state: str
+    detail: str
+    since: str | None
+    restarts: int
+    uses: tuple[ContainerUse, ...]
+    health: Mapping[str, str]
+
+
+def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLine, ...]:
+    """In the order in which they run."""
+    by_entry = {claim.entry: claim for claim in claims}
+    statuses = {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+    first = [(one, "sidecar" if one.restart_policy == "Always" else "init") for one in pod.spec.init_containers]
+    lines = []
+    for container, role in (*first, *((one, "") for one in pod.spec.containers)):
+        status = statuses.get(container.name)
+        state, detail, since = _state(status.state if status else ContainerState())
+        uses = []
+        for use in container.resources.claims:
+            line = by_entry.get(use.name)
+            allocation = line.claim.status.allocation if line and line.claim else None
+            uses.append(
+                ContainerUse(
+                    name=use.name,
+                    request=use.request,
+                    devices=_visible(line, use.request),
+                    given_by=allocation.controller_name if allocation else "",
+                )
+            )
+        special, extended = by_entry.get(""), dict[str, tuple[HeldDevice, ...]]()
+        for one in special.serves if special else ():
+            if one.container == container.name:
+                extended[one.resource] = (*extended.get(one.resource, ()), *_visible(special, one.request))
+        lines.append(
+            ContainerLine(
+                name=container.name,
+                role=role,
+                image=container.image,
+                state=state,
+                detail=detail,
+                since=since,
+                restarts=status.restart_count if status else 0,
+                uses=(*uses, *(ContainerUse(name=name, devices=devices) for name, devices in extended.items())),
+                health={
+                    one.resource_id: one.health
+                    for resource in (status.allocated_resources_status if status else ())
+                    for one in resource.resources
+                },
+            )
+        )
+    return tuple(lines)
+
+
+def _visible(claim: ClaimLine | None, request: str) -> tuple[HeldDevice, ...]:
+    """The devices of the claim that a container sees: all, or those of one request and its alternatives."""
+    devices = claim.devices if claim else ()
+    return tuple(one for one in devices if not request or one.request.partition("/")[0] == request)
+
+
+def _state(state: ContainerState) -> tuple[str, str, str | None]:
+    """(word, detail, since when)."""
+    if state.running is not None:
+        return "Running", "", state.running.started_at
+    if state.terminated is not None:
+        ended = state.terminated
+        why = ended.reason if ended.reason not in ("Completed", "Error", "") else ""
+        parts = [why, f"exit code {ended.exit_code}" if ended.exit_code else "", ended.message]
+        return "Succeeded" if not ended.exit_code else "Failed", "; ".join(filter(None, parts)), ended.finished_at
+    waiting = state.waiting
+    return "Not started", "; ".join(filter(None, (waiting.reason, waiting.message))) if waiting else "", None
+
+
+# Its events -----------------------------------------------------------------------------------------------------------
+
+
+#: Reasons of events that say why something waits.
+_WAITING = frozenset({"FailedScheduling", "FailedResourceClaimCreation", "Unhealthy", "BackOff"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing that happened. count: how often; about: the claim, unless it is about the pod itself."""
+
+    at: str | None
+    text: str
+    first: str | None = None
+    reason: str = ""
+    source: str = ""
+    about: str = ""
+    count: int = 1
+    warning: bool = False
+
+
+class _About:
+    """Selects the Events about one pod and some claims of its namespace."""
+
+    def __init__(self, uid: str, claims: Collection[str]) -> None:
+        self._uid, self._claims = uid, claims
+
+    def matches(self, values: Any, /) -> bool:
+        if values.get("involvedObject.uid") == self._uid:
+            return True
+        return values.get("involvedObject.kind") == "ResourceClaim" and values["involvedObject.name"] in self._claims
+
+
+def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
+    """The oldest first."""
+    meta = pod.metadata
+    page = objects.list(kind(EVENTS), namespace=meta.namespace, fields=_About(meta.uid, claims))
+    notes = history.notes([one.revision for one in page.items])
+    owner = next((f" by {one.kind} {one.name}" for one in meta.owner_references if one.controller), "")
+    created = Moment(at=meta.creation_timestamp, text=f"Pod created{owner}")
+    moments = [created]
+    for stored in page.items:
+        event = decoded(stored, Event)
+        last = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+        cause = decode(event.metadata.annotations.get(CAUSE, ""))
+        component = event.source.component or event.reporting_component
+        about, waits = event.involved_object, event.reason in _WAITING
+        moments.append(
+            Moment(
+                at=last,
+                text=f"Waits: {brief(cause, names_claim=False)}" if cause else sentence(event.message.strip()),
+                first=event.first_timestamp if event.count > 1 and event.first_timestamp != last else None,
+                reason=event.reason,
+                source=said_by(component, author_of(notes.get(stored.revision, "")).outsider),
+                about=about.name if about.uid != meta.uid else "",
+                count=max(event.count, 1),
+                warning=waits or event.type == "Warning",
+            )
+        )
+    return sorted(moments, key=lambda one: (one.at or "", one is not created, one.text))
+
+
+def latest(moments: Sequence[Moment]) -> list[Moment]:
+    """Those that are shown beside the reasons."""
+    return [one for one in moments if moment(one.at)][-SHOWN_BESIDE:]
+
+
+# Its log --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """error: why there is no log to show, in words."""
+
+    containers: tuple[str, ...]
+    container: str
+    previous: bool
+    restarted: bool
+    lines: int
+    text: str = ""
+    error: str = ""
+    waiting: bool = False
+
+
+def read_log(pod: Pod, query: Mapping[str, str]) -> Log:
+    """The last lines of a container, from the agent of its node. Never fails: a refusal is the log's `error`.
+
+    `container` chooses, `previous=1` asks for the attempt before the latest, `lines` for a number of lines.
+    """
+    names = tuple(one.name for one in (*pod.spec.containers, *pod.spec.init_containers))
+    container = query.get("container", "")
+    container = container if container in names else names[0]
+    previous = query.get("previous", "") not in ("", "0")
+    number = whole(query.get("lines", ""))
+    lines = LINES if number is None else min(max(number, 1), MOST_LINES)
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    restarted = any(one.name == container and one.restart_count for one in statuses)
+    log = Log(containers=names, container=container, previous=previous, restarted=restarted, lines=lines)
+    if not pod.spec.node_name:
+        return replace(log, waiting=True)
+    options = {"container": container, "tailLines": str(lines), "limitBytes": str(MOST_BYTES)}
+    if previous:
+        options["previous"] = "true"
+    try:
+        place = find(StreamRequest(namespace=pod.metadata.namespace, name=pod.metadata.name, query=options))
+        return replace(log, text=asyncio.run(_read(place)))
+    except ApiError as refusal:
+        return replace(log, error=refusal.message)
+    except TimeoutError:
+        return replace(log, error=f"the agent of node {pod.spec.node_name} did not answer within {AGENT_TIMEOUT:g} s")
+
+
+async def _read(place: LogPlace) -> str:
+    """Raises: ApiError, TimeoutError."""
+    if place.agent is None:
+        return ""
+    text = bytearray()
+    async with asyncio.timeout(AGENT_TIMEOUT), agents.ask(place.agent, place.path, agent_query(place.options)) as parts:
+        async for part in parts:
+            text += part
+            if len(text) >= MOST_BYTES:
+                break
+    return bytes(text[:MOST_BYTES]).decode(errors="replace")
+
+
+# How the scheduler and the drivers of its claims agreed on its node ---------------------------------------------------
+
+
+Step = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegotiationTurn:
+    """One step. took: since the step that it answers, or else since the step before; "" if one write was both."""
+
+    at: datetime
+    who: str
+    what: Step
+    text: str
+    entry: str = ""
+    refuses: bool = False
+    took: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedTurn:
+    """A step that the negotiation waits for. since: None if the log does not reach back that far."""
+
+    who: str
+    text: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedNode:
+    """refused_by: (driver, entry of the claim)."""
+
+    name: str
+    selected: bool
+    refused_by: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """nodes: the selected one first, refused ones last. earlier: whether there were steps before the first shown."""
+
+    awaited: tuple[AwaitedTurn, ...]
+    nodes: tuple[OfferedNode, ...]
+    steps: tuple[NegotiationTurn, ...]
+    earlier: bool
+    node: str
+    lasted: str = ""
+
+    @property
+    def shown_nodes(self) -> tuple[OfferedNode, ...]:
+        return self.nodes[:NODES]
+
+    @property
+    def folded_nodes(self) -> tuple[OfferedNode, ...]:
+        return self.nodes[NODES:]
+
+    @property
+    def refused(self) -> int:
+        return sum(bool(one.refused_by) for one in self.nodes)
+
+
+#: (pod, entry -> a claim that names its driver's controller, or a resource class). KEP-3063 and its first draft are
+#: read by a module that only pods with such claims import.
+_read_classic: Callable[[Pod, Mapping[str, ResourceClaim]], Conversation | None] = deferred_function(
+    "dashboard.workloads.pods.negotiation:read_classic_conversation"
+)
+_read_draft: Callable[[Pod], Conversation | None] = deferred_function(
+    "dashboard.workloads.pods.negotiation:read_draft_conversation"
+)
+
+
+def read_conversation(pod: Pod, lines: Sequence[ClaimLine]) -> Conversation | None:
+    """None unless a driver's controller has a part in it; no query unless a claim names a controller or a class."""
+    if not may_be_negotiated(pod, [line.claim for line in lines if line.claim is not None]):
+        return None
+    classic = {line.entry: line.claim for line in lines if line.claim is not None and names_controller(line.claim)}
+    if classic and (conversation := _read_classic(pod, classic)):
+        return conversation
+    return _read_draft(pod) if listed_resources(pod) else None

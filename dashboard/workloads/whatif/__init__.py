@@ -1,1 +1,0 @@
-"""Rehearsals: what a change would do."""
