@@ -6,7 +6,7 @@ from dashboard.admin import site
 from dashboard.kit.undo import undo_act
 
 urlpatterns = [
-    path("", include("dashboard.rest.urls")),
+    path("", include("dashboard.rest")),
     path("admin/", site.urls),
     path("undo", undo_act, name="undo"),
     path("", include("dashboard.inventory.urls")),

@@ -25,7 +25,7 @@ from dashboard.inventory.devices.words import STATES, bar_of, how_many, in_words
 from dashboard.kit import charts
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.tools.events.views import ShownEvent, latest
+from dashboard.tools.events import ShownEvent, latest
 from dashboard.workloads.moves.told import ShownPlan, told
 from insight.capacity import Census, ClassCount, read_census
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since, stranded_now

@@ -36,13 +36,12 @@ from dashboard.inventory.classes.workbench import (
 )
 from dashboard.inventory.devices.words import bar_of, how_many, in_words
 from dashboard.kit.links import claim_url, class_url, template_url
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history.views import ShownHistory, history_of
+from dashboard.tools.objects import ShownHistory, history_of
 from insight.capacity import waiting_by_class
 from insight.how_many_fit import NOTHING, Count, count
 from insight.selector_matches import judged_devices
@@ -170,7 +169,7 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, rows),
         filters=(Filter("q", "Name or selector", query.text, hint="Name, selector"),),
-        acts=delete_act(CLASSES) if person.may("delete", CLASSES) else (),
+        acts=bulk_acts(CLASSES, "delete") if person.may("delete", CLASSES) else (),
     )
     total = len(snapshot.candidates)
     context = ClassesContext(

@@ -33,7 +33,7 @@ from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from insight.selector_matches import judged_devices
 from inventory.models import DeviceClass
 from manciple.people import Person, person_of

@@ -49,8 +49,8 @@ from dashboard.kit.forms import posted_from
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.tools.events.views import ShownEvent, shown_event
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.events import ShownEvent, shown_event
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds.nodes import Node, Taint
 from manciple.people import Person, demand, person_of
 from manciple.store import history, objects

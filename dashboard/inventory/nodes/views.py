@@ -36,13 +36,13 @@ from dashboard.kit.lists import (
     PageOfRows,
     Tab,
     Table,
+    bulk_acts,
     parameter,
     sorted_by,
 )
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import NODE_ACTS
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 from manciple.wire.resources import NODES, SLICES
@@ -146,7 +146,9 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         place="nodes",
         revision=revision,
         query=query,
-        table=_table(query, nodes, read_devices(), acts=NODE_ACTS if may_change else ()),
+        table=_table(
+            query, nodes, read_devices(), acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if may_change else ()
+        ),
         complaint=query.selector[1],
         total=len(nodes),
         silent=sum(known.state == "Silent" for known in nodes),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from dashboard.kit import links
 from dashboard.kit.lists import ListQuery, parameter
-from dashboard.tools.history.authors import Author
+from dashboard.tools.objects import Author
 from manciple.audit import events, searching
 from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry

@@ -37,7 +37,7 @@ from dashboard.people.audit.reading import (
     find,
     number,
 )
-from dashboard.tools.history.reading import ObjectChange, change_of, read_states
+from dashboard.tools.objects import ObjectChange, change_of, read_states
 from manciple.audit import events, retention, searching
 from manciple.audit.commands import UNSERVED
 from manciple.audit.models import Entry, Shortfall

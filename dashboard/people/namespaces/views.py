@@ -31,7 +31,7 @@ from dashboard.people.namespaces.accounts import NamespaceAccount, read_accounts
 from dashboard.people.namespaces.budgets import BudgetLine, read_budgets
 from dashboard.people.namespaces.reading import NamespaceHoldings, contents, read_namespaces
 from dashboard.people.namespaces.tokens import AccountToken, TokenForm, issue, may_have
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from manciple.api import verbs
 from manciple.people import Person, demand, demand_sight, person_of
 from manciple.store import objects

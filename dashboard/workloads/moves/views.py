@@ -21,7 +21,7 @@ from dashboard.inventory.nodes.changes import evict
 from dashboard.kit import links
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, show_preview
 from dashboard.kit.rights import namespaced
-from dashboard.tools.bulk.picked import PickedObject, read_picked
+from dashboard.tools.bulk import PickedObject, read_picked
 from dashboard.workloads.moves.told import EVICTION, ShownPlan, told, why_not
 from manciple.people import Person, demand_sight
 from manciple.store import objects

@@ -20,7 +20,7 @@ from claims.kinds.pods import Pod
 from dashboard.capacity.quotas.reading import quotas_refusing
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import namespaced
-from dashboard.tools.history.views import TAB, ShownHistory, history_of
+from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.pods.conversation import Conversation, read_conversation
 from dashboard.workloads.pods.logs import Log, may_read_log, read_log
 from dashboard.workloads.pods.reading import (

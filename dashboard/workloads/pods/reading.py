@@ -13,7 +13,7 @@ from claims.kinds.containers import Container
 from claims.kinds.pods import ContainerState, ContainerStatus, Pod
 from claims.kinds.resource_claims import ResourceClaim, node_of
 from claims.pod_claims import ClaimReference, references
-from dashboard.tools.events.views import outsider, said_by
+from dashboard.tools.events import outsider, said_by
 from manciple.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded

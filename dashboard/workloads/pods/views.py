@@ -29,13 +29,13 @@ from dashboard.kit.lists import (
     ListQuery,
     PageOfRows,
     Table,
+    bulk_acts,
     parameter,
     state_tabs,
 )
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import delete_act
 from manciple.people import Person, person_of
 from manciple.store import sql
 from manciple.store.event_log import latest_revision
@@ -182,7 +182,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     mended = read_mendings() if query.reason else UNKNOWN
     chosen = query.chosen(seen, mended)
     counts = _counts(chosen)
-    acts = delete_act(PODS) if person.may_somewhere("delete", PODS) else ()
+    acts = bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else ()
     context = PodsContext(
         place="pods",
         revision=revision,

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.tools.manual.views import ADDRESS, NAMES, read, slug
+from dashboard.tools.manual import ADDRESS, NAMES, read, slug
 
 ROOT = Path(__file__).resolve().parents[3]
 HELP = re.compile(r'{% help "([^"]+)" "([^"]+)" %}')

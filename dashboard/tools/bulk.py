@@ -6,8 +6,10 @@ through the API with the person's identity. What is refused of one does not hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,20 +17,31 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
-from dashboard.inventory.nodes.changes import evict, is_drained
+from claims.devices.cache import read_devices
+from dashboard.inventory.classes import users as class_users
+from dashboard.inventory.classes import views as classes
+from dashboard.inventory.nodes.changes import NodeChange, What, changed, evict, is_drained
 from dashboard.inventory.nodes.reading import pods_on
+from dashboard.inventory.taint_rules.effects import RuleChange, effect_of
 from dashboard.kit import undo
-from dashboard.kit.previews import ActionEffect, Link, only_with
+from dashboard.kit.evictions import Leaving, kept_back, read_kept, told_of
+from dashboard.kit.links import object_url
+from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import authorizes
-from dashboard.tools.bulk.effects import BulkEffect, changed_node, effect_of_bulk
-from dashboard.tools.bulk.picked import Picked, PickedObject, read_picked
+from dashboard.workloads.claims import actions as claim_actions
+from dashboard.workloads.claims.reading import read_claims
+from dashboard.workloads.pods.deletion import effect_of_deletion
+from dashboard.workloads.templates import views as templates_pages
 from inventory.kinds.nodes import Node
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, TAINT_RULES, TEMPLATES, kind
+from scheduling.rehearsal.changes import Imagined, what_if_changed
+from scheduling.rehearsal.departures import what_if_gone
 
 #: Refusals that are told one by one.
 TOLD = 5
@@ -212,3 +225,170 @@ def _evict_from(nodes: Sequence[PickedObject], person: Person) -> list[tuple[Pic
         for pod in there[one.name].pods
         if is_drained(pod) and (why := evict(pod, person.identity))
     ]
+
+
+#: Objects that are acted on together.
+MOST = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedObject:
+    """One of them."""
+
+    resource: str
+    object: Any
+
+    @property
+    def namespace(self) -> str:
+        return str(self.object.metadata.namespace)
+
+    @property
+    def name(self) -> str:
+        return str(self.object.metadata.name)
+
+    @property
+    def uid(self) -> str:
+        return str(self.object.metadata.uid)
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def url(self) -> str:
+        return object_url(self.resource, self.namespace, self.name)
+
+    @property
+    def pick(self) -> str:
+        """As a form sends it again."""
+        return f"{self.title}@{self.uid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """Those that are there, and the names of those that are gone or are other objects by now."""
+
+    found: tuple[PickedObject, ...]
+    gone: tuple[str, ...]
+
+
+def read_picked(resource: str, texts: Iterable[str], person: Person) -> Picked:
+    """What the person may not see counts as gone. One query."""
+    wanted: dict[tuple[str, str], str] = {}
+    for text in texts:
+        title, _, uid = text.partition("@")
+        namespace, _, name = title.rpartition("/")
+        if name and person.sees(namespace):
+            wanted.setdefault((namespace, name), uid)
+    keys = list(wanted)[:MOST]
+    stored = objects.get_many(kind(resource), keys)
+    there = {(one.namespace, one.name): one for one in stored}
+    found = tuple(
+        PickedObject(resource=resource, object=objects.decode(kind(resource), there[key].text))
+        for key in keys
+        if key in there and wanted[key] in ("", there[key].uid)
+    )
+    known = {(one.namespace, one.name) for one in found}
+    return Picked(found=found, gone=tuple("/".join(filter(None, key)) for key in keys if key not in known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkEffect:
+    """whole: of all together; each: what follows from one of them."""
+
+    whole: ActionEffect
+    each: Sequence[tuple[PickedObject, Sequence[Consequence]]] = ()
+
+
+Picks = Sequence[PickedObject]
+
+
+def effect_of_bulk(resource: str, act: str, picked: Picks, person: Person) -> BulkEffect:
+    if resource == NODES:
+        return BulkEffect(whole=_of_nodes(_WHATS[act], [one.object for one in picked], person))
+    return _OF_DELETION[resource](picked, person)
+
+
+# Deletion ------------------------------------------------------------------------------------------------------------
+
+
+def _of_pods(picked: Picks, person: Person) -> BulkEffect:
+    pods = [one.object for one in picked]
+    return BulkEffect(whole=effect_of_deletion(pods, what_if_gone(*pods), person))
+
+
+def _of_claims(picked: Picks, person: Person) -> BulkEffect:
+    lines = {line.uid: line for line in read_claims(person)}
+    known = [one for one in picked if one.uid in lines]
+    return _each((one, claim_actions.effect_of_deletion(one.object, lines[one.uid])) for one in known)
+
+
+def _of_templates(picked: Picks, person: Person) -> BulkEffect:
+    uses = templates_pages.read_uses(person)
+    return _each((one, templates_pages.effect_of_deletion(uses[one.namespace, one.name])) for one in picked)
+
+
+def _of_classes(picked: Picks, person: Person) -> BulkEffect:
+    return _each(
+        (one, classes.effect_of_deletion(one.object, class_users.users_of(one.name, person))) for one in picked
+    )
+
+
+def _of_rules(picked: Picks, person: Person) -> BulkEffect:
+    changes = [RuleChange(before=one.object) for one in picked]
+    return BulkEffect(whole=effect_of(changes, person, read_devices(), datetime.now(UTC)))
+
+
+def _each(found: Iterable[tuple[PickedObject, ActionEffect]]) -> BulkEffect:
+    each = [(one, effect.consequences) for one, effect in found]
+    return BulkEffect(whole=ActionEffect(consequences=()), each=each)
+
+
+_OF_DELETION: Mapping[str, Callable[[Picks, Person], BulkEffect]] = {
+    PODS: _of_pods,
+    CLAIMS: _of_claims,
+    TEMPLATES: _of_templates,
+    CLASSES: _of_classes,
+    TAINT_RULES: _of_rules,
+}
+
+
+# Nodes ---------------------------------------------------------------------------------------------------------------
+
+_WHATS: Mapping[str, What] = {"cordon": "cordon", "uncordon": "uncordon", "drain": "drain"}
+
+
+def _of_nodes(what: What, nodes: Sequence[Node], person: Person) -> ActionEffect:
+    now, change = datetime.now(UTC), NodeChange(what=what)
+    after = [(node, changed(node, change, now)) for node in nodes]
+    moving = [(node, then) for node, then in after if node.spec != then.spec]
+    there = pods_on([node.metadata.name for node in nodes]) if what == "drain" else {}
+    drained = [pod for on in there.values() for pod in on.pods if is_drained(pod)]
+    kept = read_kept(drained)
+    stay = {one.pod.metadata.uid for one in kept}
+    leaving = [Leaving(pod=pod) for pod in drained if pod.metadata.uid not in stay]
+    if not moving and not drained:
+        return ActionEffect(consequences=(), refused=f"nothing would change: {_IDLE[what]}")
+    imagined = [Imagined(resource=NODES, before=node, after=then) for node, then in moving]
+    found = what_if_changed(imagined, [one.pod for one in leaving])
+    told = (*told_of(leaving, found, person), *kept_back(kept, person))
+    idle = len(nodes) - len(moving)
+    same = (Consequence(term="As before", sentences=(f"{idle} of them: {_IDLE[what]}.",)),) if idle else ()
+    return ActionEffect(summary=_DOES[what], consequences=(*told, *same))
+
+
+_DOES = {
+    "cordon": "No new pod comes to them; what runs there goes on.",
+    "uncordon": "New pods come to them again.",
+    "drain": "They are cordoned, and their pods are evicted; those of DaemonSets stay.",
+}
+_IDLE = {
+    "cordon": "they are cordoned already",
+    "uncordon": "they are not cordoned",
+    "drain": "they are cordoned already",
+}
+
+
+def changed_node(node: Node, act: str) -> Node:
+    """As the act leaves it."""
+    return changed(node, NodeChange(what=_WHATS[act]), datetime.now(UTC))
