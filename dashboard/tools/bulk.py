@@ -18,8 +18,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
 from claims.devices.cache import read_devices
-from dashboard.inventory.classes import users as class_users
 from dashboard.inventory.classes import views as classes
+from dashboard.inventory.classes.queries import users_of
 from dashboard.inventory.nodes.changes import NodeChange, What, changed, evict, is_drained
 from dashboard.inventory.nodes.reading import pods_on
 from dashboard.inventory.taint_rules.effects import RuleChange, effect_of
@@ -329,9 +329,7 @@ def _of_templates(picked: Picks, person: Person) -> BulkEffect:
 
 
 def _of_classes(picked: Picks, person: Person) -> BulkEffect:
-    return _each(
-        (one, classes.effect_of_deletion(one.object, class_users.users_of(one.name, person))) for one in picked
-    )
+    return _each((one, classes.effect_of_deletion(one.object, users_of(one.name, person))) for one in picked)
 
 
 def _of_rules(picked: Picks, person: Person) -> BulkEffect:

@@ -18,15 +18,19 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 from msgspec import structs
 
-from dashboard.inventory.classes.diagnostics import Finding, YamlProblem, at_paths, place_of, read_yaml
 from dashboard.kit import links, undo
 from dashboard.kit.differences import (
     DiffLine,
     FieldChange,
+    Finding,
+    YamlProblem,
+    at_paths,
     changed_fields,
     difference,
     dump,
     lines_changed,
+    place_of,
+    read_yaml,
     written,
 )
 from dashboard.kit.rendering import PageContext, render_page

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
-from dashboard.inventory.classes.verdicts import matches
 from dashboard.inventory.devices.words import STATES, in_words
 from dashboard.inventory.drivers.reading import (
     DriverFigures,
@@ -34,7 +33,7 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools.objects import HistoryPage, asked, show_history
-from insight.selector_matches import judged_devices
+from insight.selector_matches import judged_devices, matches
 from inventory.models import DeviceClass
 from manciple.people import Person, person_of
 from manciple.store import objects

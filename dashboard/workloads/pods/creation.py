@@ -25,8 +25,7 @@ from claims.causes.next_steps import next_step
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from claims.models import Pod as PodRow
-from dashboard.inventory.classes.diagnostics import Finding
-from dashboard.kit.differences import dump
+from dashboard.kit.differences import Finding, dump
 from dashboard.kit.links import claim_url, pod_url, template_url
 from dashboard.kit.rendering import TemplateContext, ValueContext, render_page
 from dashboard.kit.rights import namespaced

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from claims.models import Claim
-from dashboard.inventory.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
+from dashboard.kit.differences import Finding, YamlProblem, place_of, read_yaml
 from inventory.models import DeviceClass, Node
 from manciple.api import verbs
 from manciple.api.requests import decode_document

@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.inventory.classes.diagnostics import Finding
+from dashboard.kit.differences import Finding
 from manciple.wire.quantity import whole
 from scheduling.rehearsal.simulation import Question
 from scheduling.rehearsal.workload import Changes, Workload, stored_claim, stored_pod, stored_template

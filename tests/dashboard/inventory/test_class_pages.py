@@ -12,11 +12,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.inventory.classes.workbench import class_kind
 from dashboard.kit.differences import MINUS
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
+from manciple.wire.resources import CLASSES, kind
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -70,9 +70,9 @@ def _judged(client: Client, *selectors: str, editing: str = CLASS, **fields: Any
 
 
 def _stored(name: str = CLASS) -> DeviceClass:
-    stored = objects.get(class_kind(), "", name)
+    stored = objects.get(kind(CLASSES), "", name)
     assert stored is not None
-    decoded = objects.decode(class_kind(), stored.text)
+    decoded = objects.decode(kind(CLASSES), stored.text)
     assert isinstance(decoded, DeviceClass)
     return decoded
 
@@ -254,7 +254,7 @@ def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluste
     assert texts.COULD_NOT_BE_ALLOCATED(1, "default/waits") in said
     assert "Cancel" in said
     assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
-    assert objects.get(class_kind(), "", CLASS) is None
+    assert objects.get(kind(CLASSES), "", CLASS) is None
     assert admin.get(f"/classes/c/{CLASS}").status_code == 404
 
 
