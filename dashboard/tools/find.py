@@ -1,21 +1,20 @@
-"""Finding anything, and doing things with it: `/find?q=`. Without a question, every place there is.
+"""Finding anything, and doing things with it: `/find?q=`. Without a question, the places that one can go to.
 
 Things are found by a part of their name, by what devices have (UUIDs, serial numbers, PCI addresses), by taints, labels
-and uids; a verb before a name leads to what it would do. The best match comes first: what is called exactly so, then
-what begins so, then what holds it. `&go=1` opens a match that is exact and the only one. Only what the person may see
-is found; of each kind the first few.
+and uids; a verb before or behind a name leads to the page that says what it would do. Each kind has a search, which
+returns its first few hits, and restricts them to what the person may see. An exact name comes first, then names that
+begin so, then those that contain it. `&go=1` opens the only exact match.
 
-`/find/suggestions?q=` is the same for the box that is open on every page, with fewer of each kind. `/keys` lists the
-keys.
+`/find/suggestions?q=` is the same for the box that every page opens, with fewer of each kind. `/keys` lists the keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
@@ -40,13 +39,19 @@ from manciple.store.event_log import latest_revision
 from manciple.store.objects import listed
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, TEMPLATES
 
-#: Of each kind, the first so many.
-SHOWN = 20
+#: Hits of one kind on the page; in the box, of one kind and of all.
+SHOWN, FEW, ALL_SUGGESTED = 20, 5, 30
+#: Shorter texts are parts of too many values, labels and taints.
+SHORTEST = 2
 #: How well a name fits.
 EXACT, PREFIX, PART = 0, 1, 2
 
-#: the text sought -> the first few objects of one kind, and whether there are more
-Search = Callable[["Sought", Person], tuple[list["Hit"], bool]]
+#: (resource, namespace, name) of an object of the API; or DEVICE and the device's key.
+Thing = tuple[str, ...]
+DEVICE = "device"
+
+
+# What was typed, and what is found -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +62,26 @@ class Sought:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """(place, name); the place is empty where there is no slash."""
+        """(place, name); the place is empty without a slash."""
         place, _, name = self.text.rpartition("/")
         return place.strip(), name.strip()
 
     def rank(self, name: str, place: str = "") -> int | None:
-        """How well an object fits; None where it does not."""
+        """How well an object fits; None if it does not."""
         wanted_place, wanted = (part.lower() for part in self.parts)
         if wanted_place and wanted_place not in place.lower():
             return None
-        found, exact_place = name.lower(), wanted_place in ("", place.lower())
-        if found == wanted:
-            return EXACT if exact_place else PREFIX
-        if found.startswith(wanted):
+        if name.lower() == wanted:
+            return EXACT if wanted_place in ("", place.lower()) else PREFIX
+        if name.lower().startswith(wanted):
             return PREFIX
-        return PART if wanted in found else None
+        return PART if wanted in name.lower() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One thing: what it is called (with the part that was sought), where it is, what tells it from its namesakes.
-
-    object: (resource, namespace, name) of what is an object of the API, or a device's key behind "device".
+    """Its title in three parts, the middle one as it was typed; aside: where it is, and what distinguishes it from its
+    namesakes.
     """
 
     rank: int
@@ -87,7 +90,7 @@ class Hit:
     after: str
     url: str
     aside: str
-    object: tuple[str, ...] = ()
+    object: Thing = ()
 
     @property
     def title(self) -> str:
@@ -96,7 +99,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class HitSection:
-    """The things of one kind. `more`: there are others."""
+    """The hits of one kind. more: there are others."""
 
     title: str
     icon: str
@@ -105,11 +108,11 @@ class HitSection:
 
     @property
     def best(self) -> int:
-        return min(one.rank for one in self.found)
+        return min(hit.rank for hit in self.found)
 
 
-def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: tuple[str, ...] = ()) -> Hit:
-    """text: what was sought, of which the last place in the title is marked."""
+def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
+    """text: what was typed; its last occurrence in the title is marked."""
     at = title.lower().rfind(text.lower())
     if at < 0:
         return Hit(rank, title, "", "", url, aside, thing)
@@ -117,180 +120,274 @@ def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: tuple[
     return Hit(rank, title[:at], title[at:end], title[end:], url, aside, thing)
 
 
-def rank_of(text: str, found: str) -> int:
-    """How well `found` fits, of which `text` is a part."""
-    text, found = text.lower(), found.lower()
-    return EXACT if text == found else PREFIX if found.startswith(text) else PART
+def rank_of(text: str, value: str) -> int:
+    """How well a value fits that contains the text."""
+    text, value = text.lower(), value.lower()
+    return EXACT if text == value else PREFIX if value.startswith(text) else PART
 
 
-def best(hits: Iterable[Hit]) -> tuple[list[Hit], bool]:
-    """The first few, the best first."""
+#: (the first few hits, whether there are more)
+Hits = tuple[list[Hit], bool]
+Search = Callable[[Sought, Person], Hits]
+
+
+def best(hits: Iterable[Hit]) -> Hits:
     ordered = sorted(hits, key=lambda one: (one.rank, one.title, one.aside))
     return ordered[:SHOWN], len(ordered) > SHOWN
 
 
-#: What a device is called among the resources.
-DEVICE = "device"
-
-# Kinds with an index table ---------------------------------------------------------------------------------------
+# By name -------------------------------------------------------------------------------------------------------------
 
 
-def _ranked(found: QuerySet[Any], name: str) -> QuerySet[Any]:
-    """Those whose name holds `name`, the best first."""
-    rank = Case(
-        When(name__iexact=name, then=Value(EXACT)),
-        When(name__istartswith=name, then=Value(PREFIX)),
-        default=Value(PART),
-        output_field=IntegerField(),
-    )
-    ranked: QuerySet[Any] = found.filter(name__icontains=name).annotate(rank=rank)
-    return ranked
-
-
-def _first(found: QuerySet[Any], *order: str) -> tuple[list[Any], bool]:
-    taken = list(found.order_by("rank", *order)[: SHOWN + 1])
-    return taken[:SHOWN], len(taken) > SHOWN
-
-
-def _namespaced(model: type[Model], resource: str, url: Callable[[str, str], str]) -> Search:
-    def search(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-        place, name = sought.parts
-        rows: Any = model._default_manager
-        seen = rows.restrict(person)
-        taken, more = _first(
-            _ranked(seen.filter(namespace__icontains=place) if place else seen, name), "name", "namespace"
-        )
-        return [_namespaced_row(sought, row, resource, url) for row in taken], more
-
-    return search
-
-
-def _namespaced_row(sought: Sought, row: Any, resource: str, url: Callable[[str, str], str]) -> Hit:
-    rank, thing = sought.rank(row.name, row.namespace), (resource, row.namespace, row.name)
-    address = url(row.namespace, row.name)
-    return hit(sought.parts[1], PART if rank is None else rank, row.name, url=address, aside=row.namespace, thing=thing)
-
-
-def _cluster_wide(model: type[Model], resource: str, url: Callable[[str], str]) -> Search:
-    def search(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-        if sought.parts[0] or not person.may("list", resource):
-            return [], False
-        taken, more = _first(_ranked(model._default_manager.all(), sought.text), "name")
-        return [
-            hit(sought.text, row.rank, row.name, url=url(row.name), aside="", thing=(resource, "", row.name))
-            for row in taken
-        ], more
-
-    return search
-
-
-def _devices(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    """By their own name, their pool's, or both as they are shown: `gpu-a17 / gpu-2`."""
-    if not person.may("list", SLICES):
-        return [], False
-    place, name = sought.parts
-    driver, slash, pool = place.partition("/")
-    if place:
-        in_pool = Q(pool__icontains=place)
-        if slash:
-            in_pool |= Q(driver__iexact=driver.strip(), pool__icontains=pool.strip())
-        fitting = models.Device.objects.filter(in_pool, name__istartswith=name)
-        exact = Q(name__iexact=name) & (
-            Q(pool__iexact=place) | (Q(driver__iexact=driver, pool__iexact=pool) if slash else Q())
-        )
-        prefix = Q(name__istartswith=name)
-    else:
-        fitting = models.Device.objects.filter(Q(name__icontains=name) | Q(pool__icontains=name))
-        exact, prefix = Q(name__iexact=name), Q(name__istartswith=name) | Q(pool__istartswith=name)
+def _first(rows: QuerySet[Any], exact: Q, prefix: Q, *order: str) -> tuple[list[Any], bool]:
     rank = Case(
         When(exact, then=Value(EXACT)),
         When(prefix, then=Value(PREFIX)),
         default=Value(PART),
         output_field=IntegerField(),
     )
-    taken, more = _first(fitting.annotate(rank=rank), "pool", "slice_name", "position")
-    return [_device(sought, row) for row in taken], more
+    taken = list(rows.annotate(rank=rank).order_by("rank", *order)[: SHOWN + 1])
+    return taken[:SHOWN], len(taken) > SHOWN
 
 
-def _device(sought: Sought, row: Any) -> Hit:
-    key = (row.driver, row.pool, row.name, row.node_name)
-    title, url = f"{row.pool} / {row.name}", links.device_url(*key)
-    return hit(sought.parts[1], row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key))
+def _called(rows: QuerySet[Any], name: str, *order: str) -> tuple[list[Any], bool]:
+    return _first(rows.filter(name__icontains=name), Q(name__iexact=name), Q(name__istartswith=name), *order)
 
 
-# Kinds without one -----------------------------------------------------------------------------------------------
+def _namespaced(model: type[Model], resource: str) -> Search:
+    def search(sought: Sought, person: Person) -> Hits:
+        place, name = sought.parts
+        rows: Any = model._default_manager
+        seen = rows.restrict(person)
+        taken, more = _called(seen.filter(namespace__icontains=place) if place else seen, name, "name", "namespace")
+        hits = [_object(sought, resource, row.name, row.namespace) for row in taken]
+        return [one for one in hits if one], more
+
+    return search
 
 
-def _drivers(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
+def _cluster_wide(model: type[Model], resource: str) -> Search:
+    def search(sought: Sought, person: Person) -> Hits:
+        if sought.parts[0] or not person.may("list", resource):
+            return [], False
+        taken, more = _called(model._default_manager.all(), sought.text, "name")
+        return [one for one in (_object(sought, resource, row.name) for row in taken) if one], more
+
+    return search
+
+
+def _object(sought: Sought, resource: str, name: str, namespace: str = "") -> Hit | None:
+    """None if its name does not fit."""
+    rank = sought.rank(name, namespace)
+    if rank is None:
+        return None
+    url, thing = links.object_url(resource, namespace, name), (resource, namespace, name)
+    return hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
+
+
+def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
+    """Of a kind without an index table: all names are read. may: see an object, (person, namespace, name)."""
+
+    def search(sought: Sought, person: Person) -> Hits:
+        _, stored = sql.live(resource, namespace="", limit=0, with_text=False)
+        hits = (_object(sought, resource, one.name, one.namespace) for one in stored if sees(one, person))
+        return best(one for one in hits if one)
+
+    def sees(one: sql.LatestRow, person: Person) -> bool:
+        return may(person, one.namespace, one.name)
+
+    return search
+
+
+def search_devices(sought: Sought, person: Person) -> Hits:
+    """By their own name, their pool's, or both as they are shown: `gpu-a17 / gpu-2`."""
+    if not person.may("list", SLICES):
+        return [], False
+    place, name = sought.parts
+    driver, slash, pool = place.partition("/")
+    if place:
+        in_pool, called = Q(pool__icontains=place), Q(pool__iexact=place)
+        if slash:
+            in_pool |= Q(driver__iexact=driver.strip(), pool__icontains=pool.strip())
+            called |= Q(driver__iexact=driver, pool__iexact=pool)
+        rows = models.Device.objects.filter(in_pool, name__istartswith=name)
+        exact, prefix = Q(name__iexact=name) & called, Q(name__istartswith=name)
+    else:
+        rows = models.Device.objects.filter(Q(name__icontains=name) | Q(pool__icontains=name))
+        exact, prefix = Q(name__iexact=name), Q(name__istartswith=name) | Q(pool__istartswith=name)
+    hits = list[Hit]()
+    taken, more = _first(rows, exact, prefix, "pool", "slice_name", "position")
+    for row in taken:
+        key = (row.driver, row.pool, row.name, row.node_name)
+        title, url = f"{row.pool} / {row.name}", links.device_url(*key)
+        hits.append(hit(name, row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key)))
+    return hits, more
+
+
+def search_drivers(sought: Sought, person: Person) -> Hits:
     if not person.may("list", SLICES):
         return [], False
     published = models.PublishedSlice.objects.order_by().values_list("driver", flat=True).distinct()
     names = {*published, *AllocatedDevice.objects.order_by().values_list("driver", flat=True).distinct()}
-    return _best(sought, "", ((name, "", links.driver_url(name)) for name in names))
-
-
-def _namespaces(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    _, stored = sql.live(NAMESPACES, namespace="", limit=0, with_text=False)
-    return _best(
-        sought, NAMESPACES, ((row.name, "", links.namespace_url(row.name)) for row in stored if person.sees(row.name))
+    ranked = ((sought.rank(name), name) for name in names)
+    text = sought.parts[1]
+    return best(
+        hit(text, rank, name, url=links.driver_url(name), aside="") for rank, name in ranked if rank is not None
     )
 
 
-def _templates(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    _, stored = sql.live(TEMPLATES, namespace="", limit=0, with_text=False)
-    return _best(
-        sought,
-        TEMPLATES,
-        (
-            (row.name, row.namespace, links.template_url(row.namespace, row.name))
-            for row in stored
-            if person.sees(row.namespace)
-        ),
-    )
-
-
-def _quotas(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    _, stored = sql.live(QUOTAS, namespace="", limit=0, with_text=False)
-    return _best(
-        sought,
-        QUOTAS,
-        (
-            (row.name, row.namespace, links.quota_url(row.namespace, row.name))
-            for row in stored
-            if may_read(person, row.namespace)
-        ),
-    )
-
-
-def _taint_rules(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    if not person.may("list", TAINT_RULES):
-        return [], False
-    _, stored = sql.live(TAINT_RULES, namespace="", limit=0, with_text=False)
-    return _best(sought, TAINT_RULES, ((row.name, "", links.taint_rule_url(row.name)) for row in stored))
-
-
-def _saved_views(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
+def search_saved_views(sought: Sought, person: Person) -> Hits:
     """A person's own, and what others share."""
-    found = SavedView.objects.filter(Q(owner__username=person.name) | Q(shared=True), name__icontains=sought.text)
-    return _best(sought, "", ((one.name, one.path.strip("/"), f"/views/{one.id}") for one in found))
+    views = SavedView.objects.filter(Q(owner__username=person.name) | Q(shared=True), name__icontains=sought.text)
+    ranked = ((sought.rank(view.name, view.path.strip("/")), view) for view in views)
+    return best(
+        hit(sought.parts[1], rank, view.name, url=links.page_url("view", view.id), aside=view.path.strip("/"))
+        for rank, view in ranked
+        if rank is not None
+    )
 
 
-def _best(sought: Sought, resource: str, objects: Iterable[tuple[str, str, str]]) -> tuple[list[Hit], bool]:
-    """objects: (name, namespace, address)."""
-    fitting = [
-        (rank, name, place, url) for name, place, url in objects if (rank := sought.rank(name, place)) is not None
-    ]
-    fitting.sort()
-    hits = [
-        hit(sought.parts[1], rank, name, url=url, aside=place, thing=(resource, place, name) if resource else ())
-        for rank, name, place, url in fitting[:SHOWN]
-    ]
-    return hits, len(fitting) > SHOWN
+# By what things have -------------------------------------------------------------------------------------------------
+
+
+def search_attributes(sought: Sought, person: Person) -> Hits:
+    """Values of attributes and capacities. One that a single device has leads to it, others to the grid."""
+    text = sought.text.lower()
+    if len(text) < SHORTEST or not person.may("list", SLICES):
+        return [], False
+    holders: dict[tuple[str, str], list[CandidateDevice]] = {}
+    for published in read_devices().published.slices:
+        for device in published.candidates if text in _text_of(published) else ():
+            for name, value in device.facts:
+                if text in value.lower():
+                    holders.setdefault((name, value), []).append(device)
+    hits = list[Hit]()
+    for (name, value), devices in holders.items():
+        url, thing, holder = _device_or(devices, "devices", attr=f"{name}:{value}")
+        aside = f"{name} of {holder}"
+        hits.append(hit(sought.text, rank_of(sought.text, value), value, url=url, aside=aside, thing=thing))
+    return best(hits)
+
+
+def _text_of(published: DeviceSlice) -> str:
+    """Every value that its devices have, a line each, in lower case; kept for as long as the slice is published."""
+    text: str | None = published.memo.get(_text_of)
+    if text is None:
+        values = dict.fromkeys(value.lower() for device in published.candidates for _, value in device.facts)
+        text = published.memo[_text_of] = "\n".join(values)
+    return text
+
+
+def _device_or(devices: Sequence[CandidateDevice], route: str, **query: str) -> tuple[str, Thing, str]:
+    """(address, thing, in words): of the only device, or of the page that lists several."""
+    if len(devices) == 1:
+        key = devices[0].key
+        return links.device_url(*key), (DEVICE, *key), devices[0].title
+    return f"{reverse(route)}?{urlencode(query)}", (), f"{len(devices):,} devices"
+
+
+def search_taints(sought: Sought, person: Person) -> Hits:
+    """Taints of devices, the rules that add some, and taints of nodes, by key, value or effect."""
+    text, hits = sought.text.lower(), list[Hit]()
+    if len(text) < SHORTEST:
+        return [], False
+    if person.may("list", SLICES):
+        tainted: dict[str, list[CandidateDevice]] = {}
+        for device in read_devices().candidates:
+            for taint in map(_taint, device.device.taints):
+                if text in taint.lower():
+                    tainted.setdefault(taint, []).append(device)
+        for taint, devices in tainted.items():
+            url, thing, holder = _device_or(devices, "incidents", cause=taint.rpartition(":")[0])
+            hits.append(hit(sought.text, PART, taint, url=url, aside=f"on {holder}", thing=thing))
+    taints = list[tuple[str, str, str, DeviceTaint | Taint]]()
+    if person.may("list", TAINT_RULES):
+        rules = listed(TAINT_RULES, DeviceTaintRule)[1]
+        taints += [(TAINT_RULES, rule.metadata.name, "by rule", rule.spec.taint) for rule in rules]
+    if person.may("list", NODES):
+        nodes = listed(NODES, Node)[1]
+        taints += [(NODES, node.metadata.name, "on node", taint) for node in nodes for taint in node.spec.taints]
+    for resource, name, where, written in taints:
+        if text in (taint := _taint(written)).lower():
+            url, thing = links.object_url(resource, "", name), (resource, "", name)
+            hits.append(hit(sought.text, PART, taint, url=url, aside=f"{where} {name}", thing=thing))
+    return best(hits)
+
+
+def _taint(taint: DeviceTaint | Taint) -> str:
+    """As `kubectl taint` writes it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+#: Resources whose objects have pages, and what one is called.
+NOUNS = {
+    PODS: "pod",
+    CLAIMS: "claim",
+    TEMPLATES: "template",
+    NODES: "node",
+    CLASSES: "class",
+    NAMESPACES: "namespace",
+    QUOTAS: "quota",
+    TAINT_RULES: "taint rule",
+    DEVICE: "device",
+}
+#: What the beginning of a uid looks like.
+_UID = re.compile(r"^[0-9a-f]{6,8}(-[0-9a-f-]*)?$")
+
+
+def search_labels(sought: Sought, person: Person) -> Hits:
+    """Objects by a part of one of their labels."""
+    text = sought.text
+    if len(text) < SHORTEST:
+        return [], False
+    objects = finding.labelled(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(
+        text,
+        PART,
+        objects,
+        person,
+        lambda one: next(
+            label for label in (f"{key}={value}" for key, value in one.labels.items()) if text.lower() in label.lower()
+        ),
+    )
+
+
+def search_uids(sought: Sought, person: Person) -> Hits:
+    """Objects by the beginning of their uid."""
+    text = sought.text.lower()
+    if not _UID.match(text):
+        return [], False
+    objects = finding.with_uid(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(text, None, objects, person, lambda one: one.uid)
+
+
+def _by_value(
+    text: str,
+    rank: int | None,
+    objects: Iterable[finding.FoundObject],
+    person: Person,
+    value: Callable[[finding.FoundObject], str],
+) -> Hits:
+    """rank: None to rank the values."""
+    hits = list[Hit]()
+    for one in objects:
+        # The name of a namespace is open to whoever sees what is in it.
+        if person.sees(one.name if one.resource == NAMESPACES else one.namespace):
+            title, thing = value(one), (one.resource, one.namespace, one.name)
+            aside = f"{NOUNS[one.resource].capitalize()} {f'{one.namespace}/' if one.namespace else ''}{one.name}"
+            ranked = rank_of(text, title) if rank is None else rank
+            hits.append(hit(text, ranked, title, url=links.object_url(*thing), aside=aside, thing=thing))
+    return hits[:SHOWN], len(hits) > SHOWN
+
+
+def _open_to(person: Person) -> list[str]:
+    """Resources of which the person sees objects; those in namespaces are restricted by these."""
+    return [one for one in NOUNS if one in (PODS, CLAIMS, TEMPLATES) or (one != DEVICE and person.may("list", one))]
 
 
 @dataclass(frozen=True, slots=True)
 class Findable:
-    """Things of one kind. title: of their section; resource: of what is an object of the API."""
+    """Things of one kind. title: of their section; resource: of objects of the API, or DEVICE."""
 
     title: str
     icon: str
@@ -298,201 +395,33 @@ class Findable:
     resource: str = ""
 
 
-#: Of equals, in this order.
+#: Equally good kinds come in this order; by what things have, after those that are called so.
 KINDS: Sequence[Findable] = (
-    Findable("Pods", "i-pod", _namespaced(Pod, PODS, links.pod_url), PODS),
-    Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS, links.claim_url), CLAIMS),
-    Findable("Claim templates", "i-claim", _templates, TEMPLATES),
-    Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES, links.node_url), NODES),
-    Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES, links.class_url), CLASSES),
-    Findable("Drivers", "i-dev", _drivers),
-    Findable("Quotas", "i-quota", _quotas, QUOTAS),
-    Findable("Namespaces", "i-over", _namespaces, NAMESPACES),
-    Findable("Taint rules", "i-alert", _taint_rules, TAINT_RULES),
-    Findable("Devices", "i-dev", _devices, DEVICE),
-    Findable("Saved views", "i-view", _saved_views),
+    Findable("Pods", "i-pod", _namespaced(Pod, PODS), PODS),
+    Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS), CLAIMS),
+    Findable("Claim templates", "i-claim", _stored(TEMPLATES, lambda person, at, _: person.sees(at)), TEMPLATES),
+    Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES), NODES),
+    Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES), CLASSES),
+    Findable("Drivers", "i-dev", search_drivers),
+    Findable("Quotas", "i-quota", _stored(QUOTAS, lambda person, at, _: may_read(person, at)), QUOTAS),
+    Findable("Namespaces", "i-over", _stored(NAMESPACES, lambda person, _, name: person.sees(name)), NAMESPACES),
+    Findable(
+        "Taint rules", "i-alert", _stored(TAINT_RULES, lambda person, *_: person.may("list", TAINT_RULES)), TAINT_RULES
+    ),
+    Findable("Devices", "i-dev", search_devices, DEVICE),
+    Findable("Saved views", "i-view", search_saved_views),
+    Findable("Device attributes", "i-dev", search_attributes),
+    Findable("Taints", "i-alert", search_taints),
+    Findable("Labels", "i-claim", search_labels),
+    Findable("UIDs", "i-claim", search_uids),
 )
-BY_RESOURCE: Mapping[str, Findable] = {one.resource: one for one in KINDS if one.resource}
+BY_RESOURCE = {kind.resource: kind for kind in KINDS if kind.resource}
 
 
-#: Shorter texts are parts of too much to be worth looking for.
-SHORTEST = 2
-#: Resources whose objects have pages, and what one is called.
-WORDS = {
-    PODS: "Pod",
-    CLAIMS: "Claim",
-    TEMPLATES: "Template",
-    NODES: "Node",
-    CLASSES: "Class",
-    NAMESPACES: "Namespace",
-    QUOTAS: "Quota",
-    TAINT_RULES: "Taint rule",
-}
-#: What the beginning of a uid looks like.
-_UID = re.compile(r"^[0-9a-f]{6,8}(-[0-9a-f-]*)?$")
-
-# Devices -------------------------------------------------------------------------------------------------------------
-
-
-def search_attributes(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    """Values of attributes and capacities."""
-    text = sought.text.lower()
-    if len(text) < SHORTEST or not person.may("list", SLICES):
-        return [], False
-    holders: dict[tuple[str, str], list[CandidateDevice]] = {}
-    for one, (name, value) in _facts_with(text):
-        holders.setdefault((name, value), []).append(one)
-    return best(_attribute(sought.text, name, value, those) for (name, value), those in holders.items())
-
-
-def _facts_with(text: str) -> Iterator[tuple[CandidateDevice, tuple[str, str]]]:
-    for published in read_devices().published.slices:
-        if text not in _text_of(published):
-            continue
-        for one in published.candidates:
-            for name, value in one.facts:
-                if text in value.lower():
-                    yield one, (name, value)
-
-
-def _text_of(published: DeviceSlice) -> str:
-    """Every value that its devices have, a line each, in small letters."""
-    known: str | None = published.memo.get(_text_of)
-    if known is None:
-        values = dict.fromkeys(value.lower() for one in published.candidates for _, value in one.facts)
-        known = published.memo[_text_of] = "\n".join(values)
-    return known
-
-
-def _attribute(text: str, name: str, value: str, those: list[CandidateDevice]) -> Hit:
-    rank = rank_of(text, value)
-    if len(those) == 1:
-        one = those[0]
-        aside, url = f"{name} of {one.title}", links.device_url(*one.key)
-        return hit(text, rank, value, url=url, aside=aside, thing=("device", *one.key))
-    url = f"/devices?{urlencode({'attr': f'{name}:{value}'})}"
-    return hit(text, rank, value, url=url, aside=f"{name} of {len(those):,} devices")
-
-
-# Taints --------------------------------------------------------------------------------------------------------------
-
-
-def search_taints(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    """Taints of devices, of nodes, and the rules that make them, by key, value or effect."""
-    text = sought.text.lower()
-    if len(text) < SHORTEST:
-        return [], False
-    hits = list[Hit]()
-    if person.may("list", SLICES):
-        hits += _device_taints(sought.text)
-    if person.may("list", TAINT_RULES):
-        hits += _rules(sought.text)
-    if person.may("list", NODES):
-        hits += _node_taints(sought.text)
-    return best(hits)
-
-
-def _said(taint: DeviceTaint | Taint) -> str:
-    """As `kubectl taint` writes it."""
-    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
-
-
-def _device_taints(text: str) -> Iterator[Hit]:
-    devices: dict[str, list[CandidateDevice]] = {}
-    for one in read_devices().candidates:
-        for taint in one.device.taints:
-            if text.lower() in (said := _said(taint)).lower():
-                devices.setdefault(said, []).append(one)
-    for said, those in devices.items():
-        yield _device_taint(text, said, those)
-
-
-def _device_taint(text: str, said: str, those: list[CandidateDevice]) -> Hit:
-    if len(those) == 1:
-        one = those[0]
-        url = links.device_url(*one.key)
-        return hit(text, PART, said, url=url, aside=f"on {one.title}", thing=("device", *one.key))
-    cause = said.rpartition(":")[0]
-    url = f"/incidents?{urlencode({'cause': cause})}"
-    return hit(text, PART, said, url=url, aside=f"on {len(those):,} devices")
-
-
-def _rules(text: str) -> Iterator[Hit]:
-    _, rules = listed(TAINT_RULES, DeviceTaintRule)
-    for rule in rules:
-        if text.lower() in (said := _said(rule.spec.taint)).lower():
-            name = rule.metadata.name
-            url = links.taint_rule_url(name)
-            yield hit(text, PART, said, url=url, aside=f"by rule {name}", thing=(TAINT_RULES, "", name))
-
-
-def _node_taints(text: str) -> Iterator[Hit]:
-    _, nodes = listed(NODES, Node)
-    for node in nodes:
-        for taint in node.spec.taints:
-            if text.lower() in (said := _said(taint)).lower():
-                name = node.metadata.name
-                url = links.node_url(name)
-                yield hit(text, PART, said, url=url, aside=f"on node {name}", thing=(NODES, "", name))
-
-
-# Objects -------------------------------------------------------------------------------------------------------------
-
-
-def search_labels(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    """Objects by a part of one of their labels."""
-    text = sought.text
-    if len(text) < SHORTEST:
-        return [], False
-    found = finding.labelled(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
-    hits = [_labelled(text, one) for one in found if _is_seen(one, person)]
-    return hits[:SHOWN], len(hits) > SHOWN
-
-
-def _labelled(text: str, one: finding.FoundObject) -> Hit:
-    label = next(f"{key}={value}" for key, value in one.labels.items() if text.lower() in f"{key}={value}".lower())
-    return hit(text, PART, label, url=_url(one), aside=_aside(one), thing=(one.resource, one.namespace, one.name))
-
-
-def search_uids(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
-    """Objects by the beginning of their uid."""
-    text = sought.text.lower()
-    if not _UID.match(text):
-        return [], False
-    found = finding.with_uid(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
-    hits = [_with_uid(text, one) for one in found if _is_seen(one, person)]
-    return hits[:SHOWN], len(hits) > SHOWN
-
-
-def _with_uid(text: str, one: finding.FoundObject) -> Hit:
-    thing = (one.resource, one.namespace, one.name)
-    return hit(text, rank_of(text, one.uid), one.uid, url=_url(one), aside=_aside(one), thing=thing)
-
-
-def _open_to(person: Person) -> list[str]:
-    """Resources of which the person sees objects; those in namespaces are chosen by these."""
-    open_ones = {PODS, CLAIMS, TEMPLATES}
-    return [one for one in WORDS if one in open_ones or person.may("list", one)]
-
-
-def _is_seen(one: finding.FoundObject, person: Person) -> bool:
-    """The name of a namespace is told to whoever sees what is in it."""
-    return person.sees(one.name if one.resource == NAMESPACES else one.namespace)
-
-
-def _url(one: finding.FoundObject) -> str:
-    return links.object_url(one.resource, one.namespace, one.name)
-
-
-def _aside(one: finding.FoundObject) -> str:
-    place = f"{one.namespace}/" if one.namespace else ""
-    return f"{WORDS[one.resource]} {place}{one.name}"
-
+# Places to go --------------------------------------------------------------------------------------------------------
 
 #: See `dashboard.kit.auditors`.
 AUDIT = "events.audit.manciple.dev"
-#: (URL name, word, icon) of what the account's menu has.
-_OWN = (("account", "Your account", "i-person"), ("keys", "Keys", "i-key"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,8 +434,8 @@ class PlaceToGo:
 
 
 def places(person: Person) -> list[PlaceToGo]:
-    """All that the person may go to."""
-    named = [*PLACES, *MORE, *_OWN]
+    """The navigation, "More", the account's menu, and what administrators have besides."""
+    named = [*PLACES, *MORE, ("account", "Your account", "i-person"), ("keys", "Keys", "i-key")]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:
@@ -515,40 +444,39 @@ def places(person: Person) -> list[PlaceToGo]:
 
 
 def gone_to(text: str, person: Person) -> Iterator[HitSection]:
-    """Those of which a word begins so."""
-    wanted = text.lower()
-    found = []
-    for one in places(person):
-        word = one.word.lower()
-        starts = [at for at in range(len(word)) if word.startswith(wanted, at) and (not at or word[at - 1] == " ")]
-        if starts:
-            at, end = starts[0], starts[0] + len(wanted)
+    """Places of which a word begins so."""
+    wanted, hits = text.lower(), list[Hit]()
+    for place in places(person):
+        word = place.word.lower()
+        starts = (at for at in range(len(word)) if word.startswith(wanted, at) and (not at or word[at - 1] == " "))
+        if (at := next(starts, None)) is not None:
+            end = at + len(wanted)
             rank = EXACT if word == wanted else PREFIX
-            found.append(Hit(rank, one.word[:at], one.word[at:end], one.word[end:], one.url, ""))
-    if found:
-        yield HitSection("Go to", "i-chev", tuple(found), more=False)
+            hits.append(Hit(rank, place.word[:at], place.word[at:end], place.word[end:], place.url, ""))
+    if hits:
+        yield HitSection("Go to", "i-chev", tuple(hits), more=False)
 
+
+# Things to do --------------------------------------------------------------------------------------------------------
 
 #: Things of one kind that a verb is offered for.
 OFFERED = 5
 #: Letters of a verb that are enough to mean it.
 ENOUGH = 2
-_YAML = (PODS, CLAIMS, TEMPLATES, NODES, CLASSES, QUOTAS, NAMESPACES, TAINT_RULES)
-
-#: (resource, namespace, name), or a device's key behind DEVICE
-Thing = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVerb:
-    """word: as it is typed, and shown with a capital; on: what it is done to; verb: the right that it needs, "" for
-    none but to see."""
+    """Something to do with an object: `drain gpu-a17`, `delete vision/clip`. Leads to the page that says what it would
+    do. on: the resources that have it; verb: the right that it needs, "" to see is enough; asks: whether that page asks
+    something first ("Drain gpu-a17…").
+    """
 
     word: str
     on: Sequence[str]
     url: Callable[[Thing], str]
     verb: str = ""
-    asks: bool = True  # whether something is to be said before it is done: "Drain gpu-a17…"
+    asks: bool = True
 
     def may(self, person: Person, resource: str, namespace: str = "") -> bool:
         if not self.verb:
@@ -557,58 +485,28 @@ class ObjectVerb:
         return person.may(self.verb, wanted, namespace) if namespace else person.may_somewhere(self.verb, wanted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """Something to do without an object. does: what a script does with it, where it is no page."""
-
-    title: str
-    url: str
-    icon: str = "i-do"
-    does: str = ""
-    may: Callable[[Person], bool] = field(default=lambda _person: True)
+def _page(suffix: str) -> Callable[[Thing], str]:
+    return lambda thing: f"{links.object_url(*thing)}{suffix}"
 
 
-_ONE = {
-    PODS: "a pod",
-    CLAIMS: "a claim",
-    TEMPLATES: "a template",
-    NODES: "a node",
-    CLASSES: "a class",
-    QUOTAS: "a quota",
-    NAMESPACES: "a namespace",
-    TAINT_RULES: "a taint rule",
-    DEVICE: "a device",
-}
-
-
-def _page(thing: Thing) -> str:
-    return links.object_url(thing[0], thing[1], thing[2])
-
-
-def _tab(name: str) -> Callable[[Thing], str]:
-    return lambda thing: f"{_page(thing)}?tab={name}"
-
-
-def _below(word: str) -> Callable[[Thing], str]:
-    return lambda thing: f"{_page(thing)}/{word}"
-
-
-def _act(word: str) -> Callable[[Thing], str]:
+def _act(act: str) -> Callable[[Thing], str]:
     """Of a node, or of a device."""
 
     def url(thing: Thing) -> str:
-        if thing[0] == DEVICE:
-            _, driver, pool, name, node = thing
-            return f"/devices/act/{word}?{urlencode({'at': address_of((driver, pool, name, node))})}"
-        return f"{_page(thing)}?change={word}"
+        if thing[0] != DEVICE:
+            return f"{links.object_url(*thing)}?change={act}"
+        _, driver, pool, name, node = thing
+        at = urlencode({"at": address_of((driver, pool, name, node))})
+        return f"{links.page_url('devices-act', act)}?{at}"
 
     return url
 
 
-def _delete(thing: Thing) -> str:
-    return f"{_page(thing)}?delete=1" if thing[0] == NAMESPACES else f"{_page(thing)}/delete"
+def _with_pod(route: str, parameter: str) -> Callable[[Thing], str]:
+    return lambda pod: f"{reverse(route)}?{urlencode({parameter: '/'.join(pod[1:])}, safe='/')}"
 
 
+_PAGES = (PODS, CLAIMS, TEMPLATES, NODES, CLASSES, QUOTAS, NAMESPACES, TAINT_RULES)
 VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(word="cordon", on=(NODES,), url=_act("cordon"), verb="update"),
     ObjectVerb(word="cordon", on=(DEVICE,), url=_act("cordon"), verb="create"),
@@ -619,217 +517,200 @@ VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(word="taint", on=(DEVICE,), url=_act("taint"), verb="create"),
     ObjectVerb(word="untaint", on=(DEVICE,), url=_act("untaint"), verb="delete"),
     ObjectVerb(
-        word="delete", on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES), url=_delete, verb="delete"
+        word="delete",
+        on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES),
+        url=lambda thing: f"{links.object_url(*thing)}{'?delete=1' if thing[0] == NAMESPACES else '/delete'}",
+        verb="delete",
     ),
-    ObjectVerb(word="release", on=(CLAIMS,), url=_below("release"), verb="*"),
-    ObjectVerb(
-        word="duplicate",
-        on=(PODS,),
-        url=lambda thing: f"/pods/new?like={quote('/'.join(thing[1:]))}",
-        verb="create",
-    ),
-    ObjectVerb(word="logs", on=(PODS,), url=_tab("logs"), asks=False),
-    ObjectVerb(word="rehearse", on=(PODS,), url=lambda thing: f"/what-if?pod={quote('/'.join(thing[1:]))}", asks=False),
-    ObjectVerb(word="history", on=_YAML, url=_tab("history"), asks=False),
-    ObjectVerb(word="yaml", on=_YAML, url=lambda thing: links.yaml_url(*thing), asks=False),
+    ObjectVerb(word="release", on=(CLAIMS,), url=_page("/release"), verb="*"),
+    ObjectVerb(word="duplicate", on=(PODS,), url=_with_pod("pod-new", "like"), verb="create"),
+    ObjectVerb(word="logs", on=(PODS,), url=_page("?tab=logs"), asks=False),
+    ObjectVerb(word="rehearse", on=(PODS,), url=_with_pod("what-if", "pod"), asks=False),
+    ObjectVerb(word="history", on=_PAGES, url=_page("?tab=history"), asks=False),
+    ObjectVerb(word="yaml", on=_PAGES, url=lambda thing: links.yaml_url(*thing), asks=False),
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Something to do without an object. place: the URL name of its page; does: what a script does instead."""
+
+    title: str
+    place: str
+    does: str = ""
+    may: Callable[[Person], bool] = field(default=lambda _person: True)
+
+
 COMMANDS: Sequence[Command] = (
-    Command(title="New pod", url="/pods/new", may=lambda person: person.may_somewhere("create", PODS)),
-    Command(title="New class", url="/classes/new", may=lambda person: person.may("create", CLASSES)),
-    Command(title="New taint rule", url="/taint-rules/new", may=lambda person: person.may("create", TAINT_RULES)),
-    Command(title="New namespace", url="/namespaces", may=lambda person: person.may("create", NAMESPACES)),
-    Command(title="Invite somebody", url="/people", may=lambda person: person.administers),
-    Command(title="Switch between light and dark", url="/account", icon="i-theme", does="theme"),
-    Command(title="Show the keys", url="/keys", icon="i-key", does="keys"),
-    Command(title="Sign out", url="/account", icon="i-x", does="sign-out"),
+    Command(title="New pod", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
+    Command(title="New class", place="class-new", may=lambda person: person.may("create", CLASSES)),
+    Command(title="New taint rule", place="taint-rule-new", may=lambda person: person.may("create", TAINT_RULES)),
+    Command(title="New namespace", place="namespaces", may=lambda person: person.may("create", NAMESPACES)),
+    Command(title="Invite somebody", place="people", may=lambda person: person.administers),
+    Command(title="Switch between light and dark", place="account", does="theme"),
+    Command(title="Show the keys", place="keys", does="keys"),
+    Command(title="Sign out", place="account", does="sign-out"),
 )
 
 
 def done_with(text: str, person: Person) -> Iterator[HitSection]:
-    """What the text may mean as something to do; the most certain first."""
-    hits = [*_acts(text, person), *_commands(text, person)]
-    if hits:
-        found = sorted(hits, key=lambda one: one.rank)
-        yield HitSection("Do", "i-do", tuple(found[: 2 * OFFERED]), len(found) > 2 * OFFERED)
-
-
-def _acts(text: str, person: Person) -> Iterator[Hit]:
+    """Verbs and commands that the text may mean, the most certain first."""
     words = text.split()
+    hits = list[Hit]()
     if len(words) == 1:
-        yield from _hints(words[0], person)
+        hits += _verb_hints(words[0], person)
     elif words:
-        for at, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
-            for verb in _meant(at):
-                yield from _on(verb, " ".join(rest), person)
+        for word, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
+            for verb in _meant(word):
+                hits += _done_to(verb, " ".join(rest), person)
+    hits += _commands(text, person)
+    if hits:
+        ordered = sorted(hits, key=lambda one: one.rank)
+        yield HitSection("Do", "i-do", tuple(ordered[: 2 * OFFERED]), len(ordered) > 2 * OFFERED)
 
 
-def _meant(word: str) -> Iterator[ObjectVerb]:
-    if len(word) >= ENOUGH:
-        yield from (verb for verb in VERBS if verb.word.startswith(word.lower()))
+def _meant(word: str) -> list[ObjectVerb]:
+    return [verb for verb in VERBS if verb.word.startswith(word.lower())] if len(word) >= ENOUGH else []
 
 
-def _hints(word: str, person: Person) -> Iterator[Hit]:
-    """That there are such verbs: choosing one writes it, and what it is done to is written behind."""
+def _verb_hints(word: str, person: Person) -> Iterator[Hit]:
+    """Verbs without an object: choosing one writes it, and the object is typed behind it."""
     on: dict[str, list[str]] = {}
     for verb in _meant(word):
-        on.setdefault(verb.word, []).extend(_ONE[one] for one in verb.on if verb.may(person, one))
-    for found, named in on.items():
-        if named:
-            whom = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} or {named[-1]}"
-            url = f"/find?{urlencode({'q': f'{found} '})}"
-            yield Hit(PREFIX, _shown(found), "", " …", url, whom, ("verb", found))
+        on.setdefault(verb.word, []).extend(f"a {NOUNS[one]}" for one in verb.on if verb.may(person, one))
+    for name, objects in on.items():
+        if objects:
+            aside = objects[0] if len(objects) == 1 else f"{', '.join(objects[:-1])} or {objects[-1]}"
+            url = f"{reverse('find')}?{urlencode({'q': f'{name} '})}"
+            yield Hit(PREFIX, _shown(name), "", " …", url, aside, ("verb", name))
 
 
 def _shown(word: str) -> str:
     return word.upper() if word == "yaml" else word.capitalize()
 
 
-def _on(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
+def _done_to(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
+    """The verb with each object that the rest of the text may mean."""
     for resource in verb.on:
-        if not verb.may(person, resource):
-            continue
-        kind = BY_RESOURCE[resource]
-        for one in kind.search(Sought(rest), person)[0][:OFFERED]:
-            thing = one.object
-            if resource != DEVICE and thing[1] and not verb.may(person, resource, thing[1]):
+        hits = BY_RESOURCE[resource].search(Sought(rest), person)[0] if verb.may(person, resource) else []
+        for one in hits[:OFFERED]:
+            if resource != DEVICE and one.object[1] and not verb.may(person, resource, one.object[1]):
                 continue
-            place = f"{one.aside}, " if one.aside and resource != DEVICE else ""
-            behind = f"{one.after}{'…' if verb.asks else ''}"
             yield Hit(
                 EXACT if one.rank == EXACT else PREFIX,
                 f"{_shown(verb.word)} {one.before}",
                 one.match,
-                behind,
-                verb.url(thing),
-                f"{place}{_ONE[resource].removeprefix('a ')}",
+                f"{one.after}{'…' if verb.asks else ''}",
+                verb.url(one.object),
+                f"{f'{one.aside}, ' if one.aside and resource != DEVICE else ''}{NOUNS[resource]}",
             )
 
 
 def _commands(text: str, person: Person) -> Iterator[Hit]:
     wanted = text.lower()
-    for one in COMMANDS:
-        if not any(part.startswith(wanted) for part in (one.title.lower(), *one.title.lower().split()[1:])):
-            continue
-        if len(wanted) < ENOUGH or not one.may(person):
-            continue
-        at = one.title.lower().find(wanted)
-        before, match, after = one.title[:at], one.title[at : at + len(wanted)], one.title[at + len(wanted) :]
-        rank = EXACT if wanted == one.title.lower() else PREFIX
-        yield Hit(rank, before, match, after, one.url, "", ("does", one.does) if one.does else ())
+    for command in COMMANDS:
+        title = command.title.lower()
+        begins = any(part.startswith(wanted) for part in (title, *title.split()[1:]))
+        if begins and len(wanted) >= ENOUGH and command.may(person):
+            at = title.find(wanted)
+            end = at + len(wanted)
+            rank = EXACT if wanted == title else PREFIX
+            before, match, after = command.title[:at], command.title[at:end], command.title[end:]
+            does = ("does", command.does) if command.does else ()
+            yield Hit(rank, before, match, after, reverse(command.place), "", does)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLine:
-    """keys: those that do it; a combination is one of them ("Ctrl K")."""
+# The keys ------------------------------------------------------------------------------------------------------------
 
-    keys: tuple[str, ...]
-    does: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeyGroup:
-    """Where they do it."""
-
-    title: str
-    lines: tuple[KeyLine, ...]
-
-
-KEYS: Sequence[KeyGroup] = (
-    KeyGroup(
+#: (where, ((keys that do it, what they do), …)); a combination is one key ("Ctrl K"). The same is in docs/dashboard.md.
+KEYS: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]] = (
+    (
         "On every page",
         (
-            KeyLine(("/", "Ctrl K"), "Find anything, go anywhere, do something"),
-            KeyLine(("?",), "Show these keys"),
-            KeyLine(("Tab",), "Go from control to control; the device grid is one stop"),
-            KeyLine(("Esc",), "Close panel, menu or dialog; from the panel back to its device"),
+            (("/", "Ctrl K"), "Find anything, go anywhere, do something"),
+            (("?",), "Show these keys"),
+            (("Tab",), "Go from control to control; the device grid is one stop"),
+            (("Esc",), "Close panel, menu or dialog; from the panel back to its device"),
         ),
     ),
-    KeyGroup(
+    (
         "In what is found",
         (
-            KeyLine(("↓", "↑"), "Go to the next one and back"),
-            KeyLine(("Enter",), "Open it, or do it"),
-            KeyLine(("Ctrl Enter",), "Open it in a new tab"),
+            (("↓", "↑"), "Go to the next one and back"),
+            (("Enter",), "Open it, or do it"),
+            (("Ctrl Enter",), "Open it in a new tab"),
         ),
     ),
-    KeyGroup(
+    (
         "In a list",
         (
-            KeyLine(("j", "k"), "Go to the next row and back"),
-            KeyLine(("Enter",), "Open the row"),
-            KeyLine(("x",), "Choose the row"),
-            KeyLine(("Shift X",), "Choose all rows from the last one up to here"),
-            KeyLine(("a",), "Go to what can be done with the chosen rows; Esc goes back"),
+            (("j", "k"), "Go to the next row and back"),
+            (("Enter",), "Open the row"),
+            (("x",), "Choose the row"),
+            (("Shift X",), "Choose all rows from the last one up to here"),
+            (("a",), "Go to what can be done with the chosen rows; Esc goes back"),
         ),
     ),
-    KeyGroup(
+    (
         "In the device grid",
         (
-            KeyLine(("←", "→"), "Go along a node, whose name is the first cell, and on to the next one"),
-            KeyLine(("↑", "↓", "PgUp", "PgDn"), "Go to the nearest device above or below"),
-            KeyLine(("Home", "End"), "Go to the node's first and last device; with Ctrl to the grid's"),
-            KeyLine(("Enter",), "Open the device's panel and go into it"),
-            KeyLine(("x", "Shift X"), "Choose the device; all from the last one up to here"),
+            (("←", "→"), "Go along a node, whose name is the first cell, and on to the next one"),
+            (("↑", "↓", "PgUp", "PgDn"), "Go to the nearest device above or below"),
+            (("Home", "End"), "Go to the node's first and last device; with Ctrl to the grid's"),
+            (("Enter",), "Open the device's panel and go into it"),
+            (("x", "Shift X"), "Choose the device; all from the last one up to here"),
         ),
     ),
-    KeyGroup(
+    (
         "On the timeline",
         (
-            KeyLine(("←", "→"), "Read along the axis"),
-            KeyLine(("Enter",), "Mark one end of a stretch, then the other, and show it"),
-            KeyLine(("Esc",), "Take the mark back"),
+            (("←", "→"), "Read along the axis"),
+            (("Enter",), "Mark one end of a stretch, then the other, and show it"),
+            (("Esc",), "Take the mark back"),
         ),
     ),
-    KeyGroup("On the wallboard", (KeyLine(("Esc",), "Leave it"),)),
-    KeyGroup(
+    ("On the wallboard", ((("Esc",), "Leave it"),)),
+    (
         "In an editor",
-        (KeyLine(("Ctrl Space",), "Complete what is allowed there"), KeyLine(("Tab",), "Leave the editor")),
+        ((("Ctrl Space",), "Complete what is allowed there"), (("Tab",), "Leave the editor")),
     ),
 )
 
 
 # Views ---------------------------------------------------------------------------------------------------------------
 
-#: Suggestions of one kind, and of all.
-FEW, ALL_SUGGESTED = 5, 30
-
-#: By what things have, behind those that are called so.
-BY_VALUE: Sequence[Findable] = (
-    Findable("Device attributes", "i-dev", search_attributes),
-    Findable("Taints", "i-alert", search_taints),
-    Findable("Labels", "i-claim", search_labels),
-    Findable("UIDs", "i-claim", search_uids),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindContext(PageContext):
-    """more: whether there are more of some kind than are shown."""
+    """said: for screen readers, how much was found; nothing: the title if that is nothing."""
 
     text: str
+    said: str
+    nothing: str
     sections: Sequence[HitSection]
     total: int
-    more: bool
     pages: Sequence[PlaceToGo]
 
 
 @authorizes
 @require_safe
 def find(request: HttpRequest) -> HttpResponse:
-    """The page."""
     person, text = person_of(request), _asked(request)
     sections = search(text, person) if text else []
     exact = [one for section in sections for one in section.found if one.rank == EXACT]
     if "go" in request.GET and len(exact) == 1:
         return redirect(exact[0].url)
+    total = sum(len(section.found) for section in sections)
+    more = " or more" if any(section.more for section in sections) else ""
+    said = f"{total}{more} found for {text}." if total else f"Nothing is called {text}." if text else ""
     context = FindContext(
         place="find",
         revision=0,
         text=text,
+        said=said,
+        nothing=f"Nothing is called “{text}”",
         sections=sections,
-        total=sum(len(section.found) for section in sections),
-        more=any(section.more for section in sections),
+        total=total,
         pages=places(person),
     )
     return render_page(request, "tools/find/page.html", context)
@@ -837,7 +718,7 @@ def find(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionsContext(TemplateContext):
-    """more: whether the page of what is found has more."""
+    """more: whether the page has more."""
 
     text: str
     sections: Sequence[HitSection]
@@ -867,28 +748,27 @@ def _asked(request: HttpRequest) -> str:
 
 
 def search(text: str, person: Person) -> list[HitSection]:
-    """Everything that fits, by kind; the kind with the best match first. What is called so is not told again for its
-    labels."""
-    sought, named = Sought(text), set[tuple[str, ...]]()
+    """Everything that fits, by kind; the kind with the best match first. What is found by its name is not repeated for
+    its labels.
+    """
+    sought, named = Sought(text), set[Thing]()
     sections = [*done_with(text, person), *gone_to(text, person)]
-    for one in (*KINDS, *BY_VALUE):
-        found, more = one.search(sought, person)
-        found = [each for each in found if not each.object or each.object not in named]
-        named |= {each.object for each in found if one.resource}
+    for kind in KINDS:
+        found, more = kind.search(sought, person)
+        found = [one for one in found if not one.object or one.object not in named]
+        named |= {one.object for one in found if kind.resource}
         if found:
-            sections.append(HitSection(one.title, one.icon, tuple(found), more))
+            sections.append(HitSection(kind.title, kind.icon, tuple(found), more))
     return sorted(sections, key=lambda section: section.best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysContext(PageContext):
-    groups: Sequence[KeyGroup]
+    groups: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]]
 
 
 @signed_in
 @require_safe
 def show_keys(request: HttpRequest) -> HttpResponse:
-    """What every key does."""
-    return render_page(
-        request, "tools/find/keys.html", KeysContext(place="keys", revision=latest_revision(), groups=KEYS)
-    )
+    context = KeysContext(place="keys", revision=latest_revision(), groups=KEYS)
+    return render_page(request, "tools/find/keys.html", context)

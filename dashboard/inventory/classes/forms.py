@@ -74,8 +74,8 @@ class SteadyField(PlacedField):
 
     @property
     def error_block(self) -> SafeString:
-        said = format_html('<p class="field-error" role="alert">{}</p>', " ".join(self.errors)) if self.errors else ""
-        return format_html('<div id="{}">{}</div>', self.error_id, said)
+        said = format_html('<p class="field-error" role="alert">{}</p>', " ".join(map(str, self.errors)))
+        return format_html('<div id="{}">{}</div>', self.error_id, said if self.errors else "")
 
 
 class RowForm(PageForm):

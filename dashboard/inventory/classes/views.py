@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.db.models import Q, QuerySet, TextField, Value
+from django.db.models import Func, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Replace
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
@@ -140,7 +140,7 @@ class ClassQuery(ListQuery):
         classes = models.DeviceClass.objects.all()
         if not self.text:
             return classes
-        expressions = Cast("selectors", TextField())
+        expressions: Func = Cast("selectors", TextField())
         for around in (_BEFORE, _BEHIND):
             expressions = Replace(expressions, Value(around), Value(""), output_field=TextField())
         # SQLite keeps JSON as Django writes it, in ASCII; PostgreSQL keeps its characters.

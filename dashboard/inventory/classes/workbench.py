@@ -365,7 +365,7 @@ def guard_of(expression: str, error: str) -> str:
 
 
 def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, refused: bool = False) -> Bench:
-    """refused: the form has what the API said when it was saved; otherwise the API's rules are applied here."""
+    """refused: the form has what the API said to it; otherwise the API's rules are applied, if anything changed."""
     began = time.perf_counter()
     snapshot = read_devices()
     expressions = [row.expression for row in form.kept_selectors]
@@ -374,7 +374,7 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
     for row, judged in zip(form.kept_selectors, verdicts.selectors, strict=True):
         row.judged = judged
     wanted = to_class(form, existing=existing)
-    if not refused:
+    if not refused and wanted != existing:
         with suppress(TimeLimitExceeded):  # saving checks again
             _check(form, wanted)
     users = users_of(wanted.metadata.name, person)
@@ -400,7 +400,7 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
         milliseconds=1000 * took,
         cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
         impact=change,
-        lines=difference(manifest(existing) if existing else "", manifest(wanted)),
+        lines=() if wanted == existing else difference(manifest(existing) if existing else "", manifest(wanted)),
         users=users,
         sees_all=not person.namespaces,
     )

@@ -2,6 +2,9 @@
 // the page is fetched again and the part is merged into the one on screen, so that focus, scroll, selection and open
 // details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
 // `data-says` on an element of a part: its text is said aloud when it changes.
+// `data-preview=ADDRESS` on a form: it is sent there while somebody fills it in, and the elements of the answer are merged
+// into those with their ids; with `data-preview-part=ID` only that one. A GET leaves hidden fields out, and its address
+// becomes the page's.
 (() => {
   const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
@@ -81,6 +84,38 @@
   };
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
+  const TYPING = 150; // milliseconds: a preview waits for the next letter
+  const previews = new WeakMap(); // form -> how its last preview is called off
+  const preview = (form, after) => {
+    previews.get(form)?.abort();
+    const abort = new AbortController(), { signal } = abort;
+    previews.set(form, abort);
+    setTimeout(async () => {
+      if (signal.aborted) return;
+      const url = new URL(form.dataset.preview, location.href), body = new FormData(form), part = form.dataset.previewPart;
+      if (form.method === "get") {
+        for (const field of form.elements) if (field.type === "hidden") body.delete(field.name);
+        url.search = new URLSearchParams(body);
+      }
+      document.dispatchEvent(new CustomEvent("manciple:asking", { detail: abort }));
+      try {
+        const answer = await fetch(url, form.method === "get" ? { signal } : { method: "POST", body, signal });
+        if (!answer.ok) return;
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const fresh of page.querySelectorAll(part ? `#${part}` : "body > [id]")) {
+          const old = document.getElementById(fresh.id);
+          if (old) Idiomorph.morph(old, fresh, { morphStyle: "outerHTML" });
+        }
+        if (form.method === "get") history.replaceState(history.state, "", url);
+        document.dispatchEvent(new CustomEvent("manciple:merged"));
+      } catch { /* a newer one is on its way, or there is no network: live.js says so */ } finally {
+        document.dispatchEvent(new CustomEvent("manciple:answered", { detail: abort }));
+      }
+    }, after);
+  };
+  for (const [type, after] of [["input", TYPING], ["change", 0]]) {
+    document.addEventListener(type, ({ target }) => { if (target.form?.dataset.preview) preview(target.form, after); });
+  }
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));
