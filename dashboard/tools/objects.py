@@ -1,4 +1,15 @@
-"""The History part of an object's page: `?tab=history`, `&before=ENTRY` for what was earlier, `&open=REVISION`."""
+"""What every object of the API has a page for: its history, and itself as YAML.
+
+History is `?tab=history` of the object's page, with `&before=ENTRY` for earlier changes and `&open=REVISION`. Who and
+when come from the audit trail, which keeps them for months; what changed comes from the documents of the log, as far
+as it still has them (an hour, and the newest for as long as the object lives).
+
+`/yaml/RESOURCE/NAME?ns=NAMESPACE` shows any object and edits it. A POST with `act=check` sends it the whole way of an
+update, in a transaction that is rolled back, and shows the difference; `act=save` writes it, unless somebody has
+written since it was opened. Then both changes are merged and shown, with the conflicts to choose from (`act=merge`
+merges again, with other choices); only saving writes. A kind's status, and what the server keeps, are shown and not
+edited.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +39,7 @@ from dashboard.kit.differences import (
     changed_fields,
     difference,
     dump,
+    finding,
     lines_changed,
     place_of,
     read_yaml,
@@ -35,6 +47,7 @@ from dashboard.kit.differences import (
 )
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import authorizes
+from dashboard.kit.wording import counted
 from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.audit import events, searching
@@ -51,86 +64,80 @@ from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import BUDGETS, CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
 
-TAB = "history"
+Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryPage:
-    """A page whose history stands by itself. crumbs: (address, words) of what is above it; word: "Node".
+# Who did something ---------------------------------------------------------------------------------------------------
 
-    url: of the object's page; topics: what touches the object; yaml: its address as YAML, "" for what has none.
-    """
+AuthorKind = Literal["person", "account", "node", "system", "nobody"]
 
-    place: str
-    crumbs: tuple[tuple[str, str], ...]
-    word: str
+_NODE, _ACCOUNT, _CONTROLLER = "system:node:", "system:serviceaccount:", "system:serviceaccount:kube-system:"
+_NAMED = {
+    f"{_CONTROLLER}resourcequota-controller": "Quota controller",
+    "system:kube-scheduler": "Scheduler",
+    "system:kube-controller-manager": "Controllers",
+    "system:manciple": "Manciple itself",
+    "system:anonymous": "Nobody signed in",
+    "": "Unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A person, or a part of the system. name: the identity's, as the API has it."""
+
     name: str
-    url: str
-    topics: str
-    yaml: str = ""
+
+    @property
+    def kind(self) -> AuthorKind:
+        if self.name in ("", "system:anonymous"):
+            return "nobody"
+        if self.name.startswith(_NODE):
+            return "node"
+        if self.name in _NAMED or self.name.startswith(_CONTROLLER):
+            return "system"
+        return "account" if self.name.startswith(_ACCOUNT) else "person"
+
+    @property
+    def label(self) -> str:
+        if self.name in _NAMED:
+            return _NAMED[self.name]
+        if self.name.startswith(_CONTROLLER):
+            return self.name.removeprefix(_CONTROLLER).replace("-", " ").capitalize()
+        if self.name.startswith(_NODE):
+            return f"Agent of {self.name.removeprefix(_NODE)}"
+        return self.name.removeprefix(_ACCOUNT).replace(":", "/", 1) if self.kind == "account" else self.name
+
+    @property
+    def initials(self) -> str:
+        """Two letters of a person's name; "" for others, which have an icon."""
+        return self.name[:2].upper() if self.kind == "person" else ""
+
+    @property
+    def icon(self) -> str:
+        return {"node": "i-node", "account": "i-pod", "system": "i-over", "nobody": "i-alert"}.get(self.kind, "")
+
+    @property
+    def url(self) -> str:
+        """Its page; "" without one."""
+        return links.node_url(self.name.removeprefix(_NODE)) if self.kind == "node" else ""
 
 
-def asked(request: HttpRequest) -> bool:
-    """Whether the address asks for an object's history."""
-    return request.GET.get("tab") == TAB
+# History -------------------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownHistory:
-    """What `tools/history/changes.html` shows. before: of which entry they are the earlier ones; 0: the newest.
-
-    opened: the revision whose difference is shown; 0 for none. may_audit: whether the requests may be looked up.
-    """
-
-    changes: ObjectHistory
-    before: int
-    opened: int
-    may_audit: bool
-
-
-def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> ShownHistory:
-    before, opened = _number(request, "before"), _number(request, "open")
-    return ShownHistory(
-        changes=read_changes(uids, before=before, opened=opened),
-        before=before,
-        opened=opened,
-        may_audit=person_of(request).may_audit(namespace),
-    )
-
-
-def _number(request: HttpRequest, name: str) -> int:
-    """0 for what is none."""
-    return whole(request.GET.get(name, "")) or 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryContext(PageContext):
-    page: HistoryPage
-    history: ShownHistory
-
-
-def show_history(
-    request: HttpRequest, page: HistoryPage, uids: Collection[str], *, namespace: str = ""
-) -> HttpResponse:
-    """The history of an object whose page has no other parts."""
-    revision, history = latest_revision(), history_of(request, uids, namespace=namespace)
-    context = HistoryContext(place=page.place, revision=revision, page=page, history=history)
-    return render_page(request, "tools/history/page.html", context)
-
-
-#: Changes on a page, and what is named of one in its line.
+TAB = "history"
+#: Changes on a page, and fields that the line of one names.
 SHOWN, NAMED = 50, 3
 #: Characters of documents that are compared line by line for one page: a kilobyte takes milliseconds.
 COMPARED = 40_000
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChange:
     """One write of one object.
 
-    fields, lines: what changed; () where the log no longer has it (`known` is False), or nothing that people write did.
+    fields, lines: what changed; () if the log no longer has it (`known` is False), or if nothing that people write did.
+    postponed: the documents are too long to compare all of them for one page; the lines come on request.
     """
 
     entry: int
@@ -147,7 +154,6 @@ class ObjectChange:
     fields: tuple[FieldChange, ...] = ()
     lines: tuple[DiffLine, ...] = ()
     known: bool = False
-    #: there is too much to compare all of it at once: the lines are there to be asked for
     postponed: bool = False
     agent: str = ""  # the program
 
@@ -162,11 +168,11 @@ class ObjectChange:
 
     @property
     def more(self) -> int:
-        return len(self.fields) - len(self.named)
+        return max(0, len(self.fields) - NAMED)
 
     @property
     def did(self) -> str:
-        """What the author did, in a word that the fields follow."""
+        """A verb that the fields follow."""
         if self.created:
             return "created"
         if self.deleted:
@@ -175,53 +181,75 @@ class ObjectChange:
             return "evicted"
         return "bound to a node" if self.subresource == "binding" else "changed"
 
+    @property
+    def note(self) -> str:
+        """In the place of fields."""
+        if self.created or self.deleted or self.fields:
+            return ""
+        return "no changes that people make" if self.known else "something; the log no longer has what"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectHistory:
-    """The newest first. older: the entry before which the next page begins; 0 at the end."""
+class ShownHistory:
+    """What `tools/history/changes.html` shows: changes, the newest first.
+
+    before: the entry before which they begin, 0 for the newest; older: where the next page begins, 0 at the end;
+    opened: the revision whose difference is shown; may_audit: whether the requests can be looked up; several: of more
+    than one object, so that each is named.
+    """
 
     changes: tuple[ObjectChange, ...]
+    before: int = 0
     older: int = 0
-    several: bool = False  # of more than one object, so each is named
+    opened: int = 0
+    several: bool = False
+    may_audit: bool = False
 
 
-def read_changes(uids: Collection[str], *, before: int = 0, opened: int = 0, shown: int = SHOWN) -> ObjectHistory:
-    """What happened to the objects with these uids. A handful of queries, however much happened.
-
-    opened: the revision whose lines are asked for; those of others are there as far as they are cheap.
-    """
+def read_changes(
+    uids: Collection[str], *, before: int = 0, opened: int = 0, shown: int = SHOWN, may_audit: bool = False
+) -> ShownHistory:
+    """What happened to the objects with these uids. A handful of queries, however much happened."""
     entries = searching.of_objects(uids, before=before, limit=shown + 1)
     states = read_states(entries[:shown])
     left, changes = COMPARED, list[ObjectChange]()
     for entry in entries[:shown]:
-        left -= _length(entry, states)
+        compared = (states.get(entry.revision or 0), _state_before(entry, states))
+        left -= sum(len(state.text) for state in compared if state)
         changes.append(change_of(entry, states, postponed=left < 0 and entry.revision != opened))
-    older = entries[shown - 1].id if len(entries) > shown else 0
-    return ObjectHistory(changes=tuple(changes), older=older, several=len(uids) > 1)
+    return ShownHistory(
+        changes=tuple(changes),
+        before=before,
+        older=entries[shown - 1].id if len(entries) > shown else 0,
+        opened=opened,
+        several=len(uids) > 1,
+        may_audit=may_audit,
+    )
 
 
 def read_states(entries: Collection[Entry]) -> Mapping[int, PastState]:
-    """By revision, the states that these writes made, and those which they superseded, as far as the log has them."""
-    made = history.states_at({entry.revision for entry in entries if entry.revision and not _is_confidential(entry)})
+    """By revision, the states that these writes made and superseded, as far as the log has them; of no confidential
+    kinds.
+    """
+    confidential = {kind.resource for kind in registry if kind.confidential}
+    revisions = {entry.revision for entry in entries if entry.revision and entry.resource not in confidential}
+    made = history.states_at(revisions)
     superseded = {state.previous for state in made.values() if state.previous} - made.keys()
     return {**made, **history.states_at(superseded)}
 
 
-def _length(entry: Entry, states: Mapping[int, PastState]) -> int:
-    """Characters of the documents before and after."""
+def _state_before(entry: Entry, states: Mapping[int, PastState]) -> PastState | None:
     state = states.get(entry.revision or 0)
-    before = states.get(state.previous) if state and state.previous else None
-    return sum(len(one.text) for one in (state, before) if one)
+    return states.get(state.previous) if state and state.previous else None
 
 
 def change_of(entry: Entry, states: Mapping[int, PastState], *, postponed: bool = False) -> ObjectChange:
     """What one write of an object did. postponed: leave the lines out."""
-    revision = entry.revision or 0
-    state, note = states.get(revision), events.note_of(entry)
+    state, before = states.get(entry.revision or 0), _state_before(entry, states)
     created = entry.code == CREATED
     change = ObjectChange(
         entry=entry.id,
-        revision=revision,
+        revision=entry.revision or 0,
         at=entry.at,
         author=Author(entry.username),
         through=Author(entry.impersonator) if entry.impersonator else None,
@@ -231,12 +259,12 @@ def change_of(entry: Entry, states: Mapping[int, PastState], *, postponed: bool 
         namespace=entry.namespace,
         name=entry.name,
         created=created,
-        agent=note.user_agent,
+        agent=events.note_of(entry).user_agent,
     )
-    before = states.get(state.previous) if state and state.previous else None
     if state is None or not (created or before):
         return change
-    old, new = _document(before), _document(state)
+    old: Document = orjson.loads(before.text) if before else {}
+    new: Document = orjson.loads(state.text)
     return replace(
         change,
         fields=changed_fields(old, new) if old else (),
@@ -246,70 +274,136 @@ def change_of(entry: Entry, states: Mapping[int, PastState], *, postponed: bool 
     )
 
 
-def _document(state: PastState | None) -> Document:
-    found: Document = orjson.loads(state.text) if state else {}
-    return found
+def asked(request: HttpRequest) -> bool:
+    """Whether the address asks for an object's history."""
+    return request.GET.get("tab") == TAB
 
 
-def _is_confidential(entry: Entry) -> bool:
-    return any(kind.confidential for kind in registry if kind.resource == entry.resource)
+def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> ShownHistory:
+    before, opened = (whole(request.GET.get(name, "")) or 0 for name in ("before", "open"))
+    return read_changes(uids, before=before, opened=opened, may_audit=person_of(request).may_audit(namespace))
 
 
-AuthorKind = Literal["person", "account", "node", "system", "nobody"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPage:
+    """A page that shows history alone. crumbs: (address, words) of the pages above it; word: "Node".
 
-_NODE, _ACCOUNT, _CONTROLLER = "system:node:", "system:serviceaccount:", "system:serviceaccount:kube-system:"
-_NAMED = {
-    f"{_CONTROLLER}resourcequota-controller": "Quota controller",
-    "system:kube-scheduler": "Scheduler",
-    "system:kube-controller-manager": "Controllers",
-    "system:manciple": "Manciple itself",
-    "system:anonymous": "Nobody signed in",
-    "": "Unknown",
-}
-_NOBODY = ("", "system:anonymous")
+    url: of the object's page; topics: that touch the object; yaml: its address as YAML, "" without one.
+    """
+
+    place: str
+    crumbs: tuple[tuple[str, str], ...]
+    word: str
+    name: str
+    url: str
+    topics: str
+    yaml: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryContext(PageContext):
+    page: HistoryPage
+    history: ShownHistory
+
+
+def show_history(
+    request: HttpRequest, page: HistoryPage, uids: Collection[str], *, namespace: str = ""
+) -> HttpResponse:
+    """The history of an object whose page has no other parts."""
+    revision, shown = latest_revision(), history_of(request, uids, namespace=namespace)
+    context = HistoryContext(place=page.place, revision=revision, page=page, history=shown)
+    return render_page(request, "tools/history/page.html", context)
+
+
+# Merging -------------------------------------------------------------------------------------------------------------
+
+
+class Absent(Enum):
+    """Stands for a field that is not there."""
+
+    MISSING = ""
+
+
+MISSING: Final = Absent.MISSING
+#: What distinguishes the entries of lists.
+NAMES = ("name", "key")
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
-    """name: the identity's, as the API knows it."""
+class MergeConflict:
+    """path: `spec.taint.value`, `spec.devices[gpu-0].taints`. base, mine, theirs: MISSING where it is not there."""
 
-    name: str
+    path: str
+    base: Any
+    mine: Any
+    theirs: Any
 
-    @property
-    def kind(self) -> AuthorKind:
-        if self.name in _NOBODY:
-            return "nobody"
-        if self.name.startswith(_NODE):
-            return "node"
-        if self.name in _NAMED or self.name.startswith(_CONTROLLER):
-            return "system"
-        return "account" if self.name.startswith(_ACCOUNT) else "person"
 
-    @property
-    def label(self) -> str:
-        """What a page calls them."""
-        if self.name in _NAMED:
-            return _NAMED[self.name]
-        if self.name.startswith(_CONTROLLER):
-            return self.name.removeprefix(_CONTROLLER).replace("-", " ").capitalize()
-        if self.name.startswith(_NODE):
-            return f"Agent of {self.name.removeprefix(_NODE)}"
-        return self.name.removeprefix(_ACCOUNT).replace(":", "/", 1) if self.kind == "account" else self.name
+@dataclass(frozen=True, slots=True)
+class MergedDocument:
+    document: Any
+    conflicts: Sequence[MergeConflict]
 
-    @property
-    def initials(self) -> str:
-        """Two letters of a person's name; "" for others, who have an icon."""
-        return self.name[:2].upper() if self.kind == "person" else ""
 
-    @property
-    def icon(self) -> str:
-        return {"node": "i-node", "account": "i-pod", "system": "i-over", "nobody": "i-alert"}.get(self.kind, "")
+def merge(base: Any, mine: Any, theirs: Any, *, take_mine: Container[str] = ()) -> MergedDocument:
+    """Merge two documents that two people made of the same `base`.
 
-    @property
-    def url(self) -> str:
-        """Its page; "" where there is none."""
-        return links.node_url(self.name.removeprefix(_NODE)) if self.kind == "node" else ""
+    A field that one of them changed is as they left it. Lists whose entries have names are merged entry by entry. What
+    both changed differently is a conflict: it stays as in `theirs`, unless `take_mine` has its path.
+    """
+    merging = _Merging(take_mine)
+    return MergedDocument(merging.value((base, mine, theirs), ""), merging.conflicts)
 
+
+#: base, mine, theirs
+Three = tuple[Any, Any, Any]
+
+
+class _Merging:
+    """One merge, and its conflicts so far."""
+
+    def __init__(self, take_mine: Container[str]) -> None:
+        self.conflicts: list[MergeConflict] = []
+        self._take_mine = take_mine
+
+    def value(self, three: Three, path: str) -> Any:
+        base, mine, theirs = three
+        if theirs in (mine, base):
+            return mine
+        if mine == base:
+            return theirs
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            return self._fields((base if isinstance(base, Mapping) else {}, mine, theirs), f"{path}.".lstrip("."))
+        by_name = [_by_name(one) for one in three]
+        if all(entries is not None for entries in by_name):
+            return [*self._fields((by_name[0], by_name[1], by_name[2]), path, entries=True).values()]
+        self.conflicts.append(MergeConflict(path, base, mine, theirs))
+        return mine if path in self._take_mine else theirs
+
+    def _fields(self, three: Three, above: str, *, entries: bool = False) -> dict[str, Any]:
+        """In the order of theirs, mine behind. above: the beginning of their paths."""
+        merged = dict[str, Any]()
+        _, mine, theirs = three
+        for name in dict.fromkeys((*theirs, *mine)):
+            base_of, mine_of, theirs_of = (one.get(name, MISSING) for one in three)
+            value = self.value((base_of, mine_of, theirs_of), f"{above}[{name}]" if entries else f"{above}{name}")
+            if value is not MISSING:
+                merged[name] = value
+        return merged
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """A list's entries by their names; None for anything else."""
+    if value is MISSING or not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    for name in NAMES:
+        if all(isinstance(one, Mapping) and isinstance(one.get(name), str) for one in value):
+            entries = {one[name]: one for one in value}
+            return entries if len(entries) == len(value) else None
+    return None
+
+
+# An object as YAML ---------------------------------------------------------------------------------------------------
 
 #: resource -> the entry of the navigation that it is below
 PLACES = {
@@ -346,22 +440,12 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeChoice:
-    """A field that both changed, as YAML. mine: whether mine is chosen."""
-
-    path: str
-    base: str
-    ours: str
-    theirs: str
-    mine: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAnswer:
-    """What the page says of an edit. text, base, version: what the form goes on with.
+    """What the page says to an edit. text, base, version: what the form goes on with.
 
     lines: what saving would change; meanwhile: what others have changed since it was opened. first_base, first_text:
-    what was merged with that, to be merged again with other choices. chosen: the person has said whose fields to keep.
+    what was merged with that, to be merged again with other choices. choices: the conflicts, as YAML; taken: the paths
+    of those where mine is kept; chosen: the person has said which.
     """
 
     text: str
@@ -369,7 +453,8 @@ class ManifestAnswer:
     version: str
     lines: Sequence[DiffLine] = ()
     meanwhile: Sequence[DiffLine] = ()
-    choices: Sequence[MergeChoice] = ()
+    choices: Sequence[MergeConflict] = ()
+    taken: Sequence[str] = ()
     findings: Sequence[Finding] = ()
     checked: bool = False
     first_base: str = ""
@@ -377,8 +462,22 @@ class ManifestAnswer:
     chosen: bool = False
 
     @property
-    def changed(self) -> int:
-        return lines_changed(self.lines)
+    def title(self) -> str:
+        """Of the bar with the buttons."""
+        if self.lines:
+            return counted(lines_changed(self.lines), "line changes", "lines change")
+        return "Nothing would change" if self.checked else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestContext(PageContext):
+    """status: what the server keeps, as YAML; page_url: of the object's page, "" without one."""
+
+    opened: Opened
+    answer: ManifestAnswer
+    status: str
+    page_url: str
+    may_edit: bool
 
 
 @authorizes
@@ -388,23 +487,36 @@ def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
     namespace = request.GET.get("ns", "")
     person = demand_sight(request, namespace, name)
     revision, opened = latest_revision(), _open(person, resource, namespace, name)
-    answer = ManifestAnswer(text=dump(opened.edited), base=dump(opened.edited), version=opened.version)
+    now = dump(opened.edited)
+    answer = ManifestAnswer(text=now, base=now, version=opened.version)
     status = HTTPStatus.OK
+    may_edit = person.may("update", resource, namespace)
     if request.method == "POST":
-        if not person.may("update", resource, namespace):
+        if not may_edit:
             raise denied(request, f"change {resource.partition('.')[0]}", "update", resource, namespace)
         judged = _judge(request, opened, person)
         if judged is None:
             return redirect(links.yaml_url(resource, namespace, name))
-        answer, status = judged, HTTPStatus.CONFLICT if judged.meanwhile else _status_of(judged)
-    return render_page(request, "tools/manifests/page.html", _context(opened, answer, person, revision), status=status)
-
-
-def _status_of(answer: ManifestAnswer) -> HTTPStatus:
-    return HTTPStatus.UNPROCESSABLE_ENTITY if answer.findings else HTTPStatus.OK
+        answer = judged
+        if answer.meanwhile or answer.findings:
+            status = HTTPStatus.CONFLICT if answer.meanwhile else HTTPStatus.UNPROCESSABLE_ENTITY
+    document, edited = opened.whole, opened.edited["metadata"]
+    kept = {key: value for key, value in document["metadata"].items() if key not in edited}
+    of_server = {"metadata": kept} | ({"status": document["status"]} if document.get("status") else {})
+    context = ManifestContext(
+        place=PLACES.get(resource, ""),
+        revision=revision,
+        opened=opened,
+        answer=answer,
+        status=dump(of_server),
+        page_url=links.object_url(resource, namespace, name),
+        may_edit=may_edit,
+    )
+    return render_page(request, "tools/manifests/page.html", context, status=status)
 
 
 def _open(person: Person, resource: str, namespace: str, name: str) -> Opened:
+    """Raises: Http404, PermissionDenied."""
     kind = next((one for one in registry if one.resource == resource), None)
     if kind is None or kind.confidential or kind.namespaced != bool(namespace):
         raise Http404(f"There is no {resource} to show.")
@@ -419,36 +531,8 @@ def _open(person: Person, resource: str, namespace: str, name: str) -> Opened:
     return Opened(kind=kind, served=served, namespace=namespace, name=name, stored=stored)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestContext(PageContext):
-    """status: what the server keeps, as YAML; page_url: of the object's page, "" where it has none."""
-
-    opened: Opened
-    answer: ManifestAnswer
-    status: str
-    page_url: str
-    may_edit: bool
-
-
-def _context(opened: Opened, answer: ManifestAnswer, person: Person, revision: int) -> ManifestContext:
-    status = opened.whole.get("status")
-    kept = {key: value for key, value in opened.whole["metadata"].items() if key not in opened.edited["metadata"]}
-    return ManifestContext(
-        place=PLACES.get(opened.kind.resource, ""),
-        revision=revision,
-        opened=opened,
-        answer=answer,
-        status=dump({"metadata": kept, **({"status": status} if status else {})}),
-        page_url=links.object_url(opened.kind.resource, opened.namespace, opened.name),
-        may_edit=person.may("update", opened.kind.resource, opened.namespace),
-    )
-
-
-# Judging what was typed ----------------------------------------------------------------------------------------------
-
-
 def _judge(request: HttpRequest, opened: Opened, person: Person) -> ManifestAnswer | None:
-    """What is to be said of what was typed; None once it is saved."""
+    """The answer to what was typed; None once it is saved."""
     text, base = (request.POST.get(name, "").replace("\r\n", "\n") for name in ("text", "base"))
     version = request.POST.get("version", "")
     try:
@@ -468,13 +552,15 @@ def _judge(request: HttpRequest, opened: Opened, person: Person) -> ManifestAnsw
 
 
 def _write_or_check(request: HttpRequest, opened: Opened, mine: Document, person: Person) -> ManifestAnswer | None:
+    """Raises: ApiError; Conflict if somebody wrote since."""
     saving = request.POST.get("act") == "save"
     after = _write(opened, mine, person, dry_run=not saving)
     if saving:
-        _tell(request, opened, after)
+        _confirm(request, opened, after)
         return None
     now = dump(opened.edited)
-    lines = difference(now, dump(_edited(opened, after)))
+    edited = written(opened.served.document(codec.to_builtins(after)))
+    lines = difference(now, dump({key: value for key, value in edited.items() if key != "status"}))
     return ManifestAnswer(text=dump(mine), base=now, version=opened.version, lines=lines, checked=True)
 
 
@@ -482,17 +568,16 @@ def _read(text: str, opened: Opened) -> Document:
     """Raises: YamlProblem, also for another object's text."""
     document = read_yaml(text)
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-        raise YamlProblem(_at((1, 1), f"A {opened.kind.kind} is a mapping with apiVersion, kind and metadata."))
-    metadata = document["metadata"]
+        raise YamlProblem(finding(1, 1, f"A {opened.kind.kind} is a mapping with apiVersion, kind and metadata."))
     for field, wanted in (("name", opened.name), ("namespace", opened.namespace)):
-        if metadata.get(field, "") != wanted:
+        if document["metadata"].get(field, "") != wanted:
             message = f"The {field} stays {wanted}: an object is not renamed. Make a new one for another {field}."
-            raise YamlProblem(_at(place_of(text, f"metadata.{field}"), message))
+            raise YamlProblem(finding(*place_of(text, f"metadata.{field}"), message))
     return document
 
 
 def _write(opened: Opened, mine: Document, person: Person, *, dry_run: bool) -> Any:
-    """The object as it would be stored, or is. Raises: ApiError; Conflict where somebody wrote since."""
+    """The object as it would be stored, or is. Raises: ApiError; Conflict if somebody wrote since."""
     metadata = {**mine["metadata"], "resourceVersion": opened.version}
     decoded = decode_document(opened.served, {**mine, "metadata": metadata}, strictness="Strict").object
 
@@ -512,17 +597,13 @@ def _write(opened: Opened, mine: Document, person: Person, *, dry_run: bool) -> 
     ).object
 
 
-def _edited(opened: Opened, after: Any) -> Document:
-    document = opened.served.document(codec.to_builtins(after))
-    return {key: value for key, value in written(document).items() if key != "status"}
-
-
-def _tell(request: HttpRequest, opened: Opened, after: Any) -> None:
+def _confirm(request: HttpRequest, opened: Opened, after: Any) -> None:
+    """Say that it is saved, with a way back."""
     before = objects.decode(opened.kind, opened.stored.text)
-    said = f"Saved {opened.kind.kind} {opened.name}."
     if before.metadata.resource_version == after.metadata.resource_version:
         messages.success(request, f"{opened.kind.kind} {opened.name} already has this content; nothing was changed.")
     else:
+        said = f"Saved {opened.kind.kind} {opened.name}."
         undo.offer(request, said, [undo.UndoStep.of(opened.kind, before, after)])
 
 
@@ -532,119 +613,27 @@ def _findings(text: str, refusal: ApiError) -> list[Finding]:
         return at_paths(text, causes, lambda cause: f"{cause.get('field', '')}: {cause.get('message', '')}")
     path = refusal.message.partition('unknown field "')[2].partition('"')[0]
     said = refusal.message.rpartition(": strict decoding error: ")[2]
-    return [_at(place_of(text, path) if path else (0, 0), said)]
-
-
-def _at(place: tuple[int, int], message: str) -> Finding:
-    return Finding(line=place[0], column=place[1], severity="error", message=message)
-
-
-# Merging -------------------------------------------------------------------------------------------------------------
+    return [finding(*(place_of(text, path) if path else (0, 0)), said)]
 
 
 def _merged(opened: Opened, base: Any, mine: Document, take_mine: Sequence[str]) -> ManifestAnswer:
-    """What both came to; the form goes on from what is stored now."""
+    """Both changes; the form goes on from what is stored now."""
+
+    def shown(value: Any) -> str:
+        return "not there" if value is MISSING else dump(value).removesuffix("\n...")
+
     theirs = opened.edited
-    found = merge(base, mine, theirs, take_mine=frozenset(take_mine))
+    merged = merge(base, mine, theirs, take_mine=frozenset(take_mine))
     return ManifestAnswer(
-        text=dump(found.document),
+        text=dump(merged.document),
         base=dump(theirs),
         version=opened.version,
-        lines=difference(dump(theirs), dump(found.document)),
+        lines=difference(dump(theirs), dump(merged.document)),
         meanwhile=difference(dump(base), dump(theirs)),
-        choices=[_choice(one, mine=one.path in take_mine) for one in found.conflicts],
+        choices=[
+            MergeConflict(one.path, shown(one.base), shown(one.mine), shown(one.theirs)) for one in merged.conflicts
+        ],
+        taken=take_mine,
         first_base=dump(base),
         first_text=dump(mine),
     )
-
-
-def _choice(conflict: MergeConflict, *, mine: bool) -> MergeChoice:
-    base, ours, theirs = (_shown(value) for value in (conflict.base, conflict.mine, conflict.theirs))
-    return MergeChoice(path=conflict.path, base=base, ours=ours, theirs=theirs, mine=mine)
-
-
-def _shown(value: Any) -> str:
-    return "not there" if value is MISSING else dump(value).removesuffix("\n...")
-
-
-class Absent(Enum):
-    """What stands for a field that is not there."""
-
-    MISSING = ""
-
-
-MISSING: Final = Absent.MISSING
-#: What entries of lists are told apart by.
-NAMES = ("name", "key")
-
-
-@dataclass(frozen=True, slots=True)
-class MergeConflict:
-    """path: `spec.taint.value`, `spec.devices[gpu-0].taints`. base, mine, theirs: MISSING where it is not there."""
-
-    path: str
-    base: Any
-    mine: Any
-    theirs: Any
-
-
-@dataclass(frozen=True, slots=True)
-class MergedDocument:
-    """What the two come to, and what both changed differently."""
-
-    document: Any
-    conflicts: Sequence[MergeConflict]
-
-
-def merge(base: Any, mine: Any, theirs: Any, *, take_mine: Container[str] = ()) -> MergedDocument:
-    """take_mine: paths of the conflicts that are settled so."""
-    merging = _Merging(take_mine)
-    return MergedDocument(merging.value((base, mine, theirs), ""), merging.conflicts)
-
-
-#: base, mine, theirs
-Three = tuple[Any, Any, Any]
-
-
-class _Merging:
-    """One merge, and the conflicts that it has met."""
-
-    def __init__(self, take_mine: Container[str]) -> None:
-        self.conflicts: list[MergeConflict] = []
-        self._take_mine = take_mine
-
-    def value(self, three: Three, path: str) -> Any:
-        base, mine, theirs = three
-        if theirs in (mine, base):
-            return mine
-        if mine == base:
-            return theirs
-        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            return self._fields((base if isinstance(base, Mapping) else {}, mine, theirs), f"{path}.".lstrip("."))
-        of_base, of_mine, of_theirs = map(_by_name, three)
-        if of_base is not None and of_mine is not None and of_theirs is not None:
-            return [*self._fields((of_base, of_mine, of_theirs), path, entries=True).values()]
-        self.conflicts.append(MergeConflict(path, base, mine, theirs))
-        return mine if path in self._take_mine else theirs
-
-    def _fields(self, three: Three, above: str, *, entries: bool = False) -> dict[str, Any]:
-        """In the order of theirs, mine behind. above: what stands before the names in their paths."""
-        found = dict[str, Any]()
-        _, mine, theirs = three
-        for name in dict.fromkeys((*theirs, *mine)):
-            base_of, mine_of, theirs_of = (one.get(name, MISSING) for one in three)
-            value = self.value((base_of, mine_of, theirs_of), f"{above}[{name}]" if entries else f"{above}{name}")
-            if value is not MISSING:
-                found[name] = value
-        return found
-
-
-def _by_name(value: Any) -> dict[str, Any] | None:
-    """A list's entries by what tells them apart; None for what is no such list."""
-    if value is MISSING or not isinstance(value, Sequence) or isinstance(value, str):
-        return None
-    for name in NAMES:
-        if all(isinstance(one, Mapping) and isinstance(one.get(name), str) for one in value):
-            found = {one[name]: one for one in value}
-            return found if len(found) == len(value) else None
-    return None

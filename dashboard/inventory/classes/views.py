@@ -126,8 +126,8 @@ class ClassRow:
         return found
 
 
-#: How the index keeps a selector: what stands before and behind its expression.
-_BEFORE, _BEHIND = '{"cel": {"expression": ', "}}"
+#: What stands around the expressions of the index, as SQLite and PostgreSQL write JSON.
+_AROUND = ('{"cel":{"expression":', '{"cel": {"expression": ', "}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +141,10 @@ class ClassQuery(ListQuery):
         if not self.text:
             return classes
         expressions: Func = Cast("selectors", TextField())
-        for around in (_BEFORE, _BEHIND):
+        for around in _AROUND:
             expressions = Replace(expressions, Value(around), Value(""), output_field=TextField())
-        # SQLite keeps JSON as Django writes it, in ASCII; PostgreSQL keeps its characters.
-        texts = {json.dumps(self.text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
         wanted = Q(name__icontains=self.text) | Q(extended_resource_name__icontains=self.text)
-        for text in texts:
-            wanted |= Q(expressions__icontains=text)
+        wanted |= Q(expressions__icontains=json.dumps(self.text, ensure_ascii=False)[1:-1])
         return classes.annotate(expressions=expressions).filter(wanted)
 
 
