@@ -23,6 +23,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
 from dashboard.inventory.classes.forms import (
     ClassForm,
     SelectorRow,
@@ -189,7 +190,7 @@ class ClassesContext(ListContext):
 @opens_as_usual
 def list_classes(request: HttpRequest) -> HttpResponse:
     """A handful of queries, whatever the size of the cluster."""
-    revision = latest_revision()
+    snapshot = read_devices()
     person, query = person_of(request), ClassQuery.read(request)
     classes = query.classes()
     total = classes.count()
@@ -198,8 +199,8 @@ def list_classes(request: HttpRequest) -> HttpResponse:
 
     def read(shown: slice) -> list[ClassRow]:
         if order:
-            return _rows(classes.order_by(order)[shown], person)
-        return sorted_by(COLUMNS, query.sort, _rows(classes.order_by("name"), person))[shown]
+            return _rows(classes.order_by(order)[shown], snapshot, person)
+        return sorted_by(COLUMNS, query.sort, _rows(classes.order_by("name"), snapshot, person))[shown]
 
     table = Table(
         id="classes",
@@ -216,19 +217,18 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     )
     context = ClassesContext(
         place="classes",
-        revision=revision,
+        revision=snapshot.revision,
         query=query,
         table=table,
         any=total > 0 or (query.narrows and models.DeviceClass.objects.exists()),
-        total=len(read_devices().candidates),
+        total=len(snapshot.candidates),
         may_edit=person.may("update", CLASSES),
     )
     return show_list(request, "inventory/classes/list.html", context)
 
 
-def _rows(classes: QuerySet[models.DeviceClass], person: Person) -> list[ClassRow]:
+def _rows(classes: QuerySet[models.DeviceClass], snapshot: DeviceSnapshot, person: Person) -> list[ClassRow]:
     found = list(classes.values_list("name", "extended_resource_name", "selectors"))
-    snapshot = read_devices()
     uses = counts(person, [name for name, _, _ in found])
     waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person)) if found else {}
     rows = list[ClassRow]()
