@@ -133,15 +133,15 @@ class Picked:
 
 def read_picked(resource: str, texts: Iterable[str], person: Person) -> Picked:
     """What the person may not see counts as gone. One query."""
-    wanted: dict[tuple[str, str], str] = {}
+    uids: dict[tuple[str, str], str] = {}
     for text in texts:
         title, _, uid = text.partition("@")
         namespace, _, name = title.rpartition("/")
         if name and person.sees(namespace):
-            wanted.setdefault((namespace, name), uid)
-    keys = list(wanted)[:MOST]
+            uids.setdefault((namespace, name), uid)
+    keys = list(uids)[:MOST]
     stored = {(one.namespace, one.name): one for one in objects.get_many(kind(resource), keys)}
-    there = [key for key in keys if key in stored and wanted[key] in ("", stored[key].uid)]
+    there = [key for key in keys if key in stored and uids[key] in ("", stored[key].uid)]
     return Picked(
         found=tuple(
             PickedObject(resource=resource, object=objects.decode(kind(resource), stored[key].text)) for key in there
@@ -170,8 +170,8 @@ def _of_pods(picked: Picks, person: Person) -> BulkEffect:
 
 def _of_claims(picked: Picks, person: Person) -> BulkEffect:
     lines = {line.uid: line for line in read_claims(person)}
-    known = [one for one in picked if one.uid in lines]
-    return _each(known, lambda one: claim_actions.effect_of_deletion(one.object, lines[one.uid]))
+    seen = [one for one in picked if one.uid in lines]
+    return _each(seen, lambda one: claim_actions.effect_of_deletion(one.object, lines[one.uid]))
 
 
 def _of_templates(picked: Picks, person: Person) -> BulkEffect:
@@ -226,8 +226,8 @@ def _of_nodes(act: str, picked: Picks, person: Person) -> BulkEffect:
     stay = {one.pod.metadata.uid for one in kept}
     leaving = [Leaving(pod=pod) for pod in drained if pod.metadata.uid not in stay]
     imagined = [Imagined(resource=NODES, before=node, after=then) for node, then in moving]
-    found = what_if_changed(imagined, [one.pod for one in leaving])
-    consequences = [*told_of(leaving, found, person), *kept_back(kept, person)]
+    rehearsed = what_if_changed(imagined, [one.pod for one in leaving])
+    consequences = [*told_of(leaving, rehearsed, person), *kept_back(kept, person)]
     if same := len(nodes) - len(moving):
         consequences.append(Consequence(term="As before", sentences=(f"{same} of them: {idle}.",)))
     return BulkEffect(whole=ActionEffect(summary=summary, consequences=tuple(consequences)))

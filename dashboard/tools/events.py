@@ -109,6 +109,14 @@ class ShownEvent:
         return "" if self.author else url_of(self.about, self.namespace, self.name)
 
     @property
+    def type(self) -> str:
+        return WARNING if self.warning else NORMAL
+
+    @property
+    def severity(self) -> str:
+        return "warn" if self.warning else "info"
+
+    @property
     def clause(self) -> str:
         """Its message, without what all of the scheduler's refusals begin and end with."""
         return brief(self.cause) if self.cause else self.message
@@ -168,10 +176,15 @@ class EventPage:
         """Whether it ends because enough was searched, not because it is full."""
         return bool(self.on) and len(self.events) < SHOWN
 
+    @property
+    def none_yet(self) -> str:
+        """The title of a page without events that has older ones behind it."""
+        return f"None among the newest {self.looked_at}"
+
 
 COLUMNS = (
     ListColumn[ShownEvent](title="Last", css="when", text=lambda event: event.at or ""),
-    ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
+    ListColumn[ShownEvent](title="Type", text=lambda event: event.type),
     ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
     ListColumn[ShownEvent](title="Said by", text=lambda event: event.said_by),

@@ -371,7 +371,7 @@ def _by_value(
     """rank: None to rank the values."""
     hits = list[Hit]()
     for one in objects:
-        # The name of a namespace is open to whoever sees what is in it.
+        # The name of a namespace is visible to people who see what is in it.
         if person.sees(one.name if one.resource == NAMESPACES else one.namespace):
             title, thing = value(one), (one.resource, one.namespace, one.name)
             aside = f"{NOUNS[one.resource].capitalize()} {f'{one.namespace}/' if one.namespace else ''}{one.name}"
@@ -481,8 +481,8 @@ class ObjectVerb:
     def may(self, person: Person, resource: str, namespace: str = "") -> bool:
         if not self.verb:
             return True
-        wanted = TAINT_RULES if resource == DEVICE else resource
-        return person.may(self.verb, wanted, namespace) if namespace else person.may_somewhere(self.verb, wanted)
+        written = TAINT_RULES if resource == DEVICE else resource
+        return person.may(self.verb, written, namespace) if namespace else person.may_somewhere(self.verb, written)
 
 
 def _page(suffix: str) -> Callable[[Thing], str]:
@@ -731,14 +731,15 @@ class SuggestionsContext(TemplateContext):
 def suggest(request: HttpRequest) -> HttpResponse:
     """The part of a page that is shown while somebody types."""
     person, text = person_of(request), _asked(request)
-    found = search(text, person) if text else []
+    everything = search(text, person) if text else []
     sections, left = list[HitSection](), ALL_SUGGESTED
-    for section in found:
+    for section in everything:
         shown = section.found[: min(FEW, left)] if section.title != "Do" else section.found
         left -= len(shown)
         if shown:
             sections.append(replace(section, found=shown))
-    more = any(section.more for section in found) or sum(len(one.found) for one in found) > ALL_SUGGESTED - left
+    total = sum(len(section.found) for section in everything)
+    more = any(section.more for section in everything) or total > ALL_SUGGESTED - left
     context = SuggestionsContext(text=text, sections=sections, more=more, pages=places(person))
     return render_page(request, "tools/find/suggestions.html", context)
 
@@ -754,11 +755,11 @@ def search(text: str, person: Person) -> list[HitSection]:
     sought, named = Sought(text), set[Thing]()
     sections = [*done_with(text, person), *gone_to(text, person)]
     for kind in KINDS:
-        found, more = kind.search(sought, person)
-        found = [one for one in found if not one.object or one.object not in named]
-        named |= {one.object for one in found if kind.resource}
-        if found:
-            sections.append(HitSection(kind.title, kind.icon, tuple(found), more))
+        hits, more = kind.search(sought, person)
+        fresh = tuple(hit for hit in hits if not hit.object or hit.object not in named)
+        named |= {hit.object for hit in fresh if kind.resource}
+        if fresh:
+            sections.append(HitSection(kind.title, kind.icon, fresh, more))
     return sorted(sections, key=lambda section: section.best)
 
 

@@ -80,7 +80,7 @@ def read(name: str) -> ManualPage | None:
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB where nobody reads the manual
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB that only the manual needs
 
     return MarkdownIt("commonmark", {"html": True}).enable("table")
 
@@ -121,9 +121,9 @@ def _lead_elsewhere(tokens: Sequence[Token], name: str) -> None:
 def _target(href: str, name: str) -> str:
     if href.startswith("#"):
         return f"{manual_url(name)}{href}"
-    found = _LINK.match(href)
-    if found and found[1] in NAMES:
-        return manual_url(f"{found[1]}#{found[2]}" if found[2] else found[1])
+    link = _LINK.match(href)
+    if link and link[1] in NAMES:
+        return manual_url(f"{link[1]}#{link[2]}" if link[2] else link[1])
     return href if href.startswith("https://") else manual_url(name)
 
 

@@ -205,6 +205,10 @@ class ShownHistory:
     several: bool = False
     may_audit: bool = False
 
+    @property
+    def empty_title(self) -> str:
+        return "Nothing earlier" if self.before else "No change is recorded"
+
 
 def read_changes(
     uids: Collection[str], *, before: int = 0, opened: int = 0, shown: int = SHOWN, may_audit: bool = False

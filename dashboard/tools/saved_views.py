@@ -20,7 +20,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import ListQuery, PageOfRows
+from dashboard.kit.links import page_url
+from dashboard.kit.lists import ListQuery
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import signed_in
 from dashboard.kit.saved_views import ViewRefused, change_view, save_view, url_of, visible_view
@@ -86,21 +87,21 @@ def list_views(request: HttpRequest) -> HttpResponse:
     """In the order of `PAGES`, the person's own first."""
     query = ViewsQuery.read(request)
     views = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True))
-    page = PageOfRows(views.count(), ROWS, query.page)
-    paths = [reverse(name) for name in PAGES]
+    paths = [page_url(name) for name in PAGES]
     place = Case(*(When(path=path, then=place) for place, path in enumerate(paths)), default=len(paths))
     others = Case(When(owner=request.user.pk, then=0), default=1)
-    shown = views.select_related("owner").order_by(place, others, "name", "id")[page.rows]
+    first = (query.page - 1) * ROWS
+    shown = list(views.select_related("owner").order_by(place, others, "name", "id")[first : first + ROWS + 1])
     groups = [
         (name, [ListedView(view=view, mine=view.owner_id == request.user.pk) for view in those])
-        for name, those in groupby(shown, key=lambda view: _page_of(view.path))
+        for name, those in groupby(shown[:ROWS], key=lambda view: _page_of(view.path))
     ]
     context = SavedViewsContext(
         place="views",
         revision=latest_revision(),
         groups=groups,
-        before=query.url(page=page.number - 1) if page.number > 1 else "",
-        after=query.url(page=page.number + 1) if page.last < page.total else "",
+        before=query.url(page=query.page - 1) if query.page > 1 else "",
+        after=query.url(page=query.page + 1) if len(shown) > ROWS else "",
     )
     return render_page(request, "tools/saved_views/list.html", context)
 
@@ -162,8 +163,8 @@ def _note(request: HttpRequest, verb: str, view: SavedView) -> None:
 
 def _back(request: HttpRequest) -> str:
     back = request.POST.get("back", "")
-    known = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
-    return back if known and back.startswith("/") else reverse("views")
+    is_ours = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
+    return back if is_ours and back.startswith("/") else reverse("views")
 
 
 def _page_of(path: str) -> str:

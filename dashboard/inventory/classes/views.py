@@ -44,7 +44,7 @@ from dashboard.inventory.devices.words import bar_of, how_many, in_words
 from dashboard.kit.differences import Finding
 from dashboard.kit.forms import posted_from
 from dashboard.kit.links import claim_url, class_url, template_url
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
@@ -116,15 +116,15 @@ class ClassRow:
     @property
     def problems(self) -> list[tuple[str, str]]:
         """(severity, what is wrong with the selectors)."""
-        verdicts, found = self.verdicts, list[tuple[str, str]]()
+        verdicts, problems = self.verdicts, list[tuple[str, str]]()
         if not verdicts.compiles:
-            found.append(("err", "does not compile"))
+            problems.append(("err", "does not compile"))
         if verdicts.failed:
-            found.append(("err", f"errs on {verdicts.failed}"))
+            problems.append(("err", f"errs on {verdicts.failed}"))
         if verdicts.unjudged:
             devices = f"{verdicts.judged:,} of {verdicts.total:,} devices evaluated"
-            found.append(("warn", f"incomplete: {devices}, the selectors take too long"))
-        return found
+            problems.append(("warn", f"incomplete: {devices}, the selectors take too long"))
+        return problems
 
 
 #: What stands around the expressions of the index, as SQLite and PostgreSQL write JSON.
@@ -144,9 +144,9 @@ class ClassQuery(ListQuery):
         expressions: Func = Cast("selectors", TextField())
         for around in _AROUND:
             expressions = Replace(expressions, Value(around), Value(""), output_field=TextField())
-        wanted = Q(name__icontains=self.text) | Q(extended_resource_name__icontains=self.text)
-        wanted |= Q(expressions__icontains=json.dumps(self.text, ensure_ascii=False)[1:-1])
-        return classes.annotate(expressions=expressions).filter(wanted)
+        matches = Q(name__icontains=self.text) | Q(extended_resource_name__icontains=self.text)
+        matches |= Q(expressions__icontains=json.dumps(self.text, ensure_ascii=False)[1:-1])
+        return classes.annotate(expressions=expressions).filter(matches)
 
 
 COLUMNS = (
@@ -209,7 +209,7 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         css="stack class-list",
         query=query,
         columns=COLUMNS,
-        rows=read(page.rows if page.size else slice(None)),
+        rows=[] if request.path.endswith(CSV) else read(page.rows if page.size else slice(None)),
         page=page,
         all_rows=lambda: read(slice(None)),
         filters=(Filter("q", "Name or selector", query.text, hint="Name, selector"),),
@@ -228,11 +228,11 @@ def list_classes(request: HttpRequest) -> HttpResponse:
 
 
 def _rows(classes: QuerySet[models.DeviceClass], snapshot: DeviceSnapshot, person: Person) -> list[ClassRow]:
-    found = list(classes.values_list("name", "extended_resource_name", "selectors"))
-    uses = counts(person, [name for name, _, _ in found])
-    waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person)) if found else {}
+    stored = list(classes.values_list("name", "extended_resource_name", "selectors"))
+    uses = counts(person, [name for name, _, _ in stored])
+    waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person)) if stored else {}
     rows = list[ClassRow]()
-    for name, extended, selectors in found:
+    for name, extended, selectors in stored:
         expressions = expressions_of(selectors)
         verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
         pending, holding, templates = uses[name]
@@ -448,21 +448,21 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
         demand(request, "change device classes", "update", CLASSES)
     if changed is not None:
         return _show_bench(request, changed, existing=existing)
-    wanted = to_class(form, existing=existing)
+    edited = to_class(form, existing=existing)
     if not form.wrong:
         identity = person_of(request).identity
         try:
             if existing is None:
-                verbs.create(kind(CLASSES), wanted, identity=identity)
+                verbs.create(kind(CLASSES), edited, identity=identity)
             else:
-                verbs.update(kind(CLASSES), wanted, name=existing.metadata.name, identity=identity)
+                verbs.update(kind(CLASSES), edited, name=existing.metadata.name, identity=identity)
         except ApiError as refusal:
             causes = (refusal.details or {}).get("causes")
             complain(form, causes or [{"field": "", "message": _explained(refusal)}])
     if form.wrong:
         return _show_bench(request, form, existing=existing, refused=True)
-    messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
-    return redirect(class_url(wanted.metadata.name))
+    messages.success(request, f"{'Saved' if existing else 'Created'} class {edited.metadata.name}.")
+    return redirect(class_url(edited.metadata.name))
 
 
 def _explained(refusal: ApiError) -> str:

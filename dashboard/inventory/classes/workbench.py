@@ -373,17 +373,17 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
     took = time.perf_counter() - began
     for row, judged in zip(form.kept_selectors, verdicts.selectors, strict=True):
         row.judged = judged
-    wanted = to_class(form, existing=existing)
-    if not refused and wanted != existing:
+    edited = to_class(form, existing=existing)
+    if not refused and edited != existing:
         with suppress(TimeLimitExceeded):  # saving checks again
-            _check(form, wanted)
-    users = users_of(wanted.metadata.name, person)
+            _check(form, edited)
+    users = users_of(edited.metadata.name, person)
     compiling = tuple(text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error)
     change = Impact(before=None, after=verdicts.matched, partial=True)
     if not verdicts.unjudged:
         with suppress(TimeLimitExceeded):  # waiting claims have selectors of their own
             change = impact(
-                wanted.metadata.name,
+                edited.metadata.name,
                 before=expressions_of(existing) if existing else None,
                 after=compiling,
                 devices=verdicts.devices,
@@ -400,15 +400,15 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
         milliseconds=1000 * took,
         cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
         impact=change,
-        lines=() if wanted == existing else difference(manifest(existing) if existing else "", manifest(wanted)),
+        lines=() if edited == existing else difference(manifest(existing) if existing else "", manifest(edited)),
         users=users,
         sees_all=not person.namespaces,
     )
 
 
-def _check(form: ClassForm, wanted: DeviceClass) -> None:
+def _check(form: ClassForm, edited: DeviceClass) -> None:
     """Add the API's complaints to the fields, but for a name that is not typed yet and for what editors say."""
-    for error in kind(CLASSES).validate_create(wanted):
+    for error in kind(CLASSES).validate_create(edited):
         unnamed = error.field.startswith("metadata.name") and not form.text("name")
         if not unnamed and not error.field.startswith("spec.selectors["):
             complain(form, [{"field": error.field, "message": error.body}])
@@ -727,8 +727,8 @@ def _misspelt_values(
 
 def nearest(written: str, names: Iterable[str]) -> str:
     """The most similar one; "" where none is similar enough."""
-    wanted = written.casefold()
-    ratios = ((SequenceMatcher(None, wanted, name.casefold()).ratio(), name) for name in names if name != written)
+    typed = written.casefold()
+    ratios = ((SequenceMatcher(None, typed, name.casefold()).ratio(), name) for name in names if name != written)
     ratio, name = max(ratios, default=(0.0, ""))
     return name if ratio >= NEAR else ""
 
@@ -780,19 +780,19 @@ def cel_table(devices: JudgedDevices) -> Mapping[str, list[Option]]:
     """For editors of selectors: a text before the caret -> what may follow."""
 
     def table() -> dict[str, list[Option]]:
-        found: dict[str, list[Option]] = {"": [*_WORDS, *_functions()], "device.": list(_FIELDS)}
-        found |= _after_comparison("device.driver", [f'"{name}"' for name in drivers(devices)])
+        options_after: dict[str, list[Option]] = {"": [*_WORDS, *_functions()], "device.": list(_FIELDS)}
+        options_after |= _after_comparison("device.driver", [f'"{name}"' for name in drivers(devices)])
         for domain in domains(devices):
             apply, size = f'{domain.name}"].', str(len(domain.properties))
             for name in sorted({prop.field for prop in domain.properties}):
-                options = found.setdefault(f'device.{name}["', [])
+                options = options_after.setdefault(f'device.{name}["', [])
                 options.append({"label": domain.name, "apply": apply, "detail": size})
             for prop in domain.properties:
                 detail = prop.summary if prop.type == "quantity" else prop.type
-                options = found.setdefault(f'device.{prop.field}["{prop.domain}"].', [])
+                options = options_after.setdefault(f'device.{prop.field}["{prop.domain}"].', [])
                 options.append({"label": prop.name, "detail": detail})
-                found |= _after_property(prop)
-        return found
+                options_after |= _after_property(prop)
+        return options_after
 
     return devices.derived("completions", table)
 
