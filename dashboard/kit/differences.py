@@ -1,10 +1,12 @@
-"""How one state of an object differs from the next: field by field as values, and as lines of YAML."""
+"""Documents as people see them: YAML, written and read with the places of its errors, and how one state of an object
+differs from the next, field by field as values and as lines.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -109,7 +111,7 @@ def lines_changed(lines: Sequence[DiffLine]) -> int:
 
 
 class Fix(TypedDict):
-    """What a click puts in the place of part of the text."""
+    """What a click replaces a part of the text by."""
 
     line: int
     column: int
@@ -120,7 +122,9 @@ class Fix(TypedDict):
 
 
 class Finding(TypedDict):
-    """As JSON. line, column: 0 where it has no place; severity: "error"."""
+    """What is wrong with a text, and where, as static/manciple/kit/editor.js reads it. line, column: from 1, in code
+    points; 0 without a place. severity: "error".
+    """
 
     line: int
     column: int
@@ -133,8 +137,8 @@ class Finding(TypedDict):
 
 
 def finding(line: int, column: int, message: str, *, hint: str = "") -> Finding:
-    found = Finding(line=line, column=column, severity="error", message=message)
-    return Finding(**found, hint=hint) if hint else found
+    said = Finding(line=line, column=column, severity="error", message=message)
+    return Finding(**said, hint=hint) if hint else said
 
 
 def sentence(text: str) -> str:
@@ -176,10 +180,10 @@ def place_of(text: str, path: str) -> tuple[int, int]:
         return 1, 1
     mark = node.start_mark if node else None
     for step in _STEP.findall(path):
-        found = _child(node, step)
-        if found is None:
+        child = _child(node, step)
+        if child is None:
             break
-        mark, node = found
+        mark, node = child
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
@@ -193,6 +197,9 @@ def _child(node: yaml.Node | None, step: str) -> tuple[Any, yaml.Node] | None:
     return None
 
 
-def at_paths(text: str, causes: Sequence[dict[str, str]], say: Callable[[dict[str, str]], str]) -> list[Finding]:
-    """The causes of a Status where their fields stand in the text."""
-    return [finding(*place_of(text, cause.get("field", "")), say(cause)) for cause in causes]
+def at_paths(text: str, causes: Sequence[dict[str, str]]) -> list[Finding]:
+    """The causes of a Status (`field`, `message`) at their fields in the text."""
+    return [
+        finding(*place_of(text, cause.get("field", "")), f"{cause.get('field', '')}: {cause.get('message', '')}")
+        for cause in causes
+    ]

@@ -614,7 +614,7 @@ def _confirm(request: HttpRequest, opened: Opened, after: Any) -> None:
 def _findings(text: str, refusal: ApiError) -> list[Finding]:
     causes = (refusal.details or {}).get("causes")
     if causes:
-        return at_paths(text, causes, lambda cause: f"{cause.get('field', '')}: {cause.get('message', '')}")
+        return at_paths(text, causes)
     path = refusal.message.partition('unknown field "')[2].partition('"')[0]
     said = refusal.message.rpartition(": strict decoding error: ")[2]
     return [finding(*(place_of(text, path) if path else (0, 0)), said)]

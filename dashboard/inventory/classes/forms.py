@@ -376,7 +376,7 @@ def refusals(text: str, refusal: ApiError) -> list[Finding]:
     """What the API says against a text, at its fields."""
     causes = (refusal.details or {}).get("causes")
     if causes:
-        return at_paths(text, causes, lambda cause: f"{cause.get('field', '')}: {cause.get('message', '')}")
+        return at_paths(text, causes)
     path = refusal.message.partition('unknown field "')[2].partition('"')[0]
     said = refusal.message.rpartition("cannot be handled as a DeviceClass: ")[2]
     return [finding(*place_of(text, path), said.removeprefix("strict decoding error: "))]
@@ -401,7 +401,7 @@ def of_class(text: str, name: str) -> list[Finding]:
     except Unreadable as problem:
         return problem.findings
     causes = [{"field": error.field, "message": error.body} for error in kind(CLASSES).validate_create(device_class)]
-    return at_paths(text, causes, lambda cause: f"{cause['field']}: {cause['message']}")
+    return at_paths(text, causes)
 
 
 def of_parameters(text: str) -> list[Finding]:
