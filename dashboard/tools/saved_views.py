@@ -12,7 +12,8 @@ from itertools import groupby
 from urllib.parse import parse_qsl
 
 from django.contrib import messages
-from django.db.models import Case, Q, When
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Concat, NullIf, StrIndex
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import Resolver404, resolve, reverse
@@ -87,14 +88,15 @@ def list_views(request: HttpRequest) -> HttpResponse:
     """In the order of `PAGES`, the person's own first."""
     query = ViewsQuery.read(request)
     views = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True))
-    paths = [page_url(name) for name in PAGES]
-    place = Case(*(When(path=path, then=place) for place, path in enumerate(paths)), default=len(paths))
+    titles = {page_url(name): title for name, title in PAGES.items()}
+    pages = Value("\n".join(("", *titles, "")))
+    place = NullIf(StrIndex(pages, Concat(Value("\n"), "path", Value("\n"))), Value(0)).asc(nulls_last=True)
     others = Case(When(owner=request.user.pk, then=0), default=1)
     first = (query.page - 1) * ROWS
     shown = list(views.select_related("owner").order_by(place, others, "name", "id")[first : first + ROWS + 1])
     groups = [
         (name, [ListedView(view=view, mine=view.owner_id == request.user.pk) for view in those])
-        for name, those in groupby(shown[:ROWS], key=lambda view: _page_of(view.path))
+        for name, those in groupby(shown[:ROWS], key=lambda view: titles.get(view.path, ""))
     ]
     context = SavedViewsContext(
         place="views",
