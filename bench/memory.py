@@ -34,7 +34,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402 - models can be imported from here on
 
 from claims.devices.cache import read_devices  # noqa: E402 - models can be imported from here on
-from dashboard.inventory.classes.users import counts  # noqa: E402 - models can be imported from here on
+from dashboard.inventory.classes.queries import counts  # noqa: E402 - models can be imported from here on
 from dashboard.inventory.devices.grid import lines_of  # noqa: E402 - models can be imported from here on
 from insight.capacity import read_census  # noqa: E402 - models can be imported from here on
 from manciple.asgi import application  # noqa: E402 - models can be imported from here on

@@ -7,7 +7,7 @@ from dashboard.kit.components import show_kit
 from dashboard.kit.undo import undo_act
 
 urlpatterns = [
-    path("", include("dashboard.rest.urls")),
+    path("", include("dashboard.rest")),
     path("admin/", site.urls),
     path("undo", undo_act, name="undo"),
     path("kit", show_kit, name="kit"),

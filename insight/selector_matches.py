@@ -9,7 +9,7 @@ on them, neither match nor error. What was judged by then is kept, so the next c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -204,6 +204,23 @@ def judged_devices(published: Published) -> JudgedDevices:
         published.memo[JudgedDevices] = JudgedDevices(published)
     found: JudgedDevices = published.memo[JudgedDevices]
     return found
+
+
+def matches(expressions: Iterable[str], devices: JudgedDevices) -> int:
+    """The devices that every selector chooses, a bit per device; none where one does not compile.
+
+    Raises: TimeLimitExceeded.
+    """
+    left = devices.everything
+    for expression in expressions:
+        try:
+            found = devices.judge(compile_selector(expression))
+        except CompileError:
+            return 0
+        if found.unjudged:
+            raise TimeLimitExceeded
+        left &= found.match
+    return left
 
 
 # Verdicts in words ---------------------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ PAGES = [
         for name in (
             "test_every_page",
             "tools/test_events",
+            "tools/test_saved_views",
+            "test_list_costs",
+            "inventory/test_class_pages",
             "test_rest",
             "capacity/test_timeline",
             "capacity/test_usage",

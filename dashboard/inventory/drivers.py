@@ -19,7 +19,6 @@ from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
-from dashboard.inventory.classes.verdicts import matches
 from dashboard.inventory.devices.grid import STATES, bar_of, in_words
 from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
 from dashboard.kit import links
@@ -28,8 +27,8 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
-from dashboard.tools.history.views import HistoryPage, asked, show_history
-from insight.selector_matches import class_selectors, judged_devices
+from dashboard.tools.objects import HistoryPage, asked, show_history
+from insight.selector_matches import class_selectors, judged_devices, matches
 from inventory.models import Node
 from manciple.people import person_of
 from manciple.store import objects

@@ -31,14 +31,13 @@ from claims.kinds.pods import Pod
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import Leaving, told_of
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted, listed
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds import gates
 from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
@@ -325,7 +324,7 @@ def list_rules(request: HttpRequest) -> HttpResponse:
             Filter("q", "Name, device or taint", query.text, hint="Name, pool, taint"),
             Filter("effect", "Effect", query.effect, every="Every effect", options=TAINT_EFFECTS),
         ),
-        acts=delete_act(TAINT_RULES) if person.may("delete", TAINT_RULES) else (),
+        acts=bulk_acts(TAINT_RULES, "delete") if person.may("delete", TAINT_RULES) else (),
     )
     context = RulesContext(
         place="devices",

@@ -3,7 +3,6 @@
 from django.urls import path
 
 from dashboard.inventory import drivers, incidents, taint_rules
-from dashboard.inventory.classes import document as class_yaml
 from dashboard.inventory.classes import views as classes
 from dashboard.inventory.devices import views as devices
 from dashboard.inventory.nodes import views as nodes
@@ -39,9 +38,9 @@ urlpatterns = [
     path("classes/new", classes.new_class, name="class-new"),
     path("classes/check", classes.check_class, name="class-check"),
     path("classes/verdicts", classes.show_verdicts, name="class-verdicts"),
-    path("classes/completions", class_yaml.show_completions, name="class-completions"),
-    path("classes/diagnostics/<str:what>", class_yaml.show_diagnostics, name="class-diagnostics"),
+    path("classes/completions", classes.show_completions, name="class-completions"),
+    path("classes/diagnostics/<str:what>", classes.show_diagnostics, name="class-diagnostics"),
     path("classes/c/<str:name>", classes.edit_class, name="class-edit"),
-    path("classes/c/<str:name>/yaml", class_yaml.save_yaml, name="class-yaml"),
+    path("classes/c/<str:name>/yaml", classes.save_yaml, name="class-yaml"),
     path("classes/c/<str:name>/delete", classes.delete_class, name="class-delete"),
 ]

@@ -1,13 +1,19 @@
-"""How one state of an object differs from the next: field by field as values, and as lines of YAML."""
+"""Documents as people see them: YAML, written and read with the places of its errors, and how one state of an object
+differs from the next, field by field as values and as lines.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import yaml
+
+from manciple.wire import codec
+from manciple.wire.errors import ApiError
 
 #: What the server keeps in an object's metadata besides what people write.
 KEPT_BY_SERVER = ("managedFields", "uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
@@ -99,3 +105,101 @@ def _line(text: str) -> DiffLine:
 def lines_changed(lines: Sequence[DiffLine]) -> int:
     """As a person counts: a line that was replaced is one."""
     return max(sum(line.sign == "+" for line in lines), sum(line.sign == MINUS for line in lines))
+
+
+# Reading a text, with the places of its errors ------------------------------------------------------------------------
+
+
+class Fix(TypedDict):
+    """What a click replaces a part of the text by."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    label: str
+    insert: str
+
+
+class Finding(TypedDict):
+    """What is wrong with a text, and where, as static/manciple/kit/editor.js reads it. line, column: from 1, in code
+    points; 0 without a place. severity: "error".
+    """
+
+    line: int
+    column: int
+    severity: str
+    message: str
+    hint: NotRequired[str]
+    end_line: NotRequired[int]
+    end_column: NotRequired[int]
+    fix: NotRequired[Fix]
+
+
+def finding(line: int, column: int, message: str, *, hint: str = "") -> Finding:
+    said = Finding(line=line, column=column, severity="error", message=message)
+    return Finding(**said, hint=hint) if hint else said
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+class YamlProblem(ValueError):
+    """A text is no YAML."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding["message"])
+        self.finding = finding
+
+
+def read_yaml(text: str) -> Any:
+    """Raises: YamlProblem with the place."""
+    try:
+        yaml.compose(text, Loader=yaml.SafeLoader)  # for the places of its errors
+        return codec.read_document(text.encode(), content_type="application/yaml")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "cannot be read"
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise YamlProblem(finding(line, column, sentence(problem))) from None
+    except ApiError as error:
+        raise YamlProblem(finding(1, 1, sentence(error.message))) from None
+    except RecursionError:
+        raise YamlProblem(finding(1, 1, "It is nested too deeply.")) from None
+
+
+_STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
+
+
+def place_of(text: str, path: str) -> tuple[int, int]:
+    """Line and column of the field that an API path such as `spec.selectors[1].cel` names, or of the nearest above."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return 1, 1
+    mark = node.start_mark if node else None
+    for step in _STEP.findall(path):
+        child = _child(node, step)
+        if child is None:
+            break
+        mark, node = child
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def _child(node: yaml.Node | None, step: str) -> tuple[Any, yaml.Node] | None:
+    """(where it is written, its value)"""
+    if isinstance(node, yaml.SequenceNode) and step.startswith("["):
+        index = int(step[1:-1])
+        return (node.value[index].start_mark, node.value[index]) if index < len(node.value) else None
+    if isinstance(node, yaml.MappingNode):
+        return next(((key.start_mark, value) for key, value in node.value if key.value == step), None)
+    return None
+
+
+def at_paths(text: str, causes: Sequence[dict[str, str]]) -> list[Finding]:
+    """The causes of a Status (`field`, `message`) at their fields in the text."""
+    return [
+        finding(*place_of(text, cause.get("field", "")), f"{cause.get('field', '')}: {cause.get('message', '')}")
+        for cause in causes
+    ]

@@ -19,6 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.text import slugify
 
 from manciple.wire.limits import give_way
@@ -224,11 +225,19 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True)
 class BulkAct:
-    """What can be done with the rows that somebody picks. url: shows what it would do (see `dashboard.tools.bulk`)."""
+    """A button under a list, for the rows that are picked. url: the page that says what it would do (`tools.bulk`)."""
 
     word: str
     url: str
     destroys: bool = False
+
+
+def bulk_acts(resource: str, *acts: str) -> tuple[BulkAct, ...]:
+    """acts: delete, cordon, uncordon or drain (`dashboard.tools.bulk.ACTS`)."""
+    return tuple(
+        BulkAct(f"{act.capitalize()}…", reverse("bulk", args=(resource, act)), destroys=act in ("delete", "drain"))
+        for act in acts
+    )
 
 
 def sorted_by(columns: Sequence[ListColumn[T]], sort: str, rows: Iterable[T]) -> list[T]:

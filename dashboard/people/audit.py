@@ -28,8 +28,7 @@ from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import authorizes
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.history.authors import Author
-from dashboard.tools.history.reading import ObjectChange, change_of, read_states
+from dashboard.tools.objects import Author, ObjectChange, change_of, read_states
 from manciple.audit import events, retention, searching
 from manciple.audit.commands import UNSERVED
 from manciple.audit.happenings import REFUSED

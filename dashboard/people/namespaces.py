@@ -42,7 +42,7 @@ from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
 from manciple.api.auditing import page_write

@@ -2,12 +2,9 @@
 
 from django.urls import path
 
-from dashboard.tools.bulk import views as bulk
-from dashboard.tools.events import views as events
-from dashboard.tools.find import views as finding
-from dashboard.tools.manifests.views import edit_object
-from dashboard.tools.manual import views as manual
-from dashboard.tools.saved_views import views as saved_views
+from dashboard.tools import bulk, events, manual, saved_views
+from dashboard.tools import find as finding
+from dashboard.tools.objects import edit_object
 
 urlpatterns = [
     path("views", saved_views.list_views, name="views"),

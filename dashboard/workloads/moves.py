@@ -22,7 +22,7 @@ from dashboard.kit.links import page_url, pod_url
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, show_preview
 from dashboard.kit.rights import namespaced
 from dashboard.kit.wording import counted
-from dashboard.tools.bulk.picked import PickedObject, read_picked
+from dashboard.tools.bulk import PickedObject, read_picked
 from dashboard.workloads.pods.actions import pages_above, stored_pod
 from manciple.people import Person, demand_sight
 from manciple.store.event_log import latest_revision

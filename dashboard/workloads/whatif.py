@@ -28,8 +28,7 @@ from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from claims.kinds.pods import PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec
-from dashboard.inventory.classes.diagnostics import Finding
-from dashboard.kit.differences import dump
+from dashboard.kit.differences import Finding, dump
 from dashboard.kit.links import claim_url, page_url, pod_url, template_url
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.previews import Link

@@ -113,26 +113,60 @@ def newest(
 
     before: only those written before that revision; 0 for all. namespaces: only those in one of them; None for all.
     """
+    return newest_among(resource, limit=limit, among=limit, before=before, namespaces=namespaces).found
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """found: the objects that match. looked_at, last: how many were searched, and the revision of the oldest one."""
+
+    found: tuple[Recent, ...] = ()
+    looked_at: int = 0
+    last: int = 0
+
+
+def newest_among(
+    resource: str,
+    *,
+    limit: int,
+    among: int,
+    before: int = 0,
+    namespaces: Collection[str] | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Searched:
+    """Of the `among` objects that were last written, at most `limit` whose selectable fields match, the last first.
+
+    fields: name -> a pattern of LIKE for its value. It may match too much: PostgreSQL alone distinguishes case, and a
+    wildcard runs on into other fields.
+    """
     conditions, parameters = "", [resource]
     if before:
         conditions, parameters = " AND o.event_id < %s", [resource, str(before)]
     if namespaces is not None:
         if not namespaces:
-            return ()
+            return Searched()
         conditions += f" AND o.namespace IN ({', '.join(['%s'] * len(namespaces))})"
         parameters += sorted(namespaces)
-    chosen = (
-        "SELECT o.event_id, o.namespace, o.name FROM store_storedobject o "  # noqa: S608 - placeholders only
-        f"WHERE o.resource = %s{conditions} ORDER BY o.event_id DESC LIMIT %s"
-    )
+    patterns = [f"%{records.dump({name: value})[1:-1]}%" for name, value in (fields or {}).items()]
+    matches = "".join([" AND LOWER(e.fields) LIKE LOWER(%s)"] * len(patterns))
     statement = (
-        f"SELECT c.event_id, c.namespace, c.name, e.document, e.actor FROM ({chosen}) c "  # noqa: S608 - as above
-        "JOIN store_event e ON e.revision = c.event_id ORDER BY c.event_id DESC"
+        "WITH c AS (SELECT o.event_id, o.namespace, o.name FROM store_storedobject o "  # noqa: S608 - placeholders only
+        f"WHERE o.resource = %s{conditions} ORDER BY o.event_id DESC LIMIT %s) "
+        "SELECT s.looked_at, s.last, f.event_id, f.namespace, f.name, f.document, f.actor "
+        "FROM (SELECT COUNT(*) AS looked_at, MIN(event_id) AS last FROM c) s LEFT JOIN ("
+        "SELECT c.event_id, c.namespace, c.name, e.document, e.actor FROM c "
+        f"JOIN store_event e ON e.revision = c.event_id{matches} ORDER BY c.event_id DESC LIMIT %s"
+        ") f ON 1 = 1 ORDER BY f.event_id DESC"
     )
-    found = fetch(statement, [*parameters, str(limit)])
-    return tuple(
-        Recent(revision, namespace, name, records.plain(text, revision), note)
-        for revision, namespace, name, text, note in found
+    rows = fetch(statement, [*parameters, str(among), *patterns, str(limit)])
+    return Searched(
+        found=tuple(
+            Recent(revision, namespace, name, records.plain(text, revision), note)
+            for _, _, revision, namespace, name, text, note in rows
+            if revision is not None
+        ),
+        looked_at=rows[0][0],
+        last=rows[0][1] or 0,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from dashboard.tools.manual.views import slug
+from dashboard.tools.manual import slug
 from tests import generated_docs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -171,7 +171,7 @@ def test_of_claims_and_templates_each_says_what_follows_and_templates_come_back(
 ) -> None:
     cluster.create(make_claim("spare"))
     cluster.create(make_template("one"))
-    ((claim, follows),) = admin.post(f"/bulk/{CLAIMS}/delete", {"pick": "default/spare"}).context["preview"].bulk.each
+    ((claim, follows),) = admin.post(f"/bulk/{CLAIMS}/delete", {"pick": "default/spare"}).context["preview"].each
     assert claim.title == "default/spare"
     assert follows
     _, sure = preview(admin, f"/bulk/{TEMPLATES}/delete", "default/one")

@@ -16,7 +16,7 @@ from django.test import Client
 
 from claims.devices.cache import read_devices
 from dashboard.capacity.timeline import views as timeline_views
-from dashboard.inventory.classes.users import Askers
+from dashboard.inventory.classes.queries import Askers
 from dashboard.kit import lists
 from dashboard.kit import middleware as costly
 from insight.selector_matches import judge

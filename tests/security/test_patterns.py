@@ -68,7 +68,7 @@ _ENDS = ("", "!", "\0")
 #: Not for texts of strangers' length.
 SHORT = {
     "manciple.cel.types._TOKEN": "the declarations of our own functions",
-    "dashboard.inventory.classes.places._NUMBERED": "names, of at most 253 characters",
+    "dashboard.inventory.classes.queries._NUMBERED": "names, of at most 253 characters",
 }
 
 

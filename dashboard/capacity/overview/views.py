@@ -24,7 +24,7 @@ from dashboard.inventory.devices.grid import STATES, bar_of, how_many, in_words,
 from dashboard.kit import charts
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.tools.events.views import ShownEvent, latest
+from dashboard.tools.events import ShownEvent, latest
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from insight.capacity import Census, ClassCount, read_census
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since, stranded_now

@@ -24,7 +24,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from claims.kinds.resource_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, parsed
 from claims.pod_claims import claim_for, references, requested_classes
 from dashboard.kit import links
-from dashboard.tools.events.views import WARNING, EventQuery, ShownEvent, find
+from dashboard.tools.events import WARNING, EventQuery, ShownEvent, find
 from manciple.controllers.coordination import utc_now
 from manciple.people import Person
 from manciple.store import objects, sql

@@ -35,7 +35,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter,
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, demand_sight, person_of

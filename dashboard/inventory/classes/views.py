@@ -1,51 +1,60 @@
-"""The DeviceClass pages: the list, the workbench, a class's history, and its end.
+"""The pages of DeviceClasses: the list, the workbench, YAML, history, deletion.
 
-- `/classes`: every class, how many devices match and in which state they are, who uses it.
-- `/classes/new`, `/classes/c/NAME`: the workbench; `?tab=yaml`, `?tab=history`. What is typed and not saved
-  stands in the address too (`class_draft`). Saving goes the way of `kubectl apply`: prepare, validate, admit, store.
-- `/classes/verdicts`: the verdicts for what stands in the form now; nothing is stored.
-- `/classes/c/NAME/delete`: what deleting would mean, and the deed.
+- `/classes`: every class, how many devices match and in which state they are, and what uses it.
+- `/classes/new`, `/classes/c/NAME`: the workbench; `?tab=yaml`, `?tab=history`. What is typed and not saved is in the
+  address too (`forms.draft_of`). A POST saves as `kubectl apply` does: prepare, validate, admit, store.
+- `/classes/verdicts`, `/classes/completions`, `/classes/diagnostics/…`: what editors ask while a person types; nothing
+  is stored.
+- `/classes/c/NAME/delete`: GET says what deleting would do; POST does it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db.models import Func, Q, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Replace
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
-from dashboard.inventory.classes import users as class_claims
-from dashboard.inventory.classes.diagnostics import Finding
-from dashboard.inventory.classes.form import ClassForm, SelectorRow, complain, from_class, to_class
-from dashboard.inventory.classes.manifest import manifest
-from dashboard.inventory.classes.verdicts import ClassVerdicts, judge
-from dashboard.inventory.classes.workbench import (
-    Bench,
-    Palette,
-    class_kind,
-    evaluate,
-    expressions_of,
-    palette,
-    pressed,
-    published_devices,
+from dashboard.inventory.classes.forms import (
+    ClassForm,
+    SelectorRow,
+    Unreadable,
+    complain,
+    from_class,
+    manifest,
+    of_class,
+    of_expression,
+    of_parameters,
+    parse,
+    refusals,
+    to_class,
 )
+from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, Users, counts, judge, users_of
+from dashboard.inventory.classes.workbench import Bench, cel_table, evaluate, pressed, published_devices
 from dashboard.inventory.devices.grid import bar_of, how_many, in_words
+from dashboard.kit.differences import Finding
+from dashboard.kit.forms import posted_from
 from dashboard.kit.links import claim_url, class_url, template_url
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
-from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, render_page, show_list
+from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history.views import ShownHistory, history_of
-from insight.capacity import waiting_by_class
+from dashboard.kit.wording import counted
+from dashboard.tools.objects import ShownHistory, history_of
+from insight.capacity import expressions_of, waiting_by_class
 from insight.how_many_fit import NOTHING, Count, count
 from insight.selector_matches import judged_devices
+from inventory import models
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
@@ -53,12 +62,15 @@ from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
-from manciple.wire.identity import Identity
-from manciple.wire.resources import CLASSES, SLICES
+from manciple.wire.resources import CLASSES, SLICES, kind
+from scheduling.cel import CelFeatures
 from scheduling.models import QueuedPod
 
-#: Claims that are named where only a few of them matter.
+#: Classes on a page of the list.
+ROWS = 100
+#: Claims and templates that are named before a class is deleted.
 NAMED = 8
+PAGE, PART = "inventory/classes/page.html", "inventory/classes/answer.html"
 
 
 # The list ------------------------------------------------------------------------------------------------------------
@@ -66,17 +78,17 @@ NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRow:
-    """One class in the list. waiting: pods that ask for it; pending: claims that have no devices."""
+    """waiting: pods that ask for it; pending: claims without devices; holding: claims with some."""
 
     name: str
     extended: str
     selectors: tuple[str, ...]
     verdicts: ClassVerdicts
     count: Count
-    waiting: int = 0
-    pending: int = 0
-    holding: int = 0
-    templates: int = 0
+    waiting: int
+    pending: int
+    holding: int
+    templates: int
 
     @property
     def bar(self) -> list[tuple[str, int]]:
@@ -95,23 +107,48 @@ class ClassRow:
     def users(self) -> int:
         return self.holding + self.pending + self.templates
 
+    @property
+    def used_by(self) -> str:
+        """`3 claims, 1 pending claim`."""
+        named = ((self.holding, "claim"), (self.pending, "pending claim"), (self.templates, "template"))
+        return ", ".join(counted(number, noun) for number, noun in named if number)
+
+    @property
+    def problems(self) -> list[tuple[str, str]]:
+        """(severity, what is wrong with the selectors)."""
+        verdicts, problems = self.verdicts, list[tuple[str, str]]()
+        if not verdicts.compiles:
+            problems.append(("err", "does not compile"))
+        if verdicts.failed:
+            problems.append(("err", f"errs on {verdicts.failed}"))
+        if verdicts.unjudged:
+            devices = f"{verdicts.judged:,} of {verdicts.total:,} devices evaluated"
+            problems.append(("warn", f"incomplete: {devices}, the selectors take too long"))
+        return problems
+
+
+#: What stands around the expressions of the index, as SQLite and PostgreSQL write JSON.
+_AROUND = ('{"cel":{"expression":', '{"cel": {"expression": ', "}}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassQuery(ListQuery):
-    """What the list's address asks for."""
+    """text: a part of the name, the extended resource or an expression."""
 
     text: str = parameter("q")
 
-    def admits(self, device_class: DeviceClass) -> bool:
-        said = (
-            device_class.metadata.name,
-            device_class.spec.extended_resource_name or "",
-            *expressions_of(device_class),
-        )
-        return any(self.text.casefold() in one.casefold() for one in said)
+    def classes(self) -> QuerySet[models.DeviceClass]:
+        classes = models.DeviceClass.objects.all()
+        if not self.text:
+            return classes
+        expressions: Func = Cast("selectors", TextField())
+        for around in _AROUND:
+            expressions = Replace(expressions, Value(around), Value(""), output_field=TextField())
+        matches = Q(name__icontains=self.text) | Q(extended_resource_name__icontains=self.text)
+        matches |= Q(expressions__icontains=json.dumps(self.text, ensure_ascii=False)[1:-1])
+        return classes.annotate(expressions=expressions).filter(matches)
 
 
-#: What the list tells of a class.
 COLUMNS = (
     ListColumn[ClassRow](title="Class", sort="name", key=lambda row: row.name, text=lambda row: row.name),
     ListColumn[ClassRow](title="Selectors", text=lambda row: " && ".join(row.selectors)),
@@ -134,6 +171,8 @@ COLUMNS = (
     ),
     ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.users, text=lambda row: row.users),
 )
+#: Sorting by anything else needs all rows: it follows from CEL, the devices and the claims of the moment.
+_IN_SQL = {"": "name", "name": "name", "-name": "-name"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,17 +189,19 @@ class ClassesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_classes(request: HttpRequest) -> HttpResponse:
-    """The list. A handful of queries, whatever the size of the cluster."""
-    revision = latest_revision()
-    person = person_of(request)
+    """A handful of queries, whatever the size of the cluster."""
     snapshot = read_devices()
-    classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
-    uses = class_claims.counts(person, [one.metadata.name for one in classes])
-    waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person))
-    query = ClassQuery.read(request)
-    rows = [
-        _row(one, snapshot, uses[one.metadata.name], waiting[one.metadata.name]) for one in classes if query.admits(one)
-    ]
+    person, query = person_of(request), ClassQuery.read(request)
+    classes = query.classes()
+    total = classes.count()
+    page = PageOfRows(total, ROWS, query.page) if total > ROWS else PageOfRows()
+    order = _IN_SQL.get(query.sort)
+
+    def read(shown: slice) -> list[ClassRow]:
+        if order:
+            return _rows(classes.order_by(order)[shown], snapshot, person)
+        return sorted_by(COLUMNS, query.sort, _rows(classes.order_by("name"), snapshot, person))[shown]
+
     table = Table(
         id="classes",
         topics="classes slices pool: claims: template: nodes pods:",
@@ -168,41 +209,88 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         css="stack class-list",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, rows),
+        rows=[] if request.path.endswith(CSV) else read(page.rows if page.size else slice(None)),
+        page=page,
+        all_rows=lambda: read(slice(None)),
         filters=(Filter("q", "Name or selector", query.text, hint="Name, selector"),),
-        acts=delete_act(CLASSES) if person.may("delete", CLASSES) else (),
+        acts=bulk_acts(CLASSES, "delete") if person.may("delete", CLASSES) else (),
     )
-    total = len(snapshot.candidates)
     context = ClassesContext(
         place="classes",
-        revision=revision,
+        revision=snapshot.revision,
         query=query,
         table=table,
-        any=bool(classes),
-        total=total,
+        any=total > 0 or (query.narrows and models.DeviceClass.objects.exists()),
+        total=len(snapshot.candidates),
         may_edit=person.may("update", CLASSES),
     )
     return show_list(request, "inventory/classes/list.html", context)
 
 
-def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int], waiting: int) -> ClassRow:
-    expressions = expressions_of(device_class)
-    verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
-    pending, holding, templates = uses
-    return ClassRow(
-        name=device_class.metadata.name,
-        extended=device_class.spec.extended_resource_name or "",
-        selectors=expressions,
-        verdicts=verdicts,
-        count=NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, expressions),
-        waiting=waiting,
-        pending=pending,
-        holding=holding,
-        templates=templates,
-    )
+def _rows(classes: QuerySet[models.DeviceClass], snapshot: DeviceSnapshot, person: Person) -> list[ClassRow]:
+    stored = list(classes.values_list("name", "extended_resource_name", "selectors"))
+    uses = counts(person, [name for name, _, _ in stored])
+    waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person)) if stored else {}
+    rows = list[ClassRow]()
+    for name, extended, selectors in stored:
+        expressions = expressions_of(selectors)
+        verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
+        pending, holding, templates = uses[name]
+        rows.append(
+            ClassRow(
+                name=name,
+                extended=extended,
+                selectors=expressions,
+                verdicts=verdicts,
+                count=NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, expressions),
+                waiting=waiting.get(name, 0),
+                pending=pending,
+                holding=holding,
+                templates=templates,
+            )
+        )
+    return rows
 
 
 # The workbench -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassContext(PageContext):
+    """Every tab. existing, name: None and "" for a new class; layout: of the page, or of the parts that a script asks
+    for.
+    """
+
+    existing: DeviceClass | None
+    name: str
+    tab: str
+    may_edit: bool
+    layout: str = PAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchContext(ClassContext):
+    """blank_selector: what a script copies; refused: the form could not be saved; outdated: because somebody else saved
+    the class since it was opened.
+    """
+
+    bench: Bench
+    blank_selector: SelectorRow
+    refused: bool = False
+    outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassYamlContext(ClassContext):
+    """text: as it was typed, with what is wrong with it, or as it is stored."""
+
+    text: str
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassHistoryContext(ClassContext):
+    history: ShownHistory
 
 
 @listing(CLASSES, SLICES)
@@ -212,77 +300,123 @@ def new_class(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _answer_post(request, existing=None)
     demand(request, "change device classes", "update", CLASSES)
-    return show_bench(request, ClassForm().with_query(request.GET), existing=None)
+    return _show_bench(request, ClassForm().with_query(request.GET), existing=None)
 
 
 @listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_class(request: HttpRequest, name: str) -> HttpResponse:
     """The workbench for an existing class, and its other tabs."""
-    existing = stored_class(name)
+    existing = _stored_class(name)
     if request.method == "POST":
         return _answer_post(request, existing=existing)
     tab = request.GET.get("tab", "")
     if tab == "yaml":
-        return show_yaml(request, existing)
-    if tab == "history":
-        return _show_history(request, existing)
-    return show_bench(request, from_class(existing).with_query(request.GET), existing=existing)
+        return _show_yaml(request, existing)
+    if tab != "history":
+        return _show_bench(request, from_class(existing).with_query(request.GET), existing=existing)
+    context = ClassHistoryContext(
+        place="classes",
+        revision=latest_revision(),
+        existing=existing,
+        name=name,
+        tab=tab,
+        may_edit=person_of(request).may("update", CLASSES),
+        history=history_of(request, [existing.metadata.uid]),
+    )
+    return render_page(request, "inventory/classes/history.html", context)
 
 
 @listing(CLASSES, SLICES)
 @require_POST
 def check_class(request: HttpRequest) -> HttpResponse:
-    """The workbench for the form as it stands; nothing is saved. Where those with read-only access send it."""
+    """The workbench for the form as it stands; nothing is saved. Pages of people with read-only access send it here."""
     form = ClassForm(request.POST)
-    return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictsContext(TemplateContext):
-    bench: Bench
-    may_edit: bool
+    return _show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
 
 
 @listing(CLASSES, SLICES)
 @require_POST
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
-    person = person_of(request)
-    bench = evaluate(ClassForm(request.POST), existing=_edited(request), person=person)
-    return render_page(
-        request, "inventory/classes/answer.html", VerdictsContext(bench=bench, may_edit=person.may("update", CLASSES))
-    )
+    return _show_bench(request, ClassForm(request.POST), existing=_edited(request), layout=PART)
+
+
+@listing(CLASSES, SLICES)
+@require_safe
+def show_completions(_request: HttpRequest) -> JsonResponse:
+    """What may follow in an expression, from the published devices: the same for everybody."""
+    return JsonResponse({"after": cel_table(published_devices())})
+
+
+@listing(CLASSES, SLICES)
+@require_POST
+def show_diagnostics(request: HttpRequest, what: str) -> JsonResponse:
+    """What is wrong with `text`, and where."""
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    if what == "cel":
+        return JsonResponse(of_expression(text, CelFeatures.from_gates()), safe=False)
+    if what == "parameters":
+        return JsonResponse(of_parameters(text), safe=False)
+    if what == "class":
+        return JsonResponse(of_class(text, request.POST.get("editing", "")), safe=False)
+    raise Http404(what)
+
+
+@listing(CLASSES, SLICES)
+@posted_from("class-edit")
+def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
+    """Replace the class by what the text describes."""
+    person = demand(request, "change device classes", "update", CLASSES)
+    existing = _stored_class(name)
+    text = request.POST.get("yaml", "").replace("\r\n", "\n")
+    try:
+        verbs.update(kind(CLASSES), parse(text, name=name), name=name, identity=person.identity)
+    except Unreadable as problem:
+        return _show_yaml(request, existing, text=text, findings=problem.findings)
+    except ApiError as refusal:
+        causes = (refusal.details or {}).get("causes")
+        said = Finding(line=0, column=0, severity="error", message=_explained(refusal))
+        return _show_yaml(request, existing, text=text, findings=refusals(text, refusal) if causes else [said])
+    messages.success(request, f"Saved class {name}.")
+    return redirect(f"{class_url(name)}?tab=yaml")
 
 
 def _edited(request: HttpRequest) -> DeviceClass | None:
-    """The class that the form's `editing` names, where it exists."""
-    stored = objects.get(class_kind(), "", request.POST.get("editing", ""))
+    """The class that the form's `editing` names, if it exists."""
+    stored = objects.get(kind(CLASSES), "", request.POST.get("editing", ""))
     return codec.decode_text(DeviceClass, stored.text) if stored else None
 
 
-def stored_class(name: str) -> DeviceClass:
+def _stored_class(name: str) -> DeviceClass:
     """Raises: Http404."""
-    stored = objects.get(class_kind(), "", name)
+    stored = objects.get(kind(CLASSES), "", name)
     if stored is None:
         raise Http404(f"DeviceClass {name} does not exist.")
     return codec.decode_text(DeviceClass, stored.text)
 
 
-def show_bench(
-    request: HttpRequest, form: ClassForm, *, existing: DeviceClass | None, refused: bool = False
+def _show_bench(
+    request: HttpRequest,
+    form: ClassForm,
+    *,
+    existing: DeviceClass | None,
+    refused: bool = False,
+    layout: str = PAGE,
 ) -> HttpResponse:
-    """The page. refused: the form could not be saved."""
+    """refused: the form could not be saved."""
     revision = latest_revision()
-    person = person_of(request)
-    bench = evaluate(form, existing=existing, person=person, refused=refused)
+    bench = evaluate(form, existing=existing, person=person_of(request), refused=refused)
     newest = existing.metadata.resource_version if existing else ""
     context = BenchContext(
         place="classes",
         revision=revision,
-        head=ClassHead.of(existing, "workbench", person),
+        existing=existing,
+        name=existing.metadata.name if existing else "",
+        tab="workbench",
+        may_edit=bench.may_edit,
+        layout=layout,
         bench=bench,
-        palette=palette(published_devices()),
         blank_selector=SelectorRow("__index__", selector=""),
         refused=refused,
         outdated=refused and form.text("resource_version") != newest,
@@ -290,106 +424,48 @@ def show_bench(
     return render_page(request, "inventory/classes/form.html", context, status=422 if refused else 200)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassHead:
-    """The head of every tab. existing: None for a class that is still to be made."""
-
-    existing: DeviceClass | None
-    tab: str
-    may_edit: bool
-
-    @classmethod
-    def of(cls, existing: DeviceClass | None, tab: str, person: Person) -> ClassHead:
-        return cls(existing=existing, tab=tab, may_edit=person.may("update", CLASSES))
-
-    @property
-    def name(self) -> str:
-        return self.existing.metadata.name if self.existing else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchContext(PageContext):
-    """The workbench. blank_selector: what a script copies for a new one; refused: the form could not be saved;
-    outdated: because somebody else has saved the class since it was opened.
-    """
-
-    head: ClassHead
-    bench: Bench
-    palette: Palette
-    blank_selector: SelectorRow
-    refused: bool
-    outdated: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassYamlContext(PageContext):
-    """text: as it was typed, with what is wrong with it, or as it is stored."""
-
-    head: ClassHead
-    text: str
-    findings: Sequence[Finding]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassHistoryContext(PageContext):
-    head: ClassHead
-    history: ShownHistory
-
-
-def show_yaml(
+def _show_yaml(
     request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Sequence[Finding] = ()
 ) -> HttpResponse:
-    """The whole object. text: as it was typed, with what is wrong with it."""
     context = ClassYamlContext(
         place="classes",
         revision=latest_revision(),
-        head=ClassHead.of(existing, "yaml", person_of(request)),
+        existing=existing,
+        name=existing.metadata.name,
+        tab="yaml",
+        may_edit=person_of(request).may("update", CLASSES),
         text=text or manifest(existing, server=True),
         findings=findings,
     )
     return render_page(request, "inventory/classes/yaml.html", context, status=422 if findings else 200)
 
 
-def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
-    context = ClassHistoryContext(
-        place="classes",
-        revision=latest_revision(),
-        head=ClassHead.of(existing, "history", person_of(request)),
-        history=history_of(request, [existing.metadata.uid]),
-    )
-    return render_page(request, "inventory/classes/history.html", context)
-
-
 def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:
-    """Save; or, where another button was pressed, show the form with what that button does to it."""
+    """Save; or, if another button was pressed, show the form with what that button does to it."""
     form = ClassForm(request.POST)
     changed = pressed(form, request.POST)
     if changed is None or existing is None:
         demand(request, "change device classes", "update", CLASSES)
     if changed is not None:
-        return show_bench(request, changed, existing=existing)
-    wanted = to_class(form, existing=existing)
+        return _show_bench(request, changed, existing=existing)
+    edited = to_class(form, existing=existing)
     if not form.wrong:
-        _save(wanted, form, existing=existing, identity=person_of(request).identity)
+        identity = person_of(request).identity
+        try:
+            if existing is None:
+                verbs.create(kind(CLASSES), edited, identity=identity)
+            else:
+                verbs.update(kind(CLASSES), edited, name=existing.metadata.name, identity=identity)
+        except ApiError as refusal:
+            causes = (refusal.details or {}).get("causes")
+            complain(form, causes or [{"field": "", "message": _explained(refusal)}])
     if form.wrong:
-        return show_bench(request, form, existing=existing, refused=True)
-    messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
-    return redirect(class_url(wanted.metadata.name))
+        return _show_bench(request, form, existing=existing, refused=True)
+    messages.success(request, f"{'Saved' if existing else 'Created'} class {edited.metadata.name}.")
+    return redirect(class_url(edited.metadata.name))
 
 
-def _save(wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None, identity: Identity) -> None:
-    """Write the class; what the API says against it goes to the form's fields."""
-    try:
-        if existing is None:
-            verbs.create(class_kind(), wanted, identity=identity)
-        else:
-            verbs.update(class_kind(), wanted, name=existing.metadata.name, identity=identity)
-    except ApiError as refusal:
-        causes = (refusal.details or {}).get("causes")
-        complain(form, causes or [{"field": "", "message": explained(refusal)}])
-
-
-def explained(refusal: ApiError) -> str:
+def _explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
         return (
@@ -401,20 +477,19 @@ def explained(refusal: ApiError) -> str:
     return refusal.message
 
 
-# The end of a class --------------------------------------------------------------------------------------------------
+# Deletion ------------------------------------------------------------------------------------------------------------
 
 
 @listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_class(request: HttpRequest, name: str) -> HttpResponse:
-    """GET says what would happen; POST does it."""
     person = demand(request, "change device classes", "update", CLASSES)
     revision = latest_revision()
-    existing = stored_class(name)
+    existing = _stored_class(name)
     if request.method == "POST":
         options = only_with(request.POST.get("uid", ""))
         try:
-            verbs.delete(class_kind(), name=name, identity=person.identity, options=options)
+            verbs.delete(kind(CLASSES), name=name, identity=person.identity, options=options)
         except ApiError as refusal:
             messages.error(request, not_changed(refusal, noun="class"))
             return redirect(class_url(name))
@@ -424,47 +499,44 @@ def delete_class(request: HttpRequest, name: str) -> HttpResponse:
         action="Delete",
         noun="class",
         uid=existing.metadata.uid,
-        above=(("Classes", "/classes"), (name, class_url(name))),
-        effect=effect_of_deletion(existing, class_claims.users_of(name, person)),
+        above=(("Classes", reverse("classes")), (name, class_url(name))),
+        effect=effect_of_deletion(existing, users_of(name, person)),
         topics="claims: template:",
     )
     return show_preview(request, preview, place="classes", revision=revision)
 
 
-def effect_of_deletion(existing: DeviceClass, users: class_claims.Users) -> ActionEffect:
-    """What deleting the class would do."""
+def effect_of_deletion(existing: DeviceClass, users: Users) -> ActionEffect:
+    def concerned(
+        term: str, those: Sequence[ClassRequest], follows: str, url: Callable[[str, str], str], none: str
+    ) -> Consequence:
+        return Consequence(
+            term=term,
+            sentences=(f"{len(those)} {follows}:" if those else none,),
+            links=tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED]),
+            more=max(0, len(those) - NAMED),
+        )
+
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
     held = f"{holding} {keep}." if holding else "None holds devices through it."
-    found = [
-        _concerned(
+    consequences = [
+        concerned(
             "Claims that wait",
             users.waiting,
             "could not be allocated any more",
             claim_url,
             "None waits for this class.",
         ),
-        _concerned(
+        concerned(
             "Templates", users.templates, "would create claims that wait", template_url, "None names this class."
         ),
         Consequence(term="Claims that hold", sentences=(held,)),
     ]
     if resource := existing.spec.extended_resource_name:
         sentence = f"Containers that ask for {resource} would get no devices."
-        found.append(Consequence(term="Extended resource", sentences=(sentence,)))
+        consequences.append(Consequence(term="Extended resource", sentences=(sentence,)))
     return ActionEffect(
         summary="It is removed immediately. Claims that wait for it wait until a class of this name exists again.",
-        consequences=tuple(found),
-    )
-
-
-def _concerned(
-    term: str, those: Sequence[class_claims.ClassRequest], happens: str, url: Callable[[str, str], str], nobody: str
-) -> Consequence:
-    """nobody: what is said where there are none."""
-    return Consequence(
-        term=term,
-        sentences=(f"{len(those)} {happens}:" if those else nobody,),
-        links=tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED]),
-        more=max(0, len(those) - NAMED),
+        consequences=tuple(consequences),
     )

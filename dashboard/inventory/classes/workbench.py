@@ -1,6 +1,7 @@
-"""What stands around the editors of a class: verdicts, guards, cost, the difference, what saving would change.
+"""The workbench of a class: a form, evaluated. What its devices, its claims and the API say to it; nothing is stored.
 
-Everything is worked out from the form as it stands; nothing is stored.
+`evaluate` judges the form as it stands and returns a `Bench`, from which the page is drawn: verdicts, guards, cost, the
+map, the difference, what saving would change. The page asks again at each keystroke.
 """
 
 from __future__ import annotations
@@ -8,20 +9,20 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from difflib import SequenceMatcher
+from functools import cache, cached_property
+from itertools import groupby
 from typing import Any
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
-from dashboard.inventory.classes import attributes as class_attributes
-from dashboard.inventory.classes import map as class_map
-from dashboard.inventory.classes import users as class_claims
-from dashboard.inventory.classes.form import (
+from dashboard.inventory.classes.forms import (
     ClassForm,
     Draft,
     SelectorRow,
@@ -29,35 +30,46 @@ from dashboard.inventory.classes.form import (
     draft_of,
     from_class,
     guarded,
+    manifest,
     to_class,
 )
-from dashboard.inventory.classes.manifest import manifest
-from dashboard.inventory.classes.places import spelled
-from dashboard.inventory.classes.spelling import Misspelling, misspellings
-from dashboard.inventory.classes.users import ClassRequest
-from dashboard.inventory.classes.verdicts import ClassVerdicts, VerdictGroup, judge, matches
+from dashboard.inventory.classes.queries import (
+    ClassProperty,
+    ClassRequest,
+    ClassVerdicts,
+    Domain,
+    Users,
+    VerdictGroup,
+    domains,
+    drivers,
+    examples,
+    judge,
+    spelled,
+    users_of,
+)
 from dashboard.inventory.devices.grid import STATES, how_many
 from dashboard.kit.differences import DiffLine, difference, lines_changed
+from dashboard.kit.links import device_url
+from dashboard.kit.wording import counted
 from insight.how_many_fit import NOTHING, Count, count
-from insight.selector_matches import JudgedDevices, judged_devices
+from insight.selector_matches import JudgedDevices, judged_devices, matches, places
 from inventory.kinds.devices import DeviceClass
 from manciple.people import Person
 from manciple.wire.limits import TimeLimitExceeded
-from manciple.wire.registry import Kind, registry
-from manciple.wire.resources import CLASSES
+from manciple.wire.resources import CLASSES, kind
+from manciple.wire.validation import natural
 from scheduling.cel import COST_LIMIT, CompileError, compile_selector
+from scheduling.cel.clauses import shown
+from scheduling.cel.environment import stored_environment
+from scheduling.cel.selector import DeviceReference
 
-#: Matching devices that are named at once, and when all are asked for.
+#: Matching devices that are listed at once, and in all.
 SHOWN, LISTED = 6, 120
-#: Groups of devices that are told apart, and devices that are named in one.
-GROUPS, NAMED = 10, 24
+#: Groups of devices that are drawn.
+GROUPS = 10
 
 _MISSING = re.compile(r"no such key: (\w+)")
 _LOOKUP = re.compile(r'device\.(?:attributes|capacity)\["[^"]*"\]\.')
-
-
-def class_kind() -> Kind:
-    return registry.by_resource(CLASSES)
 
 
 def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
@@ -66,8 +78,14 @@ def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ShownDevice:
+    """A device that matches."""
+
     candidate: CandidateDevice
     state: DeviceState
+
+    @property
+    def url(self) -> str:
+        return device_url(*self.candidate.key)
 
     @property
     def state_name(self) -> str:
@@ -76,31 +94,22 @@ class ShownDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownGroup:
-    """A group as it is drawn. `fixed`: the selector with the guard in front, where a guard would help."""
+    """A group of devices. guard: what to ask first, if that helps; fixed: the selector with it in front."""
 
     group: VerdictGroup
     row: SelectorRow
-    count: int
     guard: str = ""
     fixed: str = ""
 
     @property
-    def devices(self) -> tuple[CandidateDevice, ...]:
-        return self.group.devices[:NAMED]
-
-    @property
-    def more(self) -> int:
-        return max(0, self.count - NAMED)
-
-    @property
     def text(self) -> str:
-        """The operand without where its names come from; what went wrong without advice that the page gives itself."""
+        """The operand without domains; an error without cel-go's advice, as the page gives its own."""
         return _LOOKUP.sub("", self.group.text).partition(". consider ")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of the most expensive selector on the worst device that could be published."""
+    """Of the most expensive selector on the worst device that could be published. known: every selector compiles."""
 
     cost: int
     known: bool
@@ -123,10 +132,11 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A form, evaluated."""
+    """A form, evaluated. compiling: its expressions that compile; lines: how the class differs from the stored one."""
 
     form: ClassForm
     existing: DeviceClass | None
+    may_edit: bool
     verdicts: ClassVerdicts
     snapshot: DeviceSnapshot = field(repr=False)
     compiling: tuple[str, ...]
@@ -134,11 +144,8 @@ class Bench:
     cost: Cost
     impact: Impact
     lines: tuple[DiffLine, ...]
-    users: class_claims.Users = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.existing.metadata.name if self.existing else self.form.text("name")
+    users: Users = field(repr=False)
+    sees_all: bool  # whether the person sees every namespace
 
     @cached_property
     def draft(self) -> Draft:
@@ -146,8 +153,8 @@ class Bench:
         return draft_of(self.form, from_class(self.existing) if self.existing else ClassForm())
 
     @cached_property
-    def map(self) -> class_map.Map:
-        return class_map.draw(self.verdicts)
+    def map(self) -> Map:
+        return draw(self.verdicts)
 
     @cached_property
     def count(self) -> Count:
@@ -160,16 +167,17 @@ class Bench:
             return NOTHING
 
     @property
-    def seconds(self) -> str:
-        return f"{self.milliseconds / 1000:.1f}"
-
-    @property
     def fits(self) -> str:
         return how_many(self.count.fits)
 
+    @cached_property
+    def _matching(self) -> list[ShownDevice]:
+        """The free ones first."""
+        devices = [ShownDevice(device, self.snapshot.state_of(device)) for device in self.verdicts.matching]
+        return sorted(devices, key=lambda device: device.state is not DeviceState.FREE)
+
     @property
     def shown(self) -> list[ShownDevice]:
-        """The first that match, the free ones before the others."""
         return self._matching[:SHOWN]
 
     @property
@@ -177,134 +185,233 @@ class Bench:
         return self._matching[SHOWN:LISTED]
 
     @property
-    def more(self) -> int:
-        return max(0, self.verdicts.matched - SHOWN)
+    def more(self) -> str:
+        """`18 more on gpu-a02 to gpu-a04`."""
+        hidden = self._matching[SHOWN:]
+        return f"{len(hidden)} more on {spelled(one.candidate.place for one in hidden)}" if hidden else ""
 
     @property
     def unlisted(self) -> int:
         return max(0, self.verdicts.matched - LISTED)
 
-    @cached_property
-    def more_on(self) -> str:
-        return spelled(one.candidate.place for one in self._matching[SHOWN:])
-
-    @cached_property
-    def _matching(self) -> list[ShownDevice]:
-        found = [ShownDevice(device, self.snapshot.state_of(device)) for device in self.verdicts.matching]
-        return sorted(found, key=lambda one: one.state is not DeviceState.FREE)
-
-    @cached_property
+    @property
     def refusals(self) -> list[ShownGroup]:
-        return [self._group(group) for group in self.verdicts.refusals[:GROUPS]]
+        rows = self.form.kept_selectors
+        return [ShownGroup(group=group, row=rows[group.selector]) for group in self.verdicts.refusals[:GROUPS]]
 
     @property
     def refusals_left_out(self) -> int:
-        return sum(len(group.devices) for group in self.verdicts.refusals[GROUPS:])
+        return sum(group.count for group in self.verdicts.refusals[GROUPS:])
 
-    @cached_property
+    @property
     def failures(self) -> list[ShownGroup]:
-        return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
+        return [self._failure(group) for group in self.verdicts.failures[:GROUPS]]
+
+    def _failure(self, group: VerdictGroup) -> ShownGroup:
+        """With a guard, unless the missing key is a misspelling."""
+        row = self.form.kept_selectors[group.selector]
+        missing = _MISSING.match(group.text)
+        misspelt = missing and any(each is row and one.written == missing[1] for each, one in self.misspelt)
+        guard = "" if misspelt else guard_of(row.expression, group.text)
+        return ShownGroup(group=group, row=row, guard=guard, fixed=guarded(row.expression, guard) if guard else "")
 
     @cached_property
     def misspelt(self) -> list[tuple[SelectorRow, Misspelling]]:
-        """What selectors name that nobody publishes, though something like it is; if there is time."""
+        """Names and values in selectors that no device has, though something similar is published; if there is time."""
         if self.verdicts.unjudged:
             return []
         rows = [row for row in self.form.kept_selectors if row.judged and not row.judged.error]
         return [(row, one) for row in rows for one in misspellings(row.expression, self.verdicts.devices)]
 
-    def _group(self, group: VerdictGroup) -> ShownGroup:
-        row = self.form.kept_selectors[group.selector]
-        missing = _MISSING.match(group.text)
-        misspelt = missing and any(each is row and one.written == missing[1] for each, one in self.misspelt)
-        guard = "" if misspelt else guard_of(row.expression, group.text)
-        fixed = guarded(row.expression, guard) if guard else ""
-        return ShownGroup(group=group, row=row, count=len(group.devices), guard=guard, fixed=fixed)
-
     @property
-    def changed(self) -> int:
-        return lines_changed(self.lines)
-
-    @property
-    def broken(self) -> list[int | str]:
+    def broken(self) -> list[str]:
         """The numbers, in the form, of the selectors that do not compile."""
-        return [row.number for row in self.form.selectors if row.judged and row.judged.error]
+        return [str(row.number) for row in self.form.selectors if row.judged and row.judged.error]
 
     @property
     def savable(self) -> bool:
         return not self.broken and not self.cost.exceeds and not self.form.wrong
 
+    # Sentences
+
+    @property
+    def must_pass(self) -> str:
+        number = len(self.verdicts.selectors)
+        if number > 1:
+            return f"a device must pass all {number}"
+        return "a device must pass it" if number else "without one, every device matches"
+
+    @property
+    def judged_sentence(self) -> str:
+        behind = ", from what compiles" if self.broken else f", judged in {self.milliseconds:.0f} ms"
+        return f"{self.verdicts.total} {'device' if self.verdicts.total == 1 else 'devices'}{behind}"
+
+    @property
+    def broken_sentence(self) -> str:
+        numbers = ", ".join(self.broken)
+        if len(self.broken) == 1:
+            return f"Selector {numbers} joins once it compiles."
+        return f"Selectors {numbers} join once they compile."
+
+    @property
+    def partial_sentence(self) -> str:
+        verdicts = self.verdicts
+        return (
+            f"Evaluated {verdicts.judged:,} of {verdicts.total:,} devices in {self.milliseconds / 1000:.1f} s, the "
+            "time for one page. The selectors take too long: simplify them, or check again to continue."
+        )
+
+    @property
+    def matched_sentence(self) -> str:
+        """Said aloud as the verdicts change."""
+        matched, total = self.verdicts.matched, self.verdicts.total
+        devices, verb = "device" if total == 1 else "devices", "matches" if matched == 1 else "match"
+        return f"{matched} of {total} {devices} {verb}"
+
+    @property
+    def fits_sentence(self) -> str:
+        verdicts = self.verdicts
+        if verdicts.unjudged:
+            return f"of {verdicts.judged:,} evaluated"
+        return f"of {verdicts.judged:,} · {self.count.free:,} free, {self.fits} more fit"
+
+    @property
+    def cost_sentence(self) -> str:
+        if not self.cost.known:
+            return "Cost is estimated once every selector compiles."
+        if self.cost.exceeds:
+            return "Selector cost may exceed the limit: use fewer attributes or shorter lists."
+        if not self.cost.cost:
+            return "No selector is evaluated."
+        return (
+            f"{self.cost.share} of the limit for the most expensive selector; the scale is logarithmic. The scheduler "
+            f"evaluates each candidate device, now {self.verdicts.total}."
+        )
+
+    @property
+    def used_sentence(self) -> str:
+        claims, namespaces = len(self.users.waiting) + len(self.users.holding), len(self.users.by_namespace)
+        seen = "" if self.sees_all else " that you see"
+        if not claims:
+            return f"No claim{seen} uses it."
+        return f"Used by {counted(claims, 'claim')} in {counted(namespaces, 'namespace')}{seen}."
+
+    @property
+    def users_topics(self) -> str:
+        return f"claims: pods: template: class:{self.existing.metadata.name if self.existing else ''}"
+
+    @property
+    def users_note(self) -> str:
+        return "" if self.sees_all else "in the namespaces that you see"
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """On the first few claims."""
+        return (*self.impact.fewer[:SHOWN], *self.impact.more[:SHOWN])
+
+    @property
+    def title(self) -> str:
+        """Of the bar with the buttons: whether the form can be saved, and what that changes."""
+        if not self.may_edit:
+            return "Nothing is stored"
+        if not self.savable:
+            return "Cannot save yet"
+        if not self.existing:
+            return "Not saved yet"
+        return f"{counted(lines_changed(self.lines), 'line')} changed" if self.lines else "No change"
+
+    @property
+    def explanation(self) -> str:
+        """Behind the title; empty where `impact` says it."""
+        if not self.may_edit:
+            return f"Try selectors here; administrators save classes. {self.impact.sentence}"
+        if self.broken:
+            verb = "does" if len(self.broken) == 1 else "do"
+            selectors = f"Selector{'' if len(self.broken) == 1 else 's'} {' and '.join(self.broken)}"
+            return f"{selectors} {verb} not compile. Nothing has been sent to the cluster."
+        if not self.savable:
+            why = "A selector may cost too much." if self.cost.exceeds else "A field is invalid."
+            return f"{why} Nothing has been sent to the cluster."
+        return "Nothing is sent to the cluster until you save." if self.existing and not self.lines else ""
+
+    # For editors
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        return domains(self.verdicts.devices)
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        return drivers(self.verdicts.devices)
+
+    @property
+    def examples(self) -> tuple[tuple[str, str], ...]:
+        return examples(self.verdicts.devices)
+
 
 def guard_of(expression: str, error: str) -> str:
     """What to ask first, so that a missing key is no error; "" where that does not help."""
     missing = _MISSING.match(error)
+    if not missing:
+        return ""
     try:
         references = compile_selector(expression).references or ()
     except CompileError:
         return ""
     for one in sorted(references):
-        if missing and one.identifier == missing[1]:
+        if one.identifier == missing[1]:
             return f'"{one.identifier}" in device.{one.field}["{one.domain}"]'
     return ""
 
 
 def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, refused: bool = False) -> Bench:
-    """refused: the form has what the API said on an attempt to save; else the rules are asked of what is filled in."""
+    """refused: the form has what the API said to it; otherwise the API's rules are applied, if anything changed."""
     began = time.perf_counter()
     snapshot = read_devices()
-    now = judged_devices(snapshot.published)
     expressions = [row.expression for row in form.kept_selectors]
-    verdicts = judge(expressions, now)
+    verdicts = judge(expressions, judged_devices(snapshot.published))
     took = time.perf_counter() - began
     for row, judged in zip(form.kept_selectors, verdicts.selectors, strict=True):
         row.judged = judged
-    wanted = to_class(form, existing=existing)
-    if not refused:
+    edited = to_class(form, existing=existing)
+    if not refused and edited != existing:
         with suppress(TimeLimitExceeded):  # saving checks again
-            check(form, wanted)
-    users = class_claims.users_of(wanted.metadata.name, person)
-    compiling = [text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error]
-    return Bench(
-        form=form,
-        existing=existing,
-        verdicts=verdicts,
-        snapshot=snapshot,
-        compiling=tuple(compiling),
-        milliseconds=1000 * took,
-        cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
-        impact=_impact_in_time(wanted, existing, verdicts, compiling, users),
-        lines=difference(manifest(existing) if existing else "", manifest(wanted)),
-        users=users,
-    )
-
-
-def _impact_in_time(
-    wanted: DeviceClass,
-    existing: DeviceClass | None,
-    verdicts: ClassVerdicts,
-    compiling: Sequence[str],
-    users: class_claims.Users,
-) -> Impact:
-    """Claims that wait have selectors of their own, which may take too long as well."""
+            _check(form, edited)
+    users = users_of(edited.metadata.name, person)
+    compiling = tuple(text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error)
+    change = Impact(before=None, after=verdicts.matched, partial=True)
     if not verdicts.unjudged:
-        with suppress(TimeLimitExceeded):
-            return impact(
-                wanted.metadata.name,
+        with suppress(TimeLimitExceeded):  # waiting claims have selectors of their own
+            change = impact(
+                edited.metadata.name,
                 before=expressions_of(existing) if existing else None,
                 after=compiling,
                 devices=verdicts.devices,
                 waiting=users.waiting,
                 held=len(users.holding),
             )
-    return Impact(before=None, after=verdicts.matched, partial=True)
+    return Bench(
+        form=form,
+        existing=existing,
+        may_edit=person.may("update", CLASSES),
+        verdicts=verdicts,
+        snapshot=snapshot,
+        compiling=compiling,
+        milliseconds=1000 * took,
+        cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
+        impact=change,
+        lines=() if edited == existing else difference(manifest(existing) if existing else "", manifest(edited)),
+        users=users,
+        sees_all=not person.namespaces,
+    )
 
 
-def check(form: ClassForm, wanted: DeviceClass) -> None:
-    """Put what the API's rules say at the fields, leaving out what is not filled in yet and what editors say."""
-    for one in class_kind().validate_create(wanted):
-        unnamed = one.field.startswith("metadata.name") and not form.text("name")
-        if not unnamed and not one.field.startswith("spec.selectors["):
-            complain(form, [{"field": one.field, "message": one.body}])
+def _check(form: ClassForm, edited: DeviceClass) -> None:
+    """Add the API's complaints to the fields, but for a name that is not typed yet and for what editors say."""
+    for error in kind(CLASSES).validate_create(edited):
+        unnamed = error.field.startswith("metadata.name") and not form.text("name")
+        if not unnamed and not error.field.startswith("spec.selectors["):
+            complain(form, [{"field": error.field, "message": error.body}])
 
 
 def published_devices() -> JudgedDevices:
@@ -312,38 +419,25 @@ def published_devices() -> JudgedDevices:
     return judged_devices(read_devices().published)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Palette:
-    """What is published, for an editor. examples: (what it chooses, expression)."""
-
-    domains: tuple[class_attributes.Domain, ...]
-    drivers: tuple[str, ...]
-    examples: list[tuple[str, str]]
-
-
-def palette(now: JudgedDevices) -> Palette:
-    return Palette(
-        domains=class_attributes.domains(now),
-        drivers=class_attributes.drivers(now),
-        examples=list(class_attributes.examples(now)),
-    )
-
-
-# What a change would mean for claims ---------------------------------------------------------------------------------
+# What saving would mean for claims -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """On one claim that waits: how many devices one of its requests sees, before and after."""
+    """On a waiting claim: how many devices one of its requests sees, before and after."""
 
     claim: ClassRequest
     before: int
     after: int
 
+    @property
+    def sentence(self) -> str:
+        return f"sees {self.before} → {self.after} {'device' if self.after == 1 else 'devices'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
-    """`before` is None where the class is new."""
+    """before, after: devices that match; `before` is None for a new class."""
 
     before: int | None
     after: int
@@ -358,23 +452,18 @@ class Impact:
         if self.partial:
             return "What the change means for claims is not known: the selectors take too long to evaluate."
         if self.before is None:
-            return f"Matches {_counted(self.after, 'device')}."
+            return f"Matches {counted(self.after, 'device')}."
         head = (
             f"Matches {self.before} → {self.after}." if self.before != self.after else f"Matches {self.after}, as now."
         )
-        parts = []
-        for effects, what in ((self.fewer, "fewer"), (self.more, "more")):
-            if effects:
-                parts.append(f"{_counted(len(effects), 'waiting claim')} would see {what} devices")
+        parts = [
+            f"{counted(len(effects), 'waiting claim')} would see {what} devices"
+            for effects, what in ((self.fewer, "fewer"), (self.more, "more"))
+            if effects
+        ]
         if self.held:
-            parts.append(f"{_counted(self.held, 'held claim')} {'is' if self.held == 1 else 'are'} not touched")
-        if not parts:
-            return head
-        return f"{head} {'; '.join(parts)}."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+            parts.append(f"{counted(self.held, 'held claim is', 'held claims are')} not touched")
+        return f"{head} {'; '.join(parts)}." if parts else head
 
 
 def impact(
@@ -386,71 +475,362 @@ def impact(
     waiting: Iterable[ClassRequest],
     held: int,
 ) -> Impact:
-    """name: the class. before, after: its selectors as stored (None for a new class) and as they would be."""
+    """name: of the class. before, after: its selectors, stored (None for a new class) and as they would be."""
     new = matches(after, devices)
     if before is None:
         return Impact(before=None, after=new.bit_count())
     old = matches(before, devices)
-    fewer: list[Effect] = []
-    more: list[Effect] = []
-    for claim in waiting if old != new else ():
-        effect = _effect(claim, name, old, new, devices)
-        if effect.after < effect.before:
-            fewer.append(effect)
-        elif effect.after > effect.before:
-            more.append(effect)
-    return Impact(before=old.bit_count(), after=new.bit_count(), fewer=tuple(fewer), more=tuple(more), held=held)
+    effects = [_effect(claim, name, old, new, devices) for claim in waiting] if old != new else []
+    return Impact(
+        before=old.bit_count(),
+        after=new.bit_count(),
+        fewer=tuple(effect for effect in effects if effect.after < effect.before),
+        more=tuple(effect for effect in effects if effect.after > effect.before),
+        held=held,
+    )
 
 
 def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedDevices) -> Effect:
     """On the request that loses most; where none loses, on the one that gains most."""
-    found = []
-    for selectors in claim.requests[name]:
-        seen = matches(selectors, devices)
-        found.append(((old & seen).bit_count(), (new & seen).bit_count()))
-    before, after = min(found, key=lambda one: (min(one[1] - one[0], 0), -(one[1] - one[0])))
+    seen = (matches(selectors, devices) for selectors in claim.requests[name])
+    counts = (((old & mask).bit_count(), (new & mask).bit_count()) for mask in seen)
+    before, after = min(counts, key=lambda pair: (min(pair[1] - pair[0], 0), pair[0] - pair[1]))
     return Effect(claim=claim, before=before, after=after)
 
 
-# Buttons that save nothing --------------------------------------------------------------------------------------------
+# Buttons that save nothing -------------------------------------------------------------------------------------------
 
 
 def pressed(form: ClassForm, data: Any) -> ClassForm | None:
-    """The form after a button that saves nothing: add, check, guard or example; None where none was pressed."""
-    if data.get("add") == "selector":
-        return form.with_selector(len(form.selectors), "")
-    if data.get("add") == "config":
-        return form.with_blank_config()
+    """The form after a button that saves nothing: add, check, guard, spelling or example. None without one."""
+    if data.get("add") in ("selector", "config"):
+        return form.with_selector(len(form.selectors), "") if data["add"] == "selector" else form.with_blank_config()
     if "example" in data:
-        known = {expression for _, expression in class_attributes.examples(published_devices())}
-        return with_example(form, data["example"]) if data["example"] in known else form
+        if data["example"] not in {expression for _, expression in examples(published_devices())}:
+            return form
+        blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
+        return form.with_selector(int(blank), data["example"])
     if "spelling" in data:
-        return _with_spelling(form, data["spelling"])
+        return _without_misspelling(form, data["spelling"])
     if "guard" in data:
-        return _with_guards(form, data["guard"])
+        return _with_guard(form, data["guard"])
     return form if "check" in data else None
 
 
-def with_example(form: ClassForm, expression: str) -> ClassForm:
-    """In the first blank selector, or in one of its own."""
-    blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
-    return form.with_selector(int(blank), expression)
-
-
-def _with_spelling(form: ClassForm, number: str) -> ClassForm:
-    """The selector with this number in the form, its first misspelling fixed."""
+def _without_misspelling(form: ClassForm, place: str) -> ClassForm:
+    """With the first misspelling of the selector at this place fixed."""
     for row in form.kept_selectors:
-        for one in misspellings(row.expression, published_devices()) if str(row.place) == number else ():
-            return form.with_selector(int(number), one.fixed)
+        misspelt = misspellings(row.expression, published_devices()) if str(row.place) == place else []
+        if misspelt:
+            return form.with_selector(int(place), misspelt[0].fixed)
     return form
 
 
-def _with_guards(form: ClassForm, number: str) -> ClassForm:
-    """The selector with this number in the form, asked only where its keys are there."""
-    verdicts = judge([row.expression for row in form.kept_selectors], published_devices())
-    for group in verdicts.failures:
+def _with_guard(form: ClassForm, place: str) -> ClassForm:
+    """With a guard before the selector at this place, against its first missing key."""
+    for group in judge([row.expression for row in form.kept_selectors], published_devices()).failures:
         row = form.kept_selectors[group.selector]
-        guard = guard_of(row.expression, group.text)
-        if str(row.place) == number and guard:
-            return form.with_selector(int(number), guarded(row.expression, guard))
+        guard = guard_of(row.expression, group.text) if str(row.place) == place else ""
+        if guard:
+            return form.with_selector(int(place), guarded(row.expression, guard))
     return form
+
+
+# The map of all devices ----------------------------------------------------------------------------------------------
+
+#: Width of the drawing, in its own units, which are pixels where the sheet has its full width.
+WIDTH = 388
+#: (most devices, distance of two marks)
+PITCHES = ((480, 8), (1600, 6))
+SMALLEST = 4
+#: Marks in a row of one node; a node with more has further rows.
+ROW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A line of marks for each node, several nodes side by side, drawn as three paths: a run of devices with the same
+    verdict is one dashed stroke, so that 5,000 devices are a few thousand characters.
+    """
+
+    width: int
+    height: int
+    mark: float  # a mark's width
+    thickness: float
+    miss: str  # the paths
+    match: str
+    error: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The rows of devices: left, middle, the devices' places among all."""
+
+    rows: tuple[tuple[int, float, tuple[int, ...]], ...]
+    height: int
+    pitch: int
+    nodes: int
+
+
+def draw(verdicts: ClassVerdicts) -> Map:
+    devices = verdicts.devices
+    grid = devices.derived("map", lambda: _grid(devices))
+    verdict = bytearray(len(devices.candidates))
+    for place in places(verdicts.match):
+        verdict[place] = 1
+    for place in places(verdicts.error):
+        verdict[place] = 2
+    paths: tuple[list[str], ...] = ([], [], [])
+    for left, middle, row in grid.rows:
+        start = 0
+        for which, run in groupby(verdict[place] for place in row):
+            length = sum(1 for _ in run)
+            paths[which].append(f"M{left + start * grid.pitch} {middle:g}h{length * grid.pitch - 1}")
+            start += length
+    return Map(
+        width=WIDTH,
+        height=grid.height,
+        mark=grid.pitch - 1,
+        thickness=grid.pitch - 0.5,
+        miss="".join(paths[0]),
+        match="".join(paths[1]),
+        error="".join(paths[2]),
+        label=_label(verdicts, grid.nodes),
+    )
+
+
+def _grid(devices: JudgedDevices) -> _Grid:
+    nodes: dict[str, list[int]] = {}
+    for place, candidate in enumerate(devices.candidates):
+        nodes.setdefault(candidate.place, []).append(place)
+    pitch = next((pitch for most, pitch in PITCHES if len(devices.candidates) <= most), SMALLEST)
+    # As wide as most nodes are: the few with more devices have further rows.
+    usual = Counter(map(len, nodes.values())).most_common(1)
+    row = min(usual[0][0] if usual else 1, ROW)
+    wide = row * pitch
+    columns = max(1, (WIDTH + 8) // (wide + 8))
+    gap = (WIDTH - columns * wide) // (columns - 1) if columns > 1 else 0
+    height = pitch + 3
+    rows: list[tuple[int, float, tuple[int, ...]]] = []
+    for name in sorted(nodes, key=natural):
+        for first in range(0, len(nodes[name]), row):
+            across, down = len(rows) % columns, len(rows) // columns
+            rows.append((across * (wide + gap), down * height + height / 2, tuple(nodes[name][first : first + row])))
+    return _Grid(tuple(rows), -(-len(rows) // columns) * height, pitch, len(nodes))
+
+
+def _label(verdicts: ClassVerdicts, nodes: int) -> str:
+    """What the map shows, for screen readers."""
+
+    def on(mask: int) -> str:
+        names = {device.place for _, device in verdicts.devices.chosen(mask)}
+        return f", on {spelled(names)}" if names else ""
+
+    parts = [f"{verdicts.matched} {'device matches' if verdicts.matched == 1 else 'devices match'}{on(verdicts.match)}"]
+    if verdicts.failed:
+        parts.append(f"{verdicts.failed} {'raises' if verdicts.failed == 1 else 'raise'} an error{on(verdicts.error)}")
+    parts.append(f"{verdicts.missed} {'does' if verdicts.missed == 1 else 'do'} not match")
+    return f"Map of {nodes} {'node' if nodes == 1 else 'nodes'}: {'; '.join(parts)}"
+
+
+# Misspellings --------------------------------------------------------------------------------------------------------
+
+#: How similar two words must be, of 1.
+NEAR = 0.74
+#: A text in quotes; a bracket before it says that it is the name of a domain.
+_LITERAL = re.compile(r"""(?P<before>[\[]?)(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misspelling:
+    """A name or value in a selector that no device has. A missing key is an error on every device, and such a value
+    refuses all of them: both are more often typed wrong than meant.
+
+    meant: something similar that is published; devices: that have the name, 0 for a value; fixed: the selector with it.
+    """
+
+    written: str
+    meant: str
+    devices: int
+    fixed: str
+
+    @property
+    def sentence(self) -> str:
+        """Behind "Nobody publishes `written`"."""
+        return f"; {counted(self.devices, 'device has', 'devices have')} the other" if self.devices else ""
+
+
+def misspellings(expression: str, devices: JudgedDevices) -> list[Misspelling]:
+    """None in an expression that does not compile."""
+    try:
+        references = compile_selector(expression).references or frozenset()
+    except CompileError:
+        return []
+    if not devices.candidates:
+        return []
+    published = [prop for domain in domains(devices) for prop in domain.properties]
+    names = _misspelt_names(expression, sorted(references), published)
+    return [*names, *_misspelt_values(expression, references, published, devices)]
+
+
+def _misspelt_names(
+    expression: str, references: Sequence[DeviceReference], published: Sequence[ClassProperty]
+) -> Iterator[Misspelling]:
+    """Domains and identifiers."""
+    for ref in references:
+        if ref.field not in ("attributes", "capacity") or not ref.domain:
+            continue
+        inside = {prop.name: prop.devices for prop in published if (prop.field, prop.domain) == (ref.field, ref.domain)}
+        if inside:
+            written, sizes = ref.identifier, inside
+        else:
+            written, sizes = ref.domain, {prop.domain: prop.devices for prop in published if prop.field == ref.field}
+        meant = nearest(written, sizes) if written and written not in inside else ""
+        if not meant:
+            continue
+        if inside:  # behind its domain, and where its presence is asked
+            domain, name = re.escape(ref.domain), re.escape(written)
+            fixed = re.sub(rf"""(\[\s*["']{domain}["']\s*\]\s*\.\s*){name}\b""", rf"\g<1>{meant}", expression)
+            fixed = re.sub(rf"""(["']){name}(["'])(\s+in\b)""", rf"\g<1>{meant}\g<2>\g<3>", fixed)
+        else:
+            fixed = expression.replace(f'"{written}"', f'"{meant}"').replace(f"'{written}'", f"'{meant}'")
+        yield Misspelling(written=written, meant=meant, devices=sizes[meant], fixed=fixed)
+
+
+def _misspelt_values(
+    expression: str, references: Collection[DeviceReference], published: Sequence[ClassProperty], devices: JudgedDevices
+) -> Iterator[Misspelling]:
+    """Texts in quotes that are no value of what the selector looks at."""
+    looked_at = {(ref.field, ref.domain, ref.identifier) for ref in references}
+    values = {
+        str(value)
+        for prop in published
+        if prop.type == "string" and not prop.more and (prop.field, prop.domain, prop.name) in looked_at
+        for value in prop.values
+    }
+    if any(ref.field == "driver" for ref in references):
+        values |= {*drivers(devices)}
+    if not values:
+        return
+    domain_names = {prop.domain for prop in published} | {ref.domain for ref in references}
+    names = {ref.identifier for ref in references} | {prop.name for prop in published}
+    for literal in _LITERAL.finditer(expression):
+        text, quote = literal["text"], literal["quote"]
+        is_name = literal["before"] == "[" and text in domain_names
+        if is_name or text in names or any(text in value for value in values):
+            continue
+        if meant := nearest(text, values):
+            fixed = expression.replace(f"{quote}{text}{quote}", f"{quote}{meant}{quote}")
+            yield Misspelling(written=text, meant=meant, devices=0, fixed=fixed)
+
+
+def nearest(written: str, names: Iterable[str]) -> str:
+    """The most similar one; "" where none is similar enough."""
+    typed = written.casefold()
+    ratios = ((SequenceMatcher(None, typed, name.casefold()).ratio(), name) for name in names if name != written)
+    ratio, name = max(ratios, default=(0.0, ""))
+    return name if ratio >= NEAR else ""
+
+
+# Completions ---------------------------------------------------------------------------------------------------------
+
+#: Values of one attribute that are suggested.
+COMPLETED = 50
+
+Option = dict[str, str]
+
+#: type -> (method, its result); the caret stands inside of the parentheses afterwards
+_METHODS: dict[str, tuple[tuple[str, str], ...]] = {
+    "string": (
+        ("startsWith(", "bool"), ("endsWith(", "bool"), ("contains(", "bool"), ("matches(", "regular expression"),
+        ("lowerAscii()", "string"), ("size()", "int"),
+    ),
+    "semver": (
+        ("isGreaterThan(semver(", "bool"), ("isLessThan(semver(", "bool"), ("compareTo(semver(", "-1, 0 or 1"),
+        ("major()", "int"), ("minor()", "int"), ("patch()", "int"),
+    ),
+    "quantity": (
+        ("compareTo(quantity(", "-1, 0 or 1"), ("isGreaterThan(quantity(", "bool"), ("isLessThan(quantity(", "bool"),
+        ("asInteger()", "int"), ("asApproximateFloat()", "double"),
+    ),
+    "list": (("exists(value, value == ", "bool"), ("all(value, value == ", "bool"), ("size()", "int")),
+}  # fmt: skip
+
+_WORDS: tuple[Option, ...] = (
+    {"label": "device", "detail": "what is judged", "apply": "device."},
+    {"label": "quantity", "detail": "amount", "apply": "quantity("},
+    {"label": "semver", "detail": "version", "apply": "semver("},
+    {"label": "isSemver", "detail": "bool", "apply": "isSemver("},
+    {"label": "isQuantity", "detail": "bool", "apply": "isQuantity("},
+    {"label": "has", "detail": "is it there", "apply": "has("},
+    {"label": "cel.bind", "detail": "name a value", "apply": "cel.bind(x, "},
+    {"label": "true", "detail": "bool"},
+    {"label": "false", "detail": "bool"},
+)
+_FIELDS: tuple[Option, ...] = (
+    {"label": "driver", "detail": "string"},
+    {"label": "attributes", "detail": "by domain", "apply": 'attributes["'},
+    {"label": "capacity", "detail": "by domain", "apply": 'capacity["'},
+    {"label": "allowMultipleAllocations", "detail": "bool"},
+)
+
+
+def cel_table(devices: JudgedDevices) -> Mapping[str, list[Option]]:
+    """For editors of selectors: a text before the caret -> what may follow."""
+
+    def table() -> dict[str, list[Option]]:
+        options_after: dict[str, list[Option]] = {"": [*_WORDS, *_functions()], "device.": list(_FIELDS)}
+        options_after |= _after_comparison("device.driver", [f'"{name}"' for name in drivers(devices)])
+        for domain in domains(devices):
+            apply, size = f'{domain.name}"].', str(len(domain.properties))
+            for name in sorted({prop.field for prop in domain.properties}):
+                options = options_after.setdefault(f'device.{name}["', [])
+                options.append({"label": domain.name, "apply": apply, "detail": size})
+            for prop in domain.properties:
+                detail = prop.summary if prop.type == "quantity" else prop.type
+                options = options_after.setdefault(f'device.{prop.field}["{prop.domain}"].', [])
+                options.append({"label": prop.name, "detail": detail})
+                options_after |= _after_property(prop)
+        return options_after
+
+    return devices.derived("completions", table)
+
+
+def _after_property(prop: ClassProperty) -> dict[str, list[Option]]:
+    methods = _METHODS.get(prop.type, ())
+    table: dict[str, list[Option]] = {}
+    if methods:
+        table[f"{prop.text}."] = [
+            {"label": name.partition("(")[0], "apply": name, "detail": detail} for name, detail in methods
+        ]
+    values = [shown(value) for value in prop.values[:COMPLETED]]
+    if prop.type not in ("semver", "quantity"):
+        return table | _after_comparison(prop.text, values)
+    for method in ("isGreaterThan", "isLessThan", "compareTo"):
+        start = f"{prop.text}.{method}({prop.type}("
+        table[start] = [{"label": f'"{value}"', "apply": f'"{value}")'} for value in values]
+        table[f'{start}"'] = [{"label": value, "apply": f'{value}")'} for value in values]
+    return table
+
+
+def _after_comparison(text: str, values: Sequence[str]) -> dict[str, list[Option]]:
+    """After == and !=, in quotes where a value has some; the opening quote may have been typed."""
+    table: dict[str, list[Option]] = {}
+    quoted = [value[1:-1] for value in values if value.startswith('"')]
+    for operator in ("==", "!="):
+        table[f"{text}{operator}"] = [{"label": value} for value in values]
+        if quoted:
+            table[f'{text}{operator}"'] = [{"label": value, "apply": f'{value}"'} for value in quoted]
+    return table
+
+
+@cache
+def _functions() -> list[Option]:
+    """The functions that need no receiver, as the compiler declares them."""
+    listed = {"in", *(option["label"] for option in _WORDS)}
+    return [
+        {"label": name, "detail": "function", "apply": f"{name}("}
+        for name, overloads in sorted(stored_environment().functions.items())
+        if name.isidentifier() and name[0] != "_" and name not in listed and not all(one.is_member for one in overloads)
+    ]

@@ -80,6 +80,7 @@ from dashboard.kit.lists import (
     PageOfRows,
     Tab,
     Table,
+    bulk_acts,
     parameter,
     sorted_by,
 )
@@ -88,9 +89,8 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.kit.rights import listing
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
-from dashboard.tools.bulk.acts import NODE_ACTS
-from dashboard.tools.events.views import ShownEvent, shown_event
-from dashboard.tools.history.views import HistoryPage, asked, show_history
+from dashboard.tools.events import ShownEvent, shown_event
+from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
 from inventory.models import Pool
 from manciple.people import Person, demand, person_of
@@ -202,7 +202,7 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         rows=every_row()[page.rows] if in_memory else read_rows(chosen[page.rows], snapshot, now),
         all_rows=every_row,
-        acts=NODE_ACTS if person_of(request).may("update", NODES) else (),
+        acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if person_of(request).may("update", NODES) else (),
         page=page,
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),

@@ -25,6 +25,7 @@ from dashboard.kit.lists import (
     ListQuery,
     PageOfRows,
     Table,
+    bulk_acts,
     parameter,
     sorted_by,
     state_tabs,
@@ -33,8 +34,7 @@ from dashboard.kit.previews import ActionEffect, ActionPreview, not_changed, sho
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history.views import TAB, ShownHistory, history_of
+from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.claims import actions as claim_actions
 from dashboard.workloads.claims.reading import ClaimRow, read_claims
 from dashboard.workloads.claims.sheet import ClaimSheet, find_claim, read_sheet
@@ -149,7 +149,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     query = ClaimQuery.read(request)
     claims = read_claims(person, with_classes=bool(query.device_class))
     matching = [line for line in claims if query.matches(line)]
-    acts = delete_act(CLAIMS) if person.may_somewhere("delete", CLAIMS) else ()
+    acts = bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else ()
     context = ClaimsContext(
         place="claims",
         revision=revision,

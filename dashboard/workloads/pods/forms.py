@@ -26,8 +26,7 @@ from claims.kinds.pod_strategy import EVICTION_TOLERATION_SECONDS, NODE_TROUBLES
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
 from claims.models import Claim
-from dashboard.inventory.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
-from dashboard.kit.differences import dump, written
+from dashboard.kit.differences import Finding, YamlProblem, dump, place_of, read_yaml, written
 from dashboard.kit.forms import PageForm, code_input
 from inventory.models import DeviceClass, Node
 from manciple.api import verbs

@@ -24,14 +24,13 @@ from claims.pod_claims import has_group
 from dashboard.capacity.quotas.reading import quotas_refusing
 from dashboard.kit.differences import dump
 from dashboard.kit.links import claim_url, page_url, pod_url, template_url
-from dashboard.kit.lists import Filter, PageOfRows, Table, state_tabs
+from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history.views import TAB, ShownHistory, history_of
+from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
@@ -105,7 +104,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         columns=queries.COLUMNS,
         rows=queries.read_lines(rows[page.rows]),
         all_rows=lambda: queries.read_all_lines(rows),
-        acts=delete_act(PODS) if person.may_somewhere("delete", PODS) else (),
+        acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="A part of the name"),

@@ -20,13 +20,12 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
 from claims.pod_claims import is_done
 from dashboard.kit import links
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, giving_way, parameter, sorted_by
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts, giving_way, parameter, sorted_by
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, ValueContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
-from dashboard.tools.bulk.acts import delete_act
-from dashboard.tools.history import views as history
+from dashboard.tools import objects as history
 from dashboard.workloads.claims.reading import ClaimRow, read_claims
 from dashboard.workloads.claims.sheet import AskedDevices, document_yaml
 from manciple.api import verbs
@@ -173,7 +172,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
             Filter("q", "Name", query.text, hint="Name"),
             Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),
         ),
-        acts=delete_act(TEMPLATES) if person.may_somewhere("delete", TEMPLATES) else (),
+        acts=bulk_acts(TEMPLATES, "delete") if person.may_somewhere("delete", TEMPLATES) else (),
     )
     context = TemplatesContext(place="claims", revision=revision, query=query, table=table)
     return show_list(request, "workloads/templates/list.html", context)

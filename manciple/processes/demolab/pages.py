@@ -20,7 +20,7 @@ from django.urls import URLPattern, get_resolver, reverse
 from manciple.access.view_rights import routes
 
 #: Where views of pages are, and what is there besides: sign-in has no page of the laboratory, REST is no page.
-_PAGES, _NO_PAGES = "dashboard.", ("dashboard.rest.", "dashboard.kit.signing_in")
+_PAGES, _NO_PAGES = "dashboard.", ("dashboard.rest", "dashboard.kit.signing_in")
 
 #: Under which names the laboratory has them.
 OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"

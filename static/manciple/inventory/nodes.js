@@ -10,7 +10,7 @@
     event.preventDefault();
     if (answered()) open(); else waiting = true;
   });
-  document.body.addEventListener("htmx:afterSettle", () => {
+  document.addEventListener("manciple:merged", () => {
     if (waiting && answered()) { waiting = false; open(); }
   });
   field.addEventListener("input", () => { waiting = false; });

@@ -3,7 +3,8 @@
 // details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
 // `data-says` on an element of a part: its text is said aloud when it changes.
 // `data-preview=ADDRESS` on a form: it is sent there while somebody fills it in, and the elements of the answer are merged
-// into those with their ids.
+// into those with their ids; with `data-preview-part=ID` only that one. A GET leaves hidden fields out, and its address
+// becomes the page's.
 (() => {
   const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
@@ -87,18 +88,29 @@
   const previews = new WeakMap(); // form -> how its last preview is called off
   const preview = (form, after) => {
     previews.get(form)?.abort();
-    const abort = new AbortController();
+    const abort = new AbortController(), { signal } = abort;
     previews.set(form, abort);
     setTimeout(async () => {
-      if (abort.signal.aborted) return;
+      if (signal.aborted) return;
+      const url = new URL(form.dataset.preview, location.href), body = new FormData(form), part = form.dataset.previewPart;
+      if (form.method === "get") {
+        for (const field of form.elements) if (field.type === "hidden") body.delete(field.name);
+        url.search = new URLSearchParams(body);
+      }
+      document.dispatchEvent(new CustomEvent("manciple:asking", { detail: abort }));
       try {
-        const answer = await fetch(form.dataset.preview, { method: "POST", body: new FormData(form), signal: abort.signal });
+        const answer = await fetch(url, form.method === "get" ? { signal } : { method: "POST", body, signal });
         if (!answer.ok) return;
-        for (const fresh of new DOMParser().parseFromString(await answer.text(), "text/html").querySelectorAll("body > [id]")) {
-          const part = document.getElementById(fresh.id);
-          if (part) Idiomorph.morph(part, fresh, { morphStyle: "outerHTML" });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const fresh of page.querySelectorAll(part ? `#${part}` : "body > [id]")) {
+          const old = document.getElementById(fresh.id);
+          if (old) Idiomorph.morph(old, fresh, { morphStyle: "outerHTML" });
         }
-      } catch { /* a newer one is on its way, or there is no network: live.js says so */ }
+        if (form.method === "get") history.replaceState(history.state, "", url);
+        document.dispatchEvent(new CustomEvent("manciple:merged"));
+      } catch { /* a newer one is on its way, or there is no network: live.js says so */ } finally {
+        document.dispatchEvent(new CustomEvent("manciple:answered", { detail: abort }));
+      }
     }, after);
   };
   for (const [type, after] of [["input", TYPING], ["change", 0]]) {

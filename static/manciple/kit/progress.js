@@ -26,6 +26,8 @@
   };
   window.addEventListener("pageshow", stay);
   document.addEventListener("manciple:stayed", stay); // unsaved.js
+  document.addEventListener("manciple:asking", ({ detail }) => begin(detail)); // parts.js
+  document.addEventListener("manciple:answered", ({ detail }) => end(detail));
   document.addEventListener("htmx:beforeRequest", ({ detail }) => begin(detail.xhr));
   document.addEventListener("htmx:afterRequest", ({ detail }) => end(detail.xhr));
 })();

@@ -10,7 +10,7 @@ import pytest
 from django.http import QueryDict
 from django.test import Client
 
-from dashboard.inventory.classes.form import LONGEST, ClassForm, draft_of
+from dashboard.inventory.classes.forms import LONGEST, ClassForm, draft_of
 from manciple.store.event_log import latest_revision
 from tests.builders import CLASS, make_class
 from tests.dashboard import texts

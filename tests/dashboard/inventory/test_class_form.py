@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from django.http import QueryDict
 
-from dashboard.inventory.classes.form import ClassForm, Sent, complain, from_class, to_class
+from dashboard.inventory.classes.forms import ClassForm, Sent, complain, from_class, to_class
 from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import ObjectMeta
 

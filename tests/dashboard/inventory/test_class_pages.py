@@ -12,11 +12,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.inventory.classes.workbench import class_kind
+from dashboard.inventory.classes import views
 from dashboard.kit.differences import MINUS
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
+from manciple.wire.resources import CLASSES, kind
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -30,7 +31,7 @@ from tests.builders import (
 )
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, member, viewer
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 __all__ = ["admin", "viewer"]
 
@@ -70,9 +71,9 @@ def _judged(client: Client, *selectors: str, editing: str = CLASS, **fields: Any
 
 
 def _stored(name: str = CLASS) -> DeviceClass:
-    stored = objects.get(class_kind(), "", name)
+    stored = objects.get(kind(CLASSES), "", name)
     assert stored is not None
-    decoded = objects.decode(class_kind(), stored.text)
+    decoded = objects.decode(kind(CLASSES), stored.text)
     assert isinstance(decoded, DeviceClass)
     return decoded
 
@@ -85,6 +86,44 @@ def test_the_list_counts_devices_by_state_and_who_uses_them(admin: Client, shelf
     page = admin.get("/classes")
     assert "4 of 4 4 4 0 1 pending claim" in _words(page)  # match, free, fit, pods that wait, used by
     assert 'aria-label="4 free"' in page.content.decode()
+
+
+def _names(client: Client, query: str = "") -> list[str]:
+    return re.findall(r'<tr id="class-([^"]+)"', client.get(f"/classes{query}").content.decode())
+
+
+def test_the_list_is_searched_by_name_extended_resource_and_expression(admin: Client, shelf: Cluster) -> None:
+    shelf.create(make_class("by-name", expressions=["true"]))
+    shelf.create(make_class("quotes", expressions=[OF_DRIVER, 'device.driver == "grün"']))
+    shelf.create(with_spec(make_class("served", expressions=["true"]), extended_resource_name="acme.example.com/card"))
+    for query, found in (
+        ("?q=BY-NA", ["by-name"]),
+        ("?q=acme", ["served"]),
+        ('?q=driver+%3D%3D+"gr%C3%BCn"', ["quotes"]),
+        ("?q=driver+%3D%3D", [CLASS, "quotes"]),
+        ("?q=100%25", []),
+        ("?q=expression", []),  # a word of the document, not of what it says
+        ("?q=cel", []),
+    ):
+        assert _names(admin, query) == found, query
+
+
+def test_the_list_is_sorted_by_what_no_column_has_too_and_has_pages(
+    admin: Client, shelf: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.create(make_class("large", expressions=[LARGE]))
+    shelf.create(make_class("none", expressions=["false"]))
+    orders = {
+        "": [CLASS, "large", "none"],
+        "?sort=-name": ["none", "large", CLASS],
+        "?sort=match": ["none", "large", CLASS],
+    }
+    assert {query: _names(admin, query) for query in orders} == orders
+    assert 'rel="next"' not in admin.get("/classes").content.decode()
+    monkeypatch.setattr(views, "ROWS", 2)
+    assert _names(admin, "?sort=match&page=1") == ["none", "large"]
+    assert _names(admin, "?sort=match&page=2") == _names(admin, "?page=9&sort=-name") == [CLASS]
+    assert len(admin.get("/classes.csv").content.splitlines()) == 4
 
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
@@ -254,7 +293,7 @@ def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluste
     assert texts.COULD_NOT_BE_ALLOCATED(1, "default/waits") in said
     assert "Cancel" in said
     assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
-    assert objects.get(class_kind(), "", CLASS) is None
+    assert objects.get(kind(CLASSES), "", CLASS) is None
     assert admin.get(f"/classes/c/{CLASS}").status_code == 404
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claims.devices.published import Published, read_slice
-from dashboard.inventory.classes.spelling import misspellings
+from dashboard.inventory.classes.workbench import misspellings
 from insight.selector_matches import JudgedDevices, judged_devices
 from tests.builders import make_device, make_slice
 

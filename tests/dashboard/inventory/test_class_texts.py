@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 
 from claims.devices.published import Published, read_slice
-from dashboard.inventory.classes import diagnostics
-from dashboard.inventory.classes.attributes import domains, examples
-from dashboard.inventory.classes.document import cel_table
-from dashboard.inventory.classes.form import guarded
-from dashboard.inventory.classes.map import WIDTH, draw
-from dashboard.inventory.classes.users import ClassRequest
-from dashboard.inventory.classes.verdicts import judge
-from dashboard.inventory.classes.workbench import Cost, guard_of, impact
-from dashboard.kit.differences import MINUS, difference, lines_changed
+from dashboard.inventory.classes.forms import guarded, of_expression, of_parameters
+from dashboard.inventory.classes.queries import ClassRequest, domains, examples, judge
+from dashboard.inventory.classes.workbench import WIDTH, Cost, cel_table, draw, guard_of, impact
+from dashboard.kit.differences import MINUS, difference, lines_changed, place_of
 from insight.selector_matches import JudgedDevices
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from scheduling.cel import CelFeatures, compile_selector
@@ -60,17 +55,17 @@ PUBLISHED = JudgedDevices(
 def test_what_does_not_compile_is_told_in_plain_words_at_its_place(
     expression: str, place: tuple[int, int], message: str
 ) -> None:
-    found = diagnostics.of_expression(expression, ALL)[0]
+    found = of_expression(expression, ALL)[0]
     assert (found["line"], found["column"]) == place
     assert found["message"] == message
 
 
 def test_all_problems_of_an_expression_are_told_its_cost_too_and_nothing_of_what_compiles() -> None:
-    assert len(diagnostics.of_expression('true || 1 > "a" || 2 > "b"', ALL)) == 2
+    assert len(of_expression('true || 1 > "a" || 2 > "b"', ALL)) == 2
     dear = " && ".join(['device.attributes["a"].all(x, device.attributes["b"].all(y, x.matches(y)))'] * 30)
-    assert texts.MAY_COST_TOO_MUCH in diagnostics.of_expression(dear, ALL)[0]["message"]
+    assert texts.MAY_COST_TOO_MUCH in of_expression(dear, ALL)[0]["message"]
     for expression in ("", "  ", f'device.driver == "{DRIVER}"'):
-        assert diagnostics.of_expression(expression, ALL) == []
+        assert of_expression(expression, ALL) == []
 
 
 @pytest.mark.parametrize(
@@ -82,12 +77,12 @@ def test_all_problems_of_an_expression_are_told_its_cost_too_and_nothing_of_what
     ],
 )
 def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expression: str, insert: str) -> None:
-    fix = diagnostics.of_expression(expression, ALL)[0]["fix"]
+    fix = of_expression(expression, ALL)[0]["fix"]
     lines = expression.split("\n")
     line = lines[fix["line"] - 1]
     lines[fix["line"] - 1] = line[: fix["column"] - 1] + fix["insert"] + line[fix["end_column"] - 1 :]
     assert fix["insert"] == insert
-    assert diagnostics.of_expression("\n".join(lines), ALL) == []
+    assert of_expression("\n".join(lines), ALL) == []
 
 
 @pytest.mark.parametrize(
@@ -99,10 +94,10 @@ def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expr
     ],
 )
 def test_parameters_are_judged_as_they_are_typed(text: str, place: tuple[int, int], message: str) -> None:
-    (found,) = diagnostics.of_parameters(text)
+    (found,) = of_parameters(text)
     assert (found["line"], found["column"]) == place
     assert message in found["message"]
-    assert diagnostics.of_parameters("a: 1") == []
+    assert of_parameters("a: 1") == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +111,7 @@ def test_parameters_are_judged_as_they_are_typed(text: str, place: tuple[int, in
 )
 def test_a_field_of_the_api_is_found_in_the_text_or_the_nearest_above(path: str, place: tuple[int, int]) -> None:
     text = "kind: DeviceClass\nspec:\n  selectors:\n  - cel: {expression: a}\n  - cel: {expression: b}\n"
-    assert diagnostics.place_of(text, path) == place
+    assert place_of(text, path) == place
 
 
 def test_completions_follow_what_is_published() -> None:

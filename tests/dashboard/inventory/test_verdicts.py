@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from claims.devices.published import Published, read_slice
-from dashboard.inventory.classes.places import folded, spelled
-from dashboard.inventory.classes.verdicts import judge, matches
-from insight.selector_matches import JudgedDevices, places
+from dashboard.inventory.classes.queries import folded, judge, spelled
+from insight.selector_matches import JudgedDevices, matches, places
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from tests.builders import make_slice
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.tools.manual.views import ADDRESS, NAMES, read, slug
+from dashboard.tools.manual import NAMES, read, slug
 
 ROOT = Path(__file__).resolve().parents[3]
 HELP = re.compile(r'{% help "([^"]+)" "([^"]+)" %}')
@@ -46,8 +46,8 @@ def test_a_document_is_drawn_with_links_that_hold(name: str) -> None:
     for target in re.findall(r'href="([^"]*)"', page.html):
         if target.startswith("https://"):
             continue
-        assert target.startswith(f"{ADDRESS}/"), target
-        other, _, part = target.removeprefix(f"{ADDRESS}/").partition("#")
+        assert target.startswith("/manual/"), target
+        other, _, part = target.removeprefix("/manual/").partition("#")
         linked = read(other)
         assert linked is not None, target
         assert not part or part in linked.ids, f"{name} links to {target}"

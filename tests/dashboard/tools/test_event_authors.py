@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from claims.access.event_authors import may_report
-from dashboard.tools.events.views import HIDDEN
+from dashboard.tools.events import HIDDEN
 from manciple.access.bootstrap import ensure_roles
 from manciple.store import objects
 from manciple.store.records import Actor

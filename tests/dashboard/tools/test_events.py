@@ -9,7 +9,7 @@ from django.test import Client
 
 from claims import event_recorder
 from claims.event_recorder import EventNote
-from dashboard.tools.events import views as events
+from dashboard.tools import events
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.store import objects
 from manciple.wire.identity import MASTERS, Identity

@@ -11,8 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from claims.kinds.pods import Pod
-from dashboard.tools.find.sought import EXACT, PART, PREFIX, Sought
-from dashboard.tools.find.views import search
+from dashboard.tools.find import EXACT, PART, PREFIX, Sought, search
 from inventory.kinds.devices import DeviceTaint
 from inventory.kinds.nodes import Taint
 from manciple.people import person_of_user

@@ -10,9 +10,8 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from dashboard.kit.differences import MINUS, FieldChange, changed_fields
-from dashboard.tools.history import reading
-from dashboard.tools.history.authors import Author
-from dashboard.tools.history.reading import read_changes
+from dashboard.tools import objects as reading
+from dashboard.tools.objects import Author, read_changes
 from manciple.store import hooks, objects, space
 from manciple.store.records import Origin
 from manciple.wire.identity import MASTERS, Identity

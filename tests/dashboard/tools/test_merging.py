@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.tools.manifests.merging import MISSING, merge
+from dashboard.tools.objects import MISSING, merge
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(0, 3), st.sampled_from("xyz"))
 ENTRIES = st.lists(

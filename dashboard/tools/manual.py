@@ -1,8 +1,7 @@
-"""The documentation as pages: `docs/*/NAME.md` drawn as HTML, so that a page can lead to what its words mean.
+"""The documentation as pages: `/manual/NAME` draws `docs/*/NAME.md`, so that pages can link to what their words mean.
 
-The files come with the program, and need nothing from elsewhere. Headings have the ids that GitHub gives them, so links
-between documents hold in both places; a word of the glossary has one too. Pictures are left out: the pages that they
-show are a click away.
+The files come with the program. Headings have the ids that GitHub gives them, so links between documents hold in both
+places; each row of the glossary has one too. Pictures are left out: the pages that they show are a click away.
 """
 
 from __future__ import annotations
@@ -14,28 +13,27 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.http import require_safe
 
+from dashboard.kit.links import manual_url
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import signed_in
 from manciple import layout
+from manciple.store.event_log import latest_revision
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_safe
 
-from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import signed_in
-from manciple.store.event_log import latest_revision
-
-#: The documents that are shown, in the order of the list: what people read who use or run an installation.
+#: The documents for people who use or run an installation, in the order of the list.
 NAMES = (
     "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "people", "tenants", "audit",
     "keys", "notifications", "back-up", "upgrading", "monitoring", "settings", "commands", "gates", "policies",
     "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
 )  # fmt: skip
-ADDRESS = "/manual"
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _LINK = re.compile(r"^(?:[\w./-]+/)?([\w-]+)\.md(?:#(.*))?$")
 
@@ -61,7 +59,7 @@ class ManualPage:
 
 @lru_cache(maxsize=len(NAMES))
 def read(name: str) -> ManualPage | None:
-    """None for what is no document that is shown."""
+    """None without a document of this name."""
     if name not in NAMES:
         return None
     (path,) = layout.MANUAL.glob(f"*/{name}.md")
@@ -71,7 +69,7 @@ def read(name: str) -> ManualPage | None:
     _lead_elsewhere(tokens, name)
     title = next((text for level, one, text in headings if level == "h1"), name)
     html = _parser().renderer.render(tokens, _parser().options, {})
-    # What may be wider than the page is scrolled by keyboard as well.
+    # What may be wider than the page can be scrolled by keyboard.
     html = html.replace("<pre>", '<pre tabindex="0">').replace("<table>", '<table tabindex="0">')
     return ManualPage(
         name=name,
@@ -84,13 +82,13 @@ def read(name: str) -> ManualPage | None:
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB where nobody reads the manual
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB that only the manual needs
 
     return MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
 def _headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
-    """(tag, id, text); gives each its id."""
+    """(tag, id, text). Sets each id."""
     for token, inside in pairwise(tokens):
         if token.type == "heading_open":
             text = inside.content.replace("`", "")
@@ -99,12 +97,12 @@ def _headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
 
 
 def slug(text: str) -> str:
-    """As GitHub makes ids of headings."""
+    """The id of a heading, as GitHub makes it."""
     return _PUNCTUATION.sub("", text.lower()).replace(" ", "-")
 
 
 def _words(tokens: Sequence[Token]) -> Iterator[str]:
-    """Gives each row of the glossary the id of its first word; the other words of a row lead nowhere of their own."""
+    """The ids of the glossary's rows, by the first word of each. Sets them."""
     for row, cell, inside in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if row.type == "tr_open" and cell.type == "td_open":
             word = slug(inside.content.partition(",")[0])
@@ -113,7 +111,7 @@ def _words(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _lead_elsewhere(tokens: Sequence[Token], name: str) -> None:
-    """Links to documents that are shown lead to their pages, others nowhere; what was an image is gone."""
+    """Point links to documents at their pages, and other relative links at this one; drop images."""
     for token in tokens:
         for one in token.children or ():
             if one.type == "link_open":
@@ -124,11 +122,11 @@ def _lead_elsewhere(tokens: Sequence[Token], name: str) -> None:
 
 def _target(href: str, name: str) -> str:
     if href.startswith("#"):
-        return f"{ADDRESS}/{name}{href}"
-    found = _LINK.match(href)
-    if found and found[1] in NAMES:
-        return f"{ADDRESS}/{found[1]}" + (f"#{found[2]}" if found[2] else "")
-    return href if href.startswith("https://") else f"{ADDRESS}/{name}"
+        return f"{manual_url(name)}{href}"
+    link = _LINK.match(href)
+    if link and link[1] in NAMES:
+        return manual_url(f"{link[1]}#{link[2]}" if link[2] else link[1])
+    return href if href.startswith("https://") else manual_url(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,17 @@
 """What happened: the Events (core/v1) that the person may see, the newest first.
 
-Whoever may write in a namespace may write Events there, and name any object in them. So what an Event says about an
-object of the cluster counts as the system's word only where its author may report about that object (`may_report`);
-elsewhere pages leave it out or name the author. Such Events may also name objects of any namespace: their text is for
+Everybody with write access to a namespace can write Events there, and name any object in them. So an Event about an
+object of the cluster counts as the system's word only if its author may report about that object (`may_report`);
+otherwise pages leave it out or name the author. As it may name objects of any namespace, its text is shown only to
 people who see all of them.
 
-`/events`: filtered by `?ns=`, `?type=Warning`, `?kind=` and `?name=` of what they are about, and `?q=` (words in the
-message or the reason); `?before=REVISION` goes on where a page ended. Events are kept for an hour, as in Kubernetes.
+`/events`: `?ns=`, `?type=Warning`, `?kind=` and `?name=` of the object, `?q=` (words of the message or the reason);
+`?before=REVISION` continues where a page ended. Events are kept for an hour, as in Kubernetes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -31,7 +31,7 @@ from dashboard.kit.wording import said_by
 from manciple.people import ALL_NAMESPACES, Person, person_of
 from manciple.store import records
 from manciple.store.event_log import latest_revision
-from manciple.store.history import Recent, namespaces_with, newest
+from manciple.store.history import Recent, namespaces_with, newest_among
 from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS
@@ -42,11 +42,11 @@ HIDDEN = "The text is for people who see every namespace: it may name objects in
 UNKNOWN = "an unknown author"
 #: Events on one page.
 SHOWN = 100
-#: Events that are looked through for one page, at most.
+#: Events that are searched for one page, at most.
 LOOKED_AT = 5000
 #: Events in a file, at most.
 EXPORTED = 10_000
-#: Read at a time.
+#: Events that are read at a time if the database cannot filter them.
 BATCH = 500
 NORMAL, WARNING = "Normal", "Warning"
 
@@ -67,7 +67,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """What a page tells of an Event; the rest of its document is not decoded."""
+    """The part of an Event that pages show; the rest of its document is not decoded."""
 
     involved_object: _About = _About()
     reason: str = ""
@@ -87,11 +87,11 @@ _decoder = msgspec.json.Decoder(_Document)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEvent:
-    """One line. at: when it happened last; first: when it happened for the first time."""
+    """One line. first, at: when it happened for the first and the last time."""
 
     revision: int
     namespace: str
-    about: str  # the kind
+    about: str  # the object's kind
     name: str
     warning: bool
     reason: str
@@ -101,28 +101,34 @@ class ShownEvent:
     count: int
     at: str | None
     first: str | None
-    author: str = ""  # who wrote it, where they may not report about the object of the cluster that it names
+    author: str = ""  # who wrote it, if they may not report about the object of the cluster that it names
 
     @property
     def url(self) -> str:
-        """The page of what it is about; empty where that has none, or where the event has no say about it."""
+        """The object's page; empty if it has none, or if the author may not report about it."""
         return "" if self.author else url_of(self.about, self.namespace, self.name)
 
     @property
+    def type(self) -> str:
+        return WARNING if self.warning else NORMAL
+
+    @property
+    def severity(self) -> str:
+        return "warn" if self.warning else "info"
+
+    @property
     def clause(self) -> str:
-        """What it says, without what all of the scheduler's refusals begin and end with."""
+        """Its message, without what all of the scheduler's refusals begin and end with."""
         return brief(self.cause) if self.cause else self.message
 
     @property
     def title(self) -> str:
-        """`nlp-lab/llama-eval-3`, or the name alone of what belongs to no namespace."""
+        """`nlp-lab/llama-eval-3`, or the name alone of an object without a namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery(ListQuery):
-    """What the address asks for."""
-
     namespace: str = parameter("ns")
     type: str = parameter("type", known=(NORMAL, WARNING))
     kind: str = parameter("kind")
@@ -135,8 +141,18 @@ class EventQuery(ListQuery):
         """Before which the page begins; 0 for the newest."""
         return whole(self.before) or 0
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """Patterns for `newest_among`: what the database can filter by, which `admits` repeats exactly."""
+        patterns = {
+            "type": WARNING if self.type == WARNING else "",
+            "involvedObject.kind": self.kind,
+            "involvedObject.name": f"%{self.name}%" if self.name else "",
+        }
+        return {field: pattern for field, pattern in patterns.items() if pattern}
+
     def admits(self, event: ShownEvent) -> bool:
-        """All but the namespace, which the database has chosen."""
+        """All but the namespace."""
         if self.type and (self.type == WARNING) != event.warning:
             return False
         if self.kind and self.kind != event.about:
@@ -149,7 +165,7 @@ class EventQuery(ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """A page of events. on: the revision before which the next page begins, 0 at the end; looked_at: events read."""
+    """on: the revision before which the next page begins, 0 at the end; looked_at: events that were searched."""
 
     events: tuple[ShownEvent, ...]
     on: int
@@ -157,13 +173,18 @@ class EventPage:
 
     @property
     def gave_up(self) -> bool:
-        """Whether it ends because it has looked at enough, not because it is full."""
+        """Whether it ends because enough was searched, not because it is full."""
         return bool(self.on) and len(self.events) < SHOWN
+
+    @property
+    def none_yet(self) -> str:
+        """The title of a page without events that has older ones behind it."""
+        return f"None among the newest {self.looked_at}"
 
 
 COLUMNS = (
     ListColumn[ShownEvent](title="Last", css="when", text=lambda event: event.at or ""),
-    ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
+    ListColumn[ShownEvent](title="Type", text=lambda event: event.type),
     ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
     ListColumn[ShownEvent](title="Said by", text=lambda event: event.said_by),
@@ -183,7 +204,6 @@ class EventsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_events(request: HttpRequest) -> HttpResponse:
-    """The page."""
     revision = latest_revision()
     person, query = person_of(request), EventQuery.read(request)
     found = find(query, person)
@@ -221,38 +241,37 @@ def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEv
 
 
 def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: bool = False) -> EventPage:
-    """The newest events that the question admits and the person sees. reported: by authors who may report them."""
+    """The newest events that match and that the person sees. reported: only by authors who may report them."""
+    namespaces: Iterable[str] | None = person.namespaces
+    if query.namespace:
+        namespaces = {query.namespace} if person.sees(query.namespace) else ()
+    chosen = None if namespaces is None else tuple(namespaces)
+    limit = BATCH if query.text or query.type == NORMAL else shown + 1
+    among = LOOKED_AT if query.fields and limit != BATCH else limit
     events: list[ShownEvent] = []
     before, looked_at = query.revision, 0
-    batch = BATCH if query.narrows else shown + 1
     kinds = cluster_kinds()
-    for read in _batches(query, person, before, batch):
-        for stored in read:
+    while looked_at < LOOKED_AT:
+        read = newest_among(EVENTS, limit=limit, among=among, before=before, namespaces=chosen, fields=query.fields)
+        for stored in read.found:
             event = shown_event(stored, person, kinds)
             if query.admits(event) and not (reported and event.author):
                 if len(events) == shown:
                     return EventPage(events=tuple(events), on=before, looked_at=looked_at)
                 events.append(event)
-            before, looked_at = stored.revision, looked_at + 1
-        if looked_at >= LOOKED_AT:
-            return EventPage(events=tuple(events), on=before, looked_at=looked_at)
-        if len(read) < batch:
-            break
-    return EventPage(events=tuple(events), on=0, looked_at=looked_at)
-
-
-def _batches(query: EventQuery, person: Person, before: int, batch: int) -> Iterator[tuple[Recent, ...]]:
-    namespaces: Iterable[str] | None = person.namespaces
-    if query.namespace:
-        namespaces = {query.namespace} if person.sees(query.namespace) else ()
-    chosen = None if namespaces is None else tuple(namespaces)
-    while read := newest(EVENTS, limit=batch, before=before, namespaces=chosen):
-        yield read
-        before = read[-1].revision
+            before = stored.revision
+        if len(read.found) < limit:  # all of them were searched
+            looked_at += read.looked_at
+            if read.looked_at < among:
+                return EventPage(events=tuple(events), on=0, looked_at=looked_at)
+            before = read.last
+        else:
+            looked_at += len(read.found)
+    return EventPage(events=tuple(events), on=before, looked_at=looked_at)
 
 
 def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
-    """The newest few that the person sees, without what somebody says about objects that are not theirs."""
+    """The newest few that the person sees, by authors who may report them."""
     return find(EventQuery(), person, shown=shown, reported=True).events
 
 

@@ -1,29 +1,50 @@
-"""/api/inventory/: pools, devices, classes, claims, pods, quotas and nodes, and who holds what.
+"""The REST API `/api/inventory/`: pools, devices, classes, claims, pods, quotas and nodes, and which claim holds what.
 
-Read-only, from the index tables, as far as whoever asks may read them. Programs that need every field of an object, or
-want to write or watch, use the Kubernetes API; here are joins that it does not have, in one request each.
+Read-only, from the index tables, restricted to what the caller may read. Programs that need every field of an object,
+or want to write or watch, use the Kubernetes API; this one has joins that it lacks, in one request each. A device is
+named by its path, `DRIVER/POOL/NAME` (a pool's name may contain slashes), a claim, pod or quota by `NAMESPACE/NAME`,
+everything else by its name.
 
-A device is named by its path, `DRIVER/POOL/NAME` (a pool's name may contain slashes), a claim, pod or quota by
-`NAMESPACE/NAME`, everything else by its name.
+`/api/docs` is Swagger UI over the OpenAPI documents of this API and of the Kubernetes API. A signed-in browser shows no
+token, so the documents of the Kubernetes API are served here to everybody who is signed in; requests that are sent
+from the page carry the token that is entered there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import django_filters as filters
+from django.core.exceptions import ValidationError
+from django.core.validators import EMPTY_VALUES
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import Http404
-from django.urls import register_converter
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import include, path, register_converter, reverse
+from django.views.decorators.http import require_safe
+from django.views.generic import RedirectView
+from django_filters.fields import IsoDateTimeField
+from django_filters.rest_framework import DjangoFilterBackend
+from drf_spectacular.generators import SchemaGenerator
 from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action
-from rest_framework.exceptions import PermissionDenied
+from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.filters import OrderingFilter
 from rest_framework.generics import get_object_or_404
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BrowsableAPIRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import APIRootView, DefaultRouter
+from rest_framework.views import APIView, exception_handler
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from claims import models as claims
 from claims.causes.causes import decode
@@ -34,12 +55,167 @@ from claims.devices.pools import PoolState
 from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
-from dashboard.rest.serving import MomentFilter, PartFilter, PartFilterSet, PartNumberFilter, RestView, RowViewSet
+from dashboard.kit.middleware import limited_queries
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import public, signed_in
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
+from manciple.access.view_rights import AUTHORIZES
+from manciple.api import discovery, openapi
+from manciple.api.door import ShownCredentials
+from manciple.people import Person, person_of, person_of_identity
+from manciple.store.event_log import latest_revision
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import ANONYMOUS
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.explanations import claim_document, pod_document
+
+#: Rows on a page of a list, unless `page_size` says otherwise, and the most that it may say.
+PAGE_ROWS, MOST_ROWS = 100, 1000
+
+
+# DRF's `request.user` is the authenticated user, `request.auth` the Person.
+
+
+class SignedIn(BaseAuthentication):
+    """A browser's session. Nothing here writes, so no request needs a CSRF token."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Person] | None:
+        http = request._request
+        return (http.user, person_of(http)) if http.user.is_authenticated else None
+
+
+class Credentials(ShownCredentials):
+    """A token or a certificate, as in the Kubernetes API: service accounts and people's own tokens."""
+
+    def authenticate(self, request: Request) -> Any:
+        identity, _ = super().authenticate(request)
+        if identity == ANONYMOUS:
+            return None
+        person = person_of_identity(identity)
+        request._request.manciple_person = person  # type: ignore[attr-defined]  # for `person_of` in templates
+        return identity, person
+
+
+class MayRead(BasePermission):
+    """Callers who may list every resource in the view's `lists`; the rows are restricted as well."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        person = request.auth
+        if not isinstance(person, Person):
+            return False
+        return all(person.may("list", resource) for resource in getattr(view, "lists", ()))
+
+
+class Pages(PageNumberPagination):
+    page_size = PAGE_ROWS
+    page_size_query_param = "page_size"
+    max_page_size = MOST_ROWS
+
+
+class StableOrdering(OrderingFilter):
+    """Breaks ties by the primary key, so that no page repeats or skips a row."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: APIView) -> QuerySet[Any]:
+        ordered = super().filter_queryset(request, queryset, view)
+        return ordered.order_by(*ordered.query.order_by, "pk")
+
+
+# Filters --------------------------------------------------------------------------------------------------------------
+
+
+class _MomentField(IsoDateTimeField):
+    def to_python(self, value: Any) -> datetime | None:
+        moment: datetime | None = super().to_python(value)
+        try:
+            return None if moment is None else moment.astimezone(UTC)
+        except OverflowError as error:  # before year 1 or after 9999 in UTC
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from error
+
+
+class MomentFilter(filters.IsoDateTimeFilter):
+    """A moment in ISO 8601, in any time zone."""
+
+    field_class = _MomentField
+
+
+class PartFilter(filters.CharFilter):
+    """Filters by a column of a row's parts (`PartFilterSet`)."""
+
+
+class PartNumberFilter(filters.NumberFilter):
+    """The same for a number."""
+
+
+class PartFilterSet(filters.FilterSet):
+    """Filters by columns of a row and of its parts. All filters by parts must match the same part, in one subquery: a
+    join for each would multiply a row by its parts.
+    """
+
+    #: those of the row of the outer query
+    parts: QuerySet[Any]
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        parts = self.parts.all()
+        filtered = False
+        for name, value in self.form.cleaned_data.items():
+            chosen = self.filters[name]
+            if not isinstance(chosen, PartFilter | PartNumberFilter):
+                queryset = chosen.filter(queryset, value)
+            elif value not in EMPTY_VALUES:
+                parts, filtered = chosen.filter(parts, value), True
+        return queryset.filter(Exists(parts)) if filtered else queryset
+
+
+# Views ----------------------------------------------------------------------------------------------------------------
+
+
+class RestView(APIView):
+    """A view of a REST resource. lists: the Kubernetes resources that a caller must be allowed to list."""
+
+    rights = AUTHORIZES
+    lists: tuple[str, ...] = ()
+    authentication_classes = [Credentials, SignedIn]
+    permission_classes = [MayRead]
+    renderer_classes = [JSONRenderer, BrowsableAPIRenderer]
+    http_method_names = ["get", "head", "options"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Limits the statements of requests with tokens; the middleware limits only those of sessions."""
+        with nullcontext() if request.user.is_authenticated else limited_queries():
+            return super().dispatch(request, *args, **kwargs)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Raises: ParseError for NUL: no name has one, and PostgreSQL takes none in a parameter."""
+        super().initial(request, *args, **kwargs)
+        if any("\0" in text for text in (*kwargs.values(), *request.query_params.values())):
+            raise ParseError("Null characters are not allowed.")
+
+    def get_exception_handler(self) -> Any:
+        return _answer_error
+
+
+def _answer_error(error: Exception, context: dict[str, Any]) -> Response | None:
+    if isinstance(error, ApiError):
+        return Response({"detail": error.message}, status=error.code)
+    return exception_handler(error, context)
+
+
+class RowViewSet(RestView, ReadOnlyModelViewSet[Any]):
+    """The rows of an index table that the caller may read: filtered, ordered, in pages."""
+
+    pagination_class = Pages
+    filter_backends = [DjangoFilterBackend, StableOrdering]
+    rows: QuerySet[Any]
+
+    def get_queryset(self) -> QuerySet[Any]:
+        return self.rows.all().restrict(self.person)  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def person(self) -> Person:
+        return self.request.auth  # type: ignore[return-value]  # MayRead refuses all others
+
 
 Row = serializers.ModelSerializer[Any]
 
@@ -64,7 +240,7 @@ class PoolFilters(filters.FilterSet):
 
 
 class PublishedViewSet(RowViewSet):
-    """Rows that are named by a path. Pools of several nodes may have one name: `?node=` tells them apart."""
+    """Rows that are named by a path. Pools of several nodes may share a name: `?node=` chooses one."""
 
     lookup_field = "key"
 
@@ -78,7 +254,7 @@ class PublishedViewSet(RowViewSet):
 
 
 class PoolViewSet(PublishedViewSet):
-    """Pools of devices, each as the newest generation of its slices has it."""
+    """Pools of devices, each in the newest generation of its slices."""
 
     lists = (SLICES,)
     rows = inventory.Pool.objects.order_by("driver", "name", "node_name")
@@ -93,7 +269,7 @@ class PoolViewSet(PublishedViewSet):
         return self.first(rows)
 
 
-#: state of a device -> what it is called here
+#: state of a device -> its name in this API
 STATES = {state: state.name.lower() for state in DeviceState}
 
 
@@ -144,21 +320,21 @@ class DeviceSerializer(Row):
         return () if pool is None else pool.holders.get(key, ())
 
     def _place(self, row: inventory.Device) -> tuple[PoolState | None, DeviceKey]:
-        """The pool that the device is of, None where it has gone meanwhile, and the device's key."""
+        """The device's pool, None if it has gone meanwhile, and the device's key."""
         pools = self._pools
         pool = PoolKey(row.driver, row.pool, row.node_name)
-        if pool not in pools:  # of several nodes; the device itself names one
+        if pool not in pools:  # a pool of several nodes, whose devices name theirs
             pool = PoolKey(row.driver, row.pool)
         return pools.get(pool), (row.driver, row.pool, row.name, pool.node)
 
     @cached_property
     def _pools(self) -> Mapping[PoolKey, PoolState]:
-        """The same for all rows of an answer."""
+        """Read once for all rows of an answer."""
         return read_devices().pools
 
     @cached_property
     def _states(self) -> dict[PoolState, dict[DeviceKey, DeviceState]]:
-        """Of the pools whose devices are shown: looking for one device goes through its whole pool."""
+        """A cache for the pools that are shown: looking up one device goes through its whole pool."""
         return {}
 
     @property
@@ -252,7 +428,7 @@ class NodeViewSet(RowViewSet):
 
 
 class NamespacedViewSet(RowViewSet):
-    """Rows that are named `NAMESPACE/NAME`."""
+    """Rows that are named by `NAMESPACE/NAME`."""
 
     lookup_field = "key"
     lookup_value_converter = "object"
@@ -262,7 +438,7 @@ class NamespacedViewSet(RowViewSet):
         return get_object_or_404(self.get_queryset(), namespace=namespace, name=name)
 
     def explained(self, resource: str) -> Any:
-        """The row, for a person who may `get` the explain subresource. Raises: Http404, PermissionDenied."""
+        """The row, for a caller who may `get` its subresource explain. Raises: Http404, PermissionDenied."""
         row = self.get_object()
         if not self.person.may("get", f"{resource}/explain", row.namespace, row.name):
             raise PermissionDenied
@@ -335,7 +511,7 @@ class PodSerializer(Row):
     waits_for = serializers.SerializerMethodField()
 
     def get_waits_for(self, row: PodRow) -> str:
-        """What the scheduler says of a pod that has no node; "" for others, and until it was tried."""
+        """Why the pod has no node; "" for pods that have one, and before the first attempt."""
         if row.node_name:
             return ""
         cause = decode(self._causes.get(row.uid, ""))
@@ -343,7 +519,7 @@ class PodSerializer(Row):
 
     @cached_property
     def _causes(self) -> dict[str, str]:
-        """Of all rows of an answer."""
+        """Read once for all rows of an answer."""
         rows: Any = self.instance if self.parent is None else self.parent.instance
         shown = rows if isinstance(rows, Iterable) else [rows]
         waiting = QueuedPod.objects.filter(uid__in=[row.uid for row in shown if not row.node_name])
@@ -363,7 +539,7 @@ class PodFilters(filters.FilterSet):
 
 
 class PodViewSet(NamespacedViewSet):
-    """Pods, their claims, and what those without a node wait for."""
+    """Pods, their claims, and why those without a node wait."""
 
     rows = PodRow.objects.order_by("namespace", "name")
     serializer_class = PodSerializer
@@ -420,7 +596,7 @@ class QuotaViewSet(NamespacedViewSet):
 
 
 class InventoryRoot(RestView, APIRootView):
-    """What there is. Read-only; writes and watches go to the Kubernetes API."""
+    """The list of resources. Read-only: writes and watches go to the Kubernetes API."""
 
 
 class ObjectConverter:
@@ -454,3 +630,64 @@ for name, viewset in {
     "nodes": NodeViewSet,
 }.items():
     router.register(name, viewset, basename=f"inventory-{name}")
+
+
+#: The versions that most readers look for come first.
+FIRST = ("apis/resource.k8s.io/v1", "api/v1")
+
+# Documentation of the APIs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentationContext(PageContext):
+    documents: list[dict[str, str]]
+
+
+@signed_in
+@require_safe
+def show_documentation(request: HttpRequest) -> HttpResponse:
+    documents = [{"name": "Inventory (/api/inventory)", "url": reverse("inventory-schema")}]
+    documents += [{"name": at, "url": reverse("api-docs-document", args=[at])} for at in _served()]
+    context = DocumentationContext(place="api-docs", revision=latest_revision(), documents=documents)
+    return render_page(request, "rest/documentation.html", context)
+
+
+def _served() -> list[str]:
+    """The API versions, as `apis/resource.k8s.io/v1`."""
+    found = [
+        f"apis/{group}/{version}" if group else f"api/{version}"
+        for group, versions in discovery.group_versions().items()
+        for version in versions
+    ]
+    return sorted(found, key=lambda at: (FIRST.index(at) if at in FIRST else len(FIRST), at))
+
+
+@signed_in
+@require_safe
+def show_document(request: HttpRequest, at: str) -> HttpResponse:  # noqa: ARG001 - the signature is Django's
+    """The OpenAPI document of one version. Raises: Http404."""
+    kind, _, rest = at.partition("/")
+    group, _, version = rest.rpartition("/") if kind == "apis" else ("", "", rest)
+    document = openapi.document(group, version) if at in _served() else None
+    if document is None:
+        raise Http404(f"{at} is not served here.")
+    return HttpResponse(document.content, content_type="application/json")
+
+
+class InventorySchema(RestView):
+    """The OpenAPI document of /api/inventory/."""
+
+    renderer_classes = [JSONRenderer]
+
+    def get(self, request: Request) -> Response:
+        generator: Any = SchemaGenerator(patterns=[path("api/inventory/", include(router.urls))])  # type: ignore[no-untyped-call]
+        return Response(generator.get_schema(request=request, public=True))
+
+
+urlpatterns = [
+    path("api/inventory", public(RedirectView.as_view(url="/api/inventory/"))),
+    path("api/inventory/schema/", InventorySchema.as_view(), name="inventory-schema"),
+    path("api/inventory/", include(router.urls)),
+    path("api/docs", show_documentation, name="api-docs"),
+    path("api/docs/documents/<path:at>", show_document, name="api-docs-document"),
+]

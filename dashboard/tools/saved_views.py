@@ -12,14 +12,17 @@ from itertools import groupby
 from urllib.parse import parse_qsl
 
 from django.contrib import messages
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Concat, NullIf, StrIndex
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, resolve, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import posted_from
+from dashboard.kit.links import page_url
+from dashboard.kit.lists import ListQuery
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import signed_in
 from dashboard.kit.saved_views import ViewRefused, change_view, save_view, url_of, visible_view
@@ -28,7 +31,7 @@ from manciple.audit.sign_ins import SAVED_VIEWS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 
-#: URL name of a page of which views are saved -> what it is called
+#: URL name of a page that has saved views -> its name
 PAGES = {
     "devices": "Devices",
     "claims": "Claims",
@@ -49,41 +52,59 @@ PAGES = {
 }
 
 
+#: Views on a page.
+ROWS = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedView:
-    """One view in the list. says: what it asks for, as (name, value)."""
+    """One view in the list. parameters: (name, value) of its filters and order."""
 
     view: SavedView
-    page: str
     mine: bool
 
     @property
-    def says(self) -> list[tuple[str, str]]:
+    def parameters(self) -> list[tuple[str, str]]:
         return [(name, value) for name, value in parse_qsl(self.view.query) if name not in ("cols", "dense")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsQuery(ListQuery):
+    """Pages of views alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedViewsContext(PageContext):
-    """groups: the views of each page."""
+    """groups: the views of each page of the dashboard; before, after: addresses of the neighbouring pages of views."""
 
     groups: Sequence[tuple[str, Sequence[ListedView]]]
+    before: str
+    after: str
 
 
 @signed_in
 @require_safe
 def list_views(request: HttpRequest) -> HttpResponse:
-    """The page."""
-    found = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True)).select_related("owner")
-    order = list(PAGES.values())
-    listed = [
-        ListedView(view=one, page=_page_of(one.path), mine=one.owner_id == request.user.pk)
-        for one in found.order_by("name")
+    """In the order of `PAGES`, the person's own first."""
+    query = ViewsQuery.read(request)
+    views = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True))
+    titles = {page_url(name): title for name, title in PAGES.items()}
+    pages = Value("\n".join(("", *titles, "")))
+    place = NullIf(StrIndex(pages, Concat(Value("\n"), "path", Value("\n"))), Value(0)).asc(nulls_last=True)
+    others = Case(When(owner=request.user.pk, then=0), default=1)
+    first = (query.page - 1) * ROWS
+    shown = list(views.select_related("owner").order_by(place, others, "name", "id")[first : first + ROWS + 1])
+    groups = [
+        (name, [ListedView(view=view, mine=view.owner_id == request.user.pk) for view in those])
+        for name, those in groupby(shown[:ROWS], key=lambda view: titles.get(view.path, ""))
     ]
-    listed.sort(key=lambda one: (order.index(one.page) if one.page in order else len(order), not one.mine))
-    groups: list[tuple[str, Sequence[ListedView]]] = [
-        (page, list(views)) for page, views in groupby(listed, key=lambda one: one.page)
-    ]
-    context = SavedViewsContext(place="views", revision=latest_revision(), groups=groups)
+    context = SavedViewsContext(
+        place="views",
+        revision=latest_revision(),
+        groups=groups,
+        before=query.url(page=query.page - 1) if query.page > 1 else "",
+        after=query.url(page=query.page + 1) if len(shown) > ROWS else "",
+    )
     return render_page(request, "tools/saved_views/list.html", context)
 
 
@@ -99,7 +120,7 @@ def open_view(request: HttpRequest, name: str) -> HttpResponse:
 @signed_in
 @posted_from("views")
 def keep_view(request: HttpRequest) -> HttpResponse:
-    """What a page shows now, under a name; then the page again."""
+    """Save what a page shows now, and show it again."""
     path, query = request.POST.get("path", ""), request.POST.get("query", "").removeprefix("?")
     if not _page_of(path):
         raise Http404(f"Of {path} no view can be saved.")
@@ -117,7 +138,7 @@ def keep_view(request: HttpRequest) -> HttpResponse:
 @signed_in
 @posted_from("view")
 def alter_view(request: HttpRequest, name: str) -> HttpResponse:
-    """Of the person's own alone."""
+    """Only the person's own."""
     view = SavedView.objects.filter(owner=request.user.pk, id=name).first()
     if view is None:
         raise Http404("This view does not exist, or is somebody else's.")
@@ -144,12 +165,12 @@ def _note(request: HttpRequest, verb: str, view: SavedView) -> None:
 
 def _back(request: HttpRequest) -> str:
     back = request.POST.get("back", "")
-    known = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
-    return back if known and back.startswith("/") else "/views"
+    is_ours = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
+    return back if is_ours and back.startswith("/") else reverse("views")
 
 
 def _page_of(path: str) -> str:
-    """What the page at `path` is called; "" where no view of it can be saved."""
+    """The name of the page at `path`; "" if no view of it can be saved."""
     try:
         return PAGES.get(resolve(path).url_name or "", "")
     except Resolver404:

@@ -1,1 +1,0 @@
-"""Events, as a log to filter."""

@@ -1,0 +1,775 @@
+"""Finding anything, and doing things with it: `/find?q=`. Without a question, the places that one can go to.
+
+Things are found by a part of their name, by what devices have (UUIDs, serial numbers, PCI addresses), by taints, labels
+and uids; a verb before or behind a name leads to the page that says what it would do. Each kind has a search, which
+returns its first few hits, and restricts them to what the person may see. An exact name comes first, then names that
+begin so, then those that contain it. `&go=1` opens the only exact match.
+
+`/find/suggestions?q=` is the same for the box that every page opens, with fewer of each kind. `/keys` lists the keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from claims.devices.cache import read_devices
+from claims.devices.published import CandidateDevice, DeviceSlice, address_of
+from claims.models import AllocatedDevice, Claim, Pod
+from dashboard.capacity.quotas.reading import may_read
+from dashboard.kit import links
+from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, render_page
+from dashboard.kit.rights import authorizes, signed_in
+from dashboard.models import SavedView
+from inventory import models
+from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
+from inventory.kinds.nodes import Node, Taint
+from manciple.people import Person, person_of
+from manciple.store import finding, sql
+from manciple.store.event_log import latest_revision
+from manciple.store.objects import listed
+from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, TEMPLATES
+
+#: Hits of one kind on the page; in the box, of one kind and of all.
+SHOWN, FEW, ALL_SUGGESTED = 20, 5, 30
+#: Shorter texts are parts of too many values, labels and taints.
+SHORTEST = 2
+#: How well a name fits.
+EXACT, PREFIX, PART = 0, 1, 2
+
+#: (resource, namespace, name) of an object of the API; or DEVICE and the device's key.
+Thing = tuple[str, ...]
+DEVICE = "device"
+
+
+# What was typed, and what is found -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What was typed; with a slash, the place (a namespace, a pool) and the name."""
+
+    text: str
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """(place, name); the place is empty without a slash."""
+        place, _, name = self.text.rpartition("/")
+        return place.strip(), name.strip()
+
+    def rank(self, name: str, place: str = "") -> int | None:
+        """How well an object fits; None if it does not."""
+        wanted_place, wanted = (part.lower() for part in self.parts)
+        if wanted_place and wanted_place not in place.lower():
+            return None
+        if name.lower() == wanted:
+            return EXACT if wanted_place in ("", place.lower()) else PREFIX
+        if name.lower().startswith(wanted):
+            return PREFIX
+        return PART if wanted in name.lower() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Its title in three parts, the middle one as it was typed; aside: where it is, and what distinguishes it from its
+    namesakes.
+    """
+
+    rank: int
+    before: str
+    match: str
+    after: str
+    url: str
+    aside: str
+    object: Thing = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.before}{self.match}{self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class HitSection:
+    """The hits of one kind. more: there are others."""
+
+    title: str
+    icon: str
+    found: tuple[Hit, ...]
+    more: bool
+
+    @property
+    def best(self) -> int:
+        return min(hit.rank for hit in self.found)
+
+
+def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
+    """text: what was typed; its last occurrence in the title is marked."""
+    at = title.lower().rfind(text.lower())
+    if at < 0:
+        return Hit(rank, title, "", "", url, aside, thing)
+    end = at + len(text)
+    return Hit(rank, title[:at], title[at:end], title[end:], url, aside, thing)
+
+
+def rank_of(text: str, value: str) -> int:
+    """How well a value fits that contains the text."""
+    text, value = text.lower(), value.lower()
+    return EXACT if text == value else PREFIX if value.startswith(text) else PART
+
+
+#: (the first few hits, whether there are more)
+Hits = tuple[list[Hit], bool]
+Search = Callable[[Sought, Person], Hits]
+
+
+def best(hits: Iterable[Hit]) -> Hits:
+    ordered = sorted(hits, key=lambda one: (one.rank, one.title, one.aside))
+    return ordered[:SHOWN], len(ordered) > SHOWN
+
+
+# By name -------------------------------------------------------------------------------------------------------------
+
+
+def _first(rows: QuerySet[Any], exact: Q, prefix: Q, *order: str) -> tuple[list[Any], bool]:
+    rank = Case(
+        When(exact, then=Value(EXACT)),
+        When(prefix, then=Value(PREFIX)),
+        default=Value(PART),
+        output_field=IntegerField(),
+    )
+    taken = list(rows.annotate(rank=rank).order_by("rank", *order)[: SHOWN + 1])
+    return taken[:SHOWN], len(taken) > SHOWN
+
+
+def _called(rows: QuerySet[Any], name: str, *order: str) -> tuple[list[Any], bool]:
+    return _first(rows.filter(name__icontains=name), Q(name__iexact=name), Q(name__istartswith=name), *order)
+
+
+def _namespaced(model: type[Model], resource: str) -> Search:
+    def search(sought: Sought, person: Person) -> Hits:
+        place, name = sought.parts
+        rows: Any = model._default_manager
+        seen = rows.restrict(person)
+        taken, more = _called(seen.filter(namespace__icontains=place) if place else seen, name, "name", "namespace")
+        hits = [_object(sought, resource, row.name, row.namespace) for row in taken]
+        return [one for one in hits if one], more
+
+    return search
+
+
+def _cluster_wide(model: type[Model], resource: str) -> Search:
+    def search(sought: Sought, person: Person) -> Hits:
+        if sought.parts[0] or not person.may("list", resource):
+            return [], False
+        taken, more = _called(model._default_manager.all(), sought.text, "name")
+        return [one for one in (_object(sought, resource, row.name) for row in taken) if one], more
+
+    return search
+
+
+def _object(sought: Sought, resource: str, name: str, namespace: str = "") -> Hit | None:
+    """None if its name does not fit."""
+    rank = sought.rank(name, namespace)
+    if rank is None:
+        return None
+    url, thing = links.object_url(resource, namespace, name), (resource, namespace, name)
+    return hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
+
+
+def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
+    """Of a kind without an index table: all names are read. may: see an object, (person, namespace, name)."""
+
+    def search(sought: Sought, person: Person) -> Hits:
+        _, stored = sql.live(resource, namespace="", limit=0, with_text=False)
+        hits = (_object(sought, resource, one.name, one.namespace) for one in stored if sees(one, person))
+        return best(one for one in hits if one)
+
+    def sees(one: sql.LatestRow, person: Person) -> bool:
+        return may(person, one.namespace, one.name)
+
+    return search
+
+
+def search_devices(sought: Sought, person: Person) -> Hits:
+    """By their own name, their pool's, or both as they are shown: `gpu-a17 / gpu-2`."""
+    if not person.may("list", SLICES):
+        return [], False
+    place, name = sought.parts
+    driver, slash, pool = place.partition("/")
+    if place:
+        in_pool, called = Q(pool__icontains=place), Q(pool__iexact=place)
+        if slash:
+            in_pool |= Q(driver__iexact=driver.strip(), pool__icontains=pool.strip())
+            called |= Q(driver__iexact=driver, pool__iexact=pool)
+        rows = models.Device.objects.filter(in_pool, name__istartswith=name)
+        exact, prefix = Q(name__iexact=name) & called, Q(name__istartswith=name)
+    else:
+        rows = models.Device.objects.filter(Q(name__icontains=name) | Q(pool__icontains=name))
+        exact, prefix = Q(name__iexact=name), Q(name__istartswith=name) | Q(pool__istartswith=name)
+    hits = list[Hit]()
+    taken, more = _first(rows, exact, prefix, "pool", "slice_name", "position")
+    for row in taken:
+        key = (row.driver, row.pool, row.name, row.node_name)
+        title, url = f"{row.pool} / {row.name}", links.device_url(*key)
+        hits.append(hit(name, row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key)))
+    return hits, more
+
+
+def search_drivers(sought: Sought, person: Person) -> Hits:
+    if not person.may("list", SLICES):
+        return [], False
+    published = models.PublishedSlice.objects.order_by().values_list("driver", flat=True).distinct()
+    names = {*published, *AllocatedDevice.objects.order_by().values_list("driver", flat=True).distinct()}
+    ranked = ((sought.rank(name), name) for name in names)
+    text = sought.parts[1]
+    return best(
+        hit(text, rank, name, url=links.driver_url(name), aside="") for rank, name in ranked if rank is not None
+    )
+
+
+def search_saved_views(sought: Sought, person: Person) -> Hits:
+    """A person's own, and what others share."""
+    views = SavedView.objects.filter(Q(owner__username=person.name) | Q(shared=True), name__icontains=sought.text)
+    ranked = ((sought.rank(view.name, view.path.strip("/")), view) for view in views)
+    return best(
+        hit(sought.parts[1], rank, view.name, url=links.page_url("view", view.id), aside=view.path.strip("/"))
+        for rank, view in ranked
+        if rank is not None
+    )
+
+
+# By what things have -------------------------------------------------------------------------------------------------
+
+
+def search_attributes(sought: Sought, person: Person) -> Hits:
+    """Values of attributes and capacities. One that a single device has leads to it, others to the grid."""
+    text = sought.text.lower()
+    if len(text) < SHORTEST or not person.may("list", SLICES):
+        return [], False
+    holders: dict[tuple[str, str], list[CandidateDevice]] = {}
+    for published in read_devices().published.slices:
+        for device in published.candidates if text in _text_of(published) else ():
+            for name, value in device.facts:
+                if text in value.lower():
+                    holders.setdefault((name, value), []).append(device)
+    hits = list[Hit]()
+    for (name, value), devices in holders.items():
+        url, thing, holder = _device_or(devices, "devices", attr=f"{name}:{value}")
+        aside = f"{name} of {holder}"
+        hits.append(hit(sought.text, rank_of(sought.text, value), value, url=url, aside=aside, thing=thing))
+    return best(hits)
+
+
+def _text_of(published: DeviceSlice) -> str:
+    """Every value that its devices have, a line each, in lower case; kept for as long as the slice is published."""
+    text: str | None = published.memo.get(_text_of)
+    if text is None:
+        values = dict.fromkeys(value.lower() for device in published.candidates for _, value in device.facts)
+        text = published.memo[_text_of] = "\n".join(values)
+    return text
+
+
+def _device_or(devices: Sequence[CandidateDevice], route: str, **query: str) -> tuple[str, Thing, str]:
+    """(address, thing, in words): of the only device, or of the page that lists several."""
+    if len(devices) == 1:
+        key = devices[0].key
+        return links.device_url(*key), (DEVICE, *key), devices[0].title
+    return f"{reverse(route)}?{urlencode(query)}", (), f"{len(devices):,} devices"
+
+
+def search_taints(sought: Sought, person: Person) -> Hits:
+    """Taints of devices, the rules that add some, and taints of nodes, by key, value or effect."""
+    text, hits = sought.text.lower(), list[Hit]()
+    if len(text) < SHORTEST:
+        return [], False
+    if person.may("list", SLICES):
+        tainted: dict[str, list[CandidateDevice]] = {}
+        for device in read_devices().candidates:
+            for taint in map(_taint, device.device.taints):
+                if text in taint.lower():
+                    tainted.setdefault(taint, []).append(device)
+        for taint, devices in tainted.items():
+            url, thing, holder = _device_or(devices, "incidents", cause=taint.rpartition(":")[0])
+            hits.append(hit(sought.text, PART, taint, url=url, aside=f"on {holder}", thing=thing))
+    taints = list[tuple[str, str, str, DeviceTaint | Taint]]()
+    if person.may("list", TAINT_RULES):
+        rules = listed(TAINT_RULES, DeviceTaintRule)[1]
+        taints += [(TAINT_RULES, rule.metadata.name, "by rule", rule.spec.taint) for rule in rules]
+    if person.may("list", NODES):
+        nodes = listed(NODES, Node)[1]
+        taints += [(NODES, node.metadata.name, "on node", taint) for node in nodes for taint in node.spec.taints]
+    for resource, name, where, written in taints:
+        if text in (taint := _taint(written)).lower():
+            url, thing = links.object_url(resource, "", name), (resource, "", name)
+            hits.append(hit(sought.text, PART, taint, url=url, aside=f"{where} {name}", thing=thing))
+    return best(hits)
+
+
+def _taint(taint: DeviceTaint | Taint) -> str:
+    """As `kubectl taint` writes it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+#: Resources whose objects have pages, and what one is called.
+NOUNS = {
+    PODS: "pod",
+    CLAIMS: "claim",
+    TEMPLATES: "template",
+    NODES: "node",
+    CLASSES: "class",
+    NAMESPACES: "namespace",
+    QUOTAS: "quota",
+    TAINT_RULES: "taint rule",
+    DEVICE: "device",
+}
+#: What the beginning of a uid looks like.
+_UID = re.compile(r"^[0-9a-f]{6,8}(-[0-9a-f-]*)?$")
+
+
+def search_labels(sought: Sought, person: Person) -> Hits:
+    """Objects by a part of one of their labels."""
+    text = sought.text
+    if len(text) < SHORTEST:
+        return [], False
+    objects = finding.labelled(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(
+        text,
+        PART,
+        objects,
+        person,
+        lambda one: next(
+            label for label in (f"{key}={value}" for key, value in one.labels.items()) if text.lower() in label.lower()
+        ),
+    )
+
+
+def search_uids(sought: Sought, person: Person) -> Hits:
+    """Objects by the beginning of their uid."""
+    text = sought.text.lower()
+    if not _UID.match(text):
+        return [], False
+    objects = finding.with_uid(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(text, None, objects, person, lambda one: one.uid)
+
+
+def _by_value(
+    text: str,
+    rank: int | None,
+    objects: Iterable[finding.FoundObject],
+    person: Person,
+    value: Callable[[finding.FoundObject], str],
+) -> Hits:
+    """rank: None to rank the values."""
+    hits = list[Hit]()
+    for one in objects:
+        # The name of a namespace is visible to people who see what is in it.
+        if person.sees(one.name if one.resource == NAMESPACES else one.namespace):
+            title, thing = value(one), (one.resource, one.namespace, one.name)
+            aside = f"{NOUNS[one.resource].capitalize()} {f'{one.namespace}/' if one.namespace else ''}{one.name}"
+            ranked = rank_of(text, title) if rank is None else rank
+            hits.append(hit(text, ranked, title, url=links.object_url(*thing), aside=aside, thing=thing))
+    return hits[:SHOWN], len(hits) > SHOWN
+
+
+def _open_to(person: Person) -> list[str]:
+    """Resources of which the person sees objects; those in namespaces are restricted by these."""
+    return [one for one in NOUNS if one in (PODS, CLAIMS, TEMPLATES) or (one != DEVICE and person.may("list", one))]
+
+
+@dataclass(frozen=True, slots=True)
+class Findable:
+    """Things of one kind. title: of their section; resource: of objects of the API, or DEVICE."""
+
+    title: str
+    icon: str
+    search: Search
+    resource: str = ""
+
+
+#: Equally good kinds come in this order; by what things have, after those that are called so.
+KINDS: Sequence[Findable] = (
+    Findable("Pods", "i-pod", _namespaced(Pod, PODS), PODS),
+    Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS), CLAIMS),
+    Findable("Claim templates", "i-claim", _stored(TEMPLATES, lambda person, at, _: person.sees(at)), TEMPLATES),
+    Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES), NODES),
+    Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES), CLASSES),
+    Findable("Drivers", "i-dev", search_drivers),
+    Findable("Quotas", "i-quota", _stored(QUOTAS, lambda person, at, _: may_read(person, at)), QUOTAS),
+    Findable("Namespaces", "i-over", _stored(NAMESPACES, lambda person, _, name: person.sees(name)), NAMESPACES),
+    Findable(
+        "Taint rules", "i-alert", _stored(TAINT_RULES, lambda person, *_: person.may("list", TAINT_RULES)), TAINT_RULES
+    ),
+    Findable("Devices", "i-dev", search_devices, DEVICE),
+    Findable("Saved views", "i-view", search_saved_views),
+    Findable("Device attributes", "i-dev", search_attributes),
+    Findable("Taints", "i-alert", search_taints),
+    Findable("Labels", "i-claim", search_labels),
+    Findable("UIDs", "i-claim", search_uids),
+)
+BY_RESOURCE = {kind.resource: kind for kind in KINDS if kind.resource}
+
+
+# Places to go --------------------------------------------------------------------------------------------------------
+
+#: See `dashboard.kit.auditors`.
+AUDIT = "events.audit.manciple.dev"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceToGo:
+    """One page."""
+
+    url: str
+    word: str
+    icon: str
+
+
+def places(person: Person) -> list[PlaceToGo]:
+    """The navigation, "More", the account's menu, and what administrators have besides."""
+    named = [*PLACES, *MORE, ("account", "Your account", "i-person"), ("keys", "Keys", "i-key")]
+    if person.may("list", AUDIT):
+        named.append(("audit", "Audit", "i-time"))
+    if person.administers:
+        named += [("people", "People and groups", "i-person"), ("roles", "Roles", "i-person")]
+    return [PlaceToGo(reverse(name), word, icon) for name, word, icon in named]
+
+
+def gone_to(text: str, person: Person) -> Iterator[HitSection]:
+    """Places of which a word begins so."""
+    wanted, hits = text.lower(), list[Hit]()
+    for place in places(person):
+        word = place.word.lower()
+        starts = (at for at in range(len(word)) if word.startswith(wanted, at) and (not at or word[at - 1] == " "))
+        if (at := next(starts, None)) is not None:
+            end = at + len(wanted)
+            rank = EXACT if word == wanted else PREFIX
+            hits.append(Hit(rank, place.word[:at], place.word[at:end], place.word[end:], place.url, ""))
+    if hits:
+        yield HitSection("Go to", "i-chev", tuple(hits), more=False)
+
+
+# Things to do --------------------------------------------------------------------------------------------------------
+
+#: Things of one kind that a verb is offered for.
+OFFERED = 5
+#: Letters of a verb that are enough to mean it.
+ENOUGH = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectVerb:
+    """Something to do with an object: `drain gpu-a17`, `delete vision/clip`. Leads to the page that says what it would
+    do. on: the resources that have it; verb: the right that it needs, "" to see is enough; asks: whether that page asks
+    something first ("Drain gpu-a17…").
+    """
+
+    word: str
+    on: Sequence[str]
+    url: Callable[[Thing], str]
+    verb: str = ""
+    asks: bool = True
+
+    def may(self, person: Person, resource: str, namespace: str = "") -> bool:
+        if not self.verb:
+            return True
+        written = TAINT_RULES if resource == DEVICE else resource
+        return person.may(self.verb, written, namespace) if namespace else person.may_somewhere(self.verb, written)
+
+
+def _page(suffix: str) -> Callable[[Thing], str]:
+    return lambda thing: f"{links.object_url(*thing)}{suffix}"
+
+
+def _act(act: str) -> Callable[[Thing], str]:
+    """Of a node, or of a device."""
+
+    def url(thing: Thing) -> str:
+        if thing[0] != DEVICE:
+            return f"{links.object_url(*thing)}?change={act}"
+        _, driver, pool, name, node = thing
+        at = urlencode({"at": address_of((driver, pool, name, node))})
+        return f"{links.page_url('devices-act', act)}?{at}"
+
+    return url
+
+
+def _with_pod(route: str, parameter: str) -> Callable[[Thing], str]:
+    return lambda pod: f"{reverse(route)}?{urlencode({parameter: '/'.join(pod[1:])}, safe='/')}"
+
+
+_PAGES = (PODS, CLAIMS, TEMPLATES, NODES, CLASSES, QUOTAS, NAMESPACES, TAINT_RULES)
+VERBS: Sequence[ObjectVerb] = (
+    ObjectVerb(word="cordon", on=(NODES,), url=_act("cordon"), verb="update"),
+    ObjectVerb(word="cordon", on=(DEVICE,), url=_act("cordon"), verb="create"),
+    ObjectVerb(word="uncordon", on=(NODES,), url=_act("uncordon"), verb="update"),
+    ObjectVerb(word="drain", on=(NODES,), url=_act("drain"), verb="update"),
+    ObjectVerb(word="drain", on=(DEVICE,), url=_act("drain"), verb="create"),
+    ObjectVerb(word="taint", on=(NODES,), url=_act("taint"), verb="update"),
+    ObjectVerb(word="taint", on=(DEVICE,), url=_act("taint"), verb="create"),
+    ObjectVerb(word="untaint", on=(DEVICE,), url=_act("untaint"), verb="delete"),
+    ObjectVerb(
+        word="delete",
+        on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES),
+        url=lambda thing: f"{links.object_url(*thing)}{'?delete=1' if thing[0] == NAMESPACES else '/delete'}",
+        verb="delete",
+    ),
+    ObjectVerb(word="release", on=(CLAIMS,), url=_page("/release"), verb="*"),
+    ObjectVerb(word="duplicate", on=(PODS,), url=_with_pod("pod-new", "like"), verb="create"),
+    ObjectVerb(word="logs", on=(PODS,), url=_page("?tab=logs"), asks=False),
+    ObjectVerb(word="rehearse", on=(PODS,), url=_with_pod("what-if", "pod"), asks=False),
+    ObjectVerb(word="history", on=_PAGES, url=_page("?tab=history"), asks=False),
+    ObjectVerb(word="yaml", on=_PAGES, url=lambda thing: links.yaml_url(*thing), asks=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Something to do without an object. place: the URL name of its page; does: what a script does instead."""
+
+    title: str
+    place: str
+    does: str = ""
+    may: Callable[[Person], bool] = field(default=lambda _person: True)
+
+
+COMMANDS: Sequence[Command] = (
+    Command(title="New pod", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
+    Command(title="New class", place="class-new", may=lambda person: person.may("create", CLASSES)),
+    Command(title="New taint rule", place="taint-rule-new", may=lambda person: person.may("create", TAINT_RULES)),
+    Command(title="New namespace", place="namespaces", may=lambda person: person.may("create", NAMESPACES)),
+    Command(title="Invite somebody", place="people", may=lambda person: person.administers),
+    Command(title="Switch between light and dark", place="account", does="theme"),
+    Command(title="Show the keys", place="keys", does="keys"),
+    Command(title="Sign out", place="account", does="sign-out"),
+)
+
+
+def done_with(text: str, person: Person) -> Iterator[HitSection]:
+    """Verbs and commands that the text may mean, the most certain first."""
+    words = text.split()
+    hits = list[Hit]()
+    if len(words) == 1:
+        hits += _verb_hints(words[0], person)
+    elif words:
+        for word, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
+            for verb in _meant(word):
+                hits += _done_to(verb, " ".join(rest), person)
+    hits += _commands(text, person)
+    if hits:
+        ordered = sorted(hits, key=lambda one: one.rank)
+        yield HitSection("Do", "i-do", tuple(ordered[: 2 * OFFERED]), len(ordered) > 2 * OFFERED)
+
+
+def _meant(word: str) -> list[ObjectVerb]:
+    return [verb for verb in VERBS if verb.word.startswith(word.lower())] if len(word) >= ENOUGH else []
+
+
+def _verb_hints(word: str, person: Person) -> Iterator[Hit]:
+    """Verbs without an object: choosing one writes it, and the object is typed behind it."""
+    on: dict[str, list[str]] = {}
+    for verb in _meant(word):
+        on.setdefault(verb.word, []).extend(f"a {NOUNS[one]}" for one in verb.on if verb.may(person, one))
+    for name, objects in on.items():
+        if objects:
+            aside = objects[0] if len(objects) == 1 else f"{', '.join(objects[:-1])} or {objects[-1]}"
+            url = f"{reverse('find')}?{urlencode({'q': f'{name} '})}"
+            yield Hit(PREFIX, _shown(name), "", " …", url, aside, ("verb", name))
+
+
+def _shown(word: str) -> str:
+    return word.upper() if word == "yaml" else word.capitalize()
+
+
+def _done_to(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
+    """The verb with each object that the rest of the text may mean."""
+    for resource in verb.on:
+        hits = BY_RESOURCE[resource].search(Sought(rest), person)[0] if verb.may(person, resource) else []
+        for one in hits[:OFFERED]:
+            if resource != DEVICE and one.object[1] and not verb.may(person, resource, one.object[1]):
+                continue
+            yield Hit(
+                EXACT if one.rank == EXACT else PREFIX,
+                f"{_shown(verb.word)} {one.before}",
+                one.match,
+                f"{one.after}{'…' if verb.asks else ''}",
+                verb.url(one.object),
+                f"{f'{one.aside}, ' if one.aside and resource != DEVICE else ''}{NOUNS[resource]}",
+            )
+
+
+def _commands(text: str, person: Person) -> Iterator[Hit]:
+    wanted = text.lower()
+    for command in COMMANDS:
+        title = command.title.lower()
+        begins = any(part.startswith(wanted) for part in (title, *title.split()[1:]))
+        if begins and len(wanted) >= ENOUGH and command.may(person):
+            at = title.find(wanted)
+            end = at + len(wanted)
+            rank = EXACT if wanted == title else PREFIX
+            before, match, after = command.title[:at], command.title[at:end], command.title[end:]
+            does = ("does", command.does) if command.does else ()
+            yield Hit(rank, before, match, after, reverse(command.place), "", does)
+
+
+# The keys ------------------------------------------------------------------------------------------------------------
+
+#: (where, ((keys that do it, what they do), …)); a combination is one key ("Ctrl K"). The same is in docs/dashboard.md.
+KEYS: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]] = (
+    (
+        "On every page",
+        (
+            (("/", "Ctrl K"), "Find anything, go anywhere, do something"),
+            (("?",), "Show these keys"),
+            (("Tab",), "Go from control to control; the device grid is one stop"),
+            (("Esc",), "Close panel, menu or dialog; from the panel back to its device"),
+        ),
+    ),
+    (
+        "In what is found",
+        (
+            (("↓", "↑"), "Go to the next one and back"),
+            (("Enter",), "Open it, or do it"),
+            (("Ctrl Enter",), "Open it in a new tab"),
+        ),
+    ),
+    (
+        "In a list",
+        (
+            (("j", "k"), "Go to the next row and back"),
+            (("Enter",), "Open the row"),
+            (("x",), "Choose the row"),
+            (("Shift X",), "Choose all rows from the last one up to here"),
+            (("a",), "Go to what can be done with the chosen rows; Esc goes back"),
+        ),
+    ),
+    (
+        "In the device grid",
+        (
+            (("←", "→"), "Go along a node, whose name is the first cell, and on to the next one"),
+            (("↑", "↓", "PgUp", "PgDn"), "Go to the nearest device above or below"),
+            (("Home", "End"), "Go to the node's first and last device; with Ctrl to the grid's"),
+            (("Enter",), "Open the device's panel and go into it"),
+            (("x", "Shift X"), "Choose the device; all from the last one up to here"),
+        ),
+    ),
+    (
+        "On the timeline",
+        (
+            (("←", "→"), "Read along the axis"),
+            (("Enter",), "Mark one end of a stretch, then the other, and show it"),
+            (("Esc",), "Take the mark back"),
+        ),
+    ),
+    ("On the wallboard", ((("Esc",), "Leave it"),)),
+    (
+        "In an editor",
+        ((("Ctrl Space",), "Complete what is allowed there"), (("Tab",), "Leave the editor")),
+    ),
+)
+
+
+# Views ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindContext(PageContext):
+    """said: for screen readers, how much was found; nothing: the title if that is nothing."""
+
+    text: str
+    said: str
+    nothing: str
+    sections: Sequence[HitSection]
+    total: int
+    pages: Sequence[PlaceToGo]
+
+
+@authorizes
+@require_safe
+def find(request: HttpRequest) -> HttpResponse:
+    person, text = person_of(request), _asked(request)
+    sections = search(text, person) if text else []
+    exact = [one for section in sections for one in section.found if one.rank == EXACT]
+    if "go" in request.GET and len(exact) == 1:
+        return redirect(exact[0].url)
+    total = sum(len(section.found) for section in sections)
+    more = " or more" if any(section.more for section in sections) else ""
+    said = f"{total}{more} found for {text}." if total else f"Nothing is called {text}." if text else ""
+    context = FindContext(
+        place="find",
+        revision=0,
+        text=text,
+        said=said,
+        nothing=f"Nothing is called “{text}”",
+        sections=sections,
+        total=total,
+        pages=places(person),
+    )
+    return render_page(request, "tools/find/page.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestionsContext(TemplateContext):
+    """more: whether the page has more."""
+
+    text: str
+    sections: Sequence[HitSection]
+    more: bool
+    pages: Sequence[PlaceToGo]
+
+
+@authorizes
+@require_safe
+def suggest(request: HttpRequest) -> HttpResponse:
+    """The part of a page that is shown while somebody types."""
+    person, text = person_of(request), _asked(request)
+    everything = search(text, person) if text else []
+    sections, left = list[HitSection](), ALL_SUGGESTED
+    for section in everything:
+        shown = section.found[: min(FEW, left)] if section.title != "Do" else section.found
+        left -= len(shown)
+        if shown:
+            sections.append(replace(section, found=shown))
+    total = sum(len(section.found) for section in everything)
+    more = any(section.more for section in everything) or total > ALL_SUGGESTED - left
+    context = SuggestionsContext(text=text, sections=sections, more=more, pages=places(person))
+    return render_page(request, "tools/find/suggestions.html", context)
+
+
+def _asked(request: HttpRequest) -> str:
+    return " ".join(request.GET.get("q", "").split())
+
+
+def search(text: str, person: Person) -> list[HitSection]:
+    """Everything that fits, by kind; the kind with the best match first. What is found by its name is not repeated for
+    its labels.
+    """
+    sought, named = Sought(text), set[Thing]()
+    sections = [*done_with(text, person), *gone_to(text, person)]
+    for kind in KINDS:
+        hits, more = kind.search(sought, person)
+        fresh = tuple(hit for hit in hits if not hit.object or hit.object not in named)
+        named |= {hit.object for hit in fresh if kind.resource}
+        if fresh:
+            sections.append(HitSection(kind.title, kind.icon, fresh, more))
+    return sorted(sections, key=lambda section: section.best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysContext(PageContext):
+    groups: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]]
+
+
+@signed_in
+@require_safe
+def show_keys(request: HttpRequest) -> HttpResponse:
+    context = KeysContext(place="keys", revision=latest_revision(), groups=KEYS)
+    return render_page(request, "tools/find/keys.html", context)

@@ -1,1 +1,0 @@
-"""The search over everything that has a name."""

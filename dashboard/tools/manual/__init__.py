@@ -1,1 +1,0 @@
-"""The documentation, to which pages lead from hard words."""
