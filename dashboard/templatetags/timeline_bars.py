@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.capacity.timeline.drawing import ImpairedStretch, Lane, TimelineBar
+from dashboard.capacity.timeline import ImpairedStretch, Lane, TimelineBar
 from dashboard.kit import links
 from dashboard.kit.windows import Window
 

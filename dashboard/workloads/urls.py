@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.moves import views as moves
 from dashboard.workloads.pods import creation as pod_new
@@ -10,7 +11,6 @@ from dashboard.workloads.pods import logs as pod_logs
 from dashboard.workloads.pods import page as pod_page
 from dashboard.workloads.pods import replacing as pod_replacing
 from dashboard.workloads.pods import views as pods
-from dashboard.workloads.templates import views as templates_pages
 from dashboard.workloads.whatif import views as whatif
 
 urlpatterns = [

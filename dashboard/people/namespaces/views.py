@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
 from claims.admission import ADMIN_ACCESS_LABEL
-from dashboard.capacity.quotas.reading import QuotaLine, may_read, read_quotas
+from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit import links
 from dashboard.kit.forms import PageForm, code_input, posted_from
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by

@@ -15,10 +15,10 @@ from dashboard.inventory.taint_rules.effects import RuleChange, effect_of
 from dashboard.kit.evictions import Leaving, kept_back, read_kept, told_of
 from dashboard.kit.previews import ActionEffect, Consequence
 from dashboard.tools.bulk.picked import PickedObject
-from dashboard.workloads.claims import actions as claim_actions
-from dashboard.workloads.claims.reading import read_claims
+from dashboard.workloads import templates as templates_pages
+from dashboard.workloads.claims import views as claims_pages
+from dashboard.workloads.claims.queries import read_claims
 from dashboard.workloads.pods.deletion import effect_of_deletion
-from dashboard.workloads.templates import views as templates_pages
 from inventory.kinds.nodes import Node
 from manciple.people import Person
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, TAINT_RULES, TEMPLATES
@@ -54,7 +54,7 @@ def _of_pods(picked: Picks, person: Person) -> BulkEffect:
 def _of_claims(picked: Picks, person: Person) -> BulkEffect:
     lines = {line.uid: line for line in read_claims(person)}
     known = [one for one in picked if one.uid in lines]
-    return _each((one, claim_actions.effect_of_deletion(one.object, lines[one.uid])) for one in known)
+    return _each((one, claims_pages.effect_of_deletion(one.object, lines[one.uid])) for one in known)
 
 
 def _of_templates(picked: Picks, person: Person) -> BulkEffect:

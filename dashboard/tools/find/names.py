@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
 
 from claims.models import AllocatedDevice, Claim, Pod
-from dashboard.capacity.quotas.reading import may_read
+from dashboard.capacity.quotas import may_read
 from dashboard.kit import links
 from dashboard.models import SavedView
 from dashboard.tools.find.sought import EXACT, PART, PREFIX, SHOWN, Hit, Search, Sought, hit

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 
 from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
-from dashboard.capacity.quotas.reading import quotas_refusing
+from dashboard.capacity.quotas import quotas_refusing
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import namespaced
 from dashboard.tools.history.views import TAB, ShownHistory, history_of

@@ -21,7 +21,7 @@ from claims.causes.causes import decode
 from claims.causes.messages import brief
 from claims.models import Pod as PodRow
 from claims.models import Reservation
-from dashboard.capacity.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
+from dashboard.capacity.overview import REASONS, asking_for, begun, title_of, waiting_for
 from dashboard.kit.lists import (
     BulkAct,
     Filter,

@@ -16,9 +16,9 @@ from claims.causes.causes import ClassMissing, NoNodeFits
 from claims.causes.messages import clause, preemption_clause, sentence
 from claims.causes.next_steps import next_step
 from claims.kinds.pods import Pod
-from dashboard.capacity.overview.waiting import begun, said_of
+from dashboard.capacity.overview import begun, said_of
 from dashboard.kit import links
-from dashboard.workloads.claims.states import PATIENCE
+from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
 from dashboard.workloads.pods.holders import NOBODY, HeldDevices, read_held
 from dashboard.workloads.pods.reading import ClaimLine, Moment

@@ -9,9 +9,8 @@ import pytest
 from django.test import Client
 
 from claims.models import PastAllocation, UseSpell
-from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.capacity.timeline.reading import Timeline
-from dashboard.workloads.claims.reading import _held
+from dashboard.capacity.timeline import Timeline, TimelineQuery
+from dashboard.workloads.claims.queries import _held
 from inventory.models import Incident
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.wire.identity import MASTERS, Identity

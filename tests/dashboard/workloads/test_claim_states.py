@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from claims.controllers.reservations import FINALIZER
-from dashboard.workloads.claims.states import PATIENCE, ClaimFacts, User, fate_of, judge
+from dashboard.workloads.claims.queries import PATIENCE, ClaimFacts, User, fate_of, judge
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=3)

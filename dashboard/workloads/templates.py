@@ -27,7 +27,7 @@ from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools.bulk.acts import delete_act
 from dashboard.tools.history import views as history
-from dashboard.workloads.claims.reading import ClaimRow, read_claims
+from dashboard.workloads.claims.queries import ClaimRow, read_claims
 from dashboard.workloads.claims.sheet import AskedDevices, document_yaml
 from manciple.api import verbs
 from manciple.people import Person, demand_edit, demand_sight, person_of

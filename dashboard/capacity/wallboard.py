@@ -12,10 +12,18 @@ from datetime import UTC, datetime
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.capacity.overview.health import OK, HealthLine, lines
-from dashboard.capacity.overview.signs import read_signs
-from dashboard.capacity.overview.views import CapacityRow, UseOfDay, capacity_row, use_of_day, waiting_groups
-from dashboard.capacity.overview.waiting import WaitingGroup
+from dashboard.capacity.overview import (
+    OK,
+    CapacityRow,
+    HealthLine,
+    UseOfDay,
+    WaitingGroup,
+    capacity_row,
+    lines,
+    read_signs,
+    use_of_day,
+    waiting_groups,
+)
 from dashboard.inventory.incidents.reading import IncidentRow, described, newest
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
