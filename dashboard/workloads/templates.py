@@ -7,20 +7,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from django.contrib import messages
+from django.db.models import Case, Count, Exists, F, OrderBy, OuterRef, QuerySet, Subquery, When
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
-from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
-from claims.pod_claims import is_done
+from claims.models import AllocatedDevice, Claim, PodClaim, Template
 from dashboard.kit import links
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, giving_way, parameter, sorted_by
+from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, Natural, PageOfRows, Table, giving_way, parameter
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, ValueContext, render_page, show_list
 from dashboard.kit.rights import namespaced
@@ -37,56 +39,32 @@ from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
-from manciple.wire.resources import PODS, TEMPLATES, Key, kind
-from manciple.wire.validation import natural
+from manciple.wire.resources import FINISHED_PHASES, TEMPLATES, Key, kind
 
-#: Pods and claims that a template's page lists.
+#: Claims that a template's page lists.
 SHOWN = 100
 
 
-@dataclass(slots=True)
-class TemplateUse:
-    """What became of one template: pods that name it, and the claims made for them."""
-
-    pods: list[Pod] = field(default_factory=list)
-    living: int = 0  # pods that have not ended
-    unmade: list[str] = field(default_factory=list)  # living pods whose claim is not made yet
-    claims: list[ClaimRow] = field(default_factory=list)
-
-    @property
-    def waiting(self) -> int:
-        return sum(line.state == "pending" for line in self.claims)
-
-    @property
-    def devices(self) -> int:
-        return sum(line.devices for line in self.claims)
+# The list ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateLine:
-    """One row of the list."""
+class TemplateRow:
+    """One template, and what became of it. pods: entries of pods that name it; waiting, devices: of its claims."""
 
     namespace: str
     name: str
-    template: ResourceClaimTemplate
-    use: TemplateUse
+    created_at: datetime
+    asks: str
+    requests: Sequence[DeviceRequest]
+    pods: int
+    claims: int
+    waiting: int
+    devices: int
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-    @property
-    def requests(self) -> str:
-        """`2 of gpu-hopper, all of nic`."""
-        asked = self.template.spec.spec.devices.requests
-        return ", ".join(_in_words(one) for one in asked)
-
-
-def _in_words(request: DeviceRequest) -> str:
-    exactly = request.exactly
-    if exactly is None:
-        return f"one of {len(request.first_available)} alternatives"
-    return f"{'all' if exactly.allocation_mode == 'All' else exactly.count} of {exactly.device_class_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,42 +75,14 @@ class TemplateQuery(ListQuery):
 
 #: What the list tells of a template.
 COLUMNS = (
-    ListColumn[TemplateLine](
-        title="Template", sort="name", key=lambda line: natural(line.name), text=lambda line: line.key
-    ),
-    ListColumn[TemplateLine](
-        title="Asks for", sort="asks", key=lambda line: line.requests, text=lambda line: line.requests
-    ),
-    ListColumn[TemplateLine](
-        title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods), text=lambda line: len(line.use.pods)
-    ),
-    ListColumn[TemplateLine](
-        title="Claims",
-        css="num",
-        sort="claims",
-        key=lambda line: len(line.use.claims),
-        text=lambda line: len(line.use.claims),
-    ),
-    ListColumn[TemplateLine](
-        title="Waiting",
-        css="num",
-        sort="waiting",
-        key=lambda line: line.use.waiting,
-        text=lambda line: line.use.waiting,
-    ),
-    ListColumn[TemplateLine](
-        title="Devices held",
-        css="num",
-        sort="devices",
-        key=lambda line: line.use.devices,
-        text=lambda line: line.use.devices,
-    ),
-    ListColumn[TemplateLine](
-        title="Age",
-        css="num",
-        sort="age",
-        key=lambda line: line.template.metadata.creation_timestamp or "",
-        text=lambda line: line.template.metadata.creation_timestamp or "",
+    ListColumn[TemplateRow](title="Template", sort="name", text=lambda row: row.key),
+    ListColumn[TemplateRow](title="Asks for", sort="asks", text=lambda row: row.asks),
+    ListColumn[TemplateRow](title="Pods", css="num", sort="pods", text=lambda row: row.pods),
+    ListColumn[TemplateRow](title="Claims", css="num", sort="claims", text=lambda row: row.claims),
+    ListColumn[TemplateRow](title="Waiting", css="num", sort="waiting", text=lambda row: row.waiting),
+    ListColumn[TemplateRow](title="Devices held", css="num", sort="devices", text=lambda row: row.devices),
+    ListColumn[TemplateRow](
+        title="Age", css="num", sort="age", text=lambda row: row.created_at.isoformat(timespec="seconds")
     ),
 )
 
@@ -150,28 +100,24 @@ def list_templates(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person = person_of(request)
     query = TemplateQuery.read(request)
-    stored = [one for one in objects.list(kind(TEMPLATES)).items if person.sees(one.namespace)]
-    uses = read_uses(person, namespace=query.namespace)
-    lines = (
-        TemplateLine(
-            namespace=one.namespace,
-            name=one.name,
-            template=decoded(one, ResourceClaimTemplate),
-            use=uses[one.namespace, one.name],
-        )
-        for one in stored
-        if query.namespace in ("", one.namespace) and query.text in one.name
-    )
+    seen = Template.objects.restrict(person)
+    chosen = seen.filter(name__contains=query.text)
+    if query.namespace:
+        chosen = chosen.filter(namespace=query.namespace)
+    page = PageOfRows.unless_few(chosen.count(), query.page)
+    ordered = _with_use(chosen).order_by(*_order(query.sort), "namespace", "name")
     table = Table(
         id="templates",
         topics="template: claims: pods:",
         title="Templates",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, lines),
+        rows=() if request.path.endswith(CSV) else _rows(ordered[page.rows]),
+        all_rows=lambda: _rows(ordered),
+        page=page,
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
-            Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),
+            Filter.of_namespaces(query.namespace, seen.order_by().values_list("namespace", flat=True).distinct()),
         ),
         acts=delete_act(TEMPLATES) if person.may_somewhere("delete", TEMPLATES) else (),
     )
@@ -179,12 +125,79 @@ def list_templates(request: HttpRequest) -> HttpResponse:
     return show_list(request, "workloads/templates/list.html", context)
 
 
+def _order(sort: str) -> Sequence[OrderBy]:
+    """As the address asks; else by name, as the API lists them."""
+    columns: Mapping[str, Any] = {
+        "name": Natural("name"), "asks": F("requests"), "age": F("created_at"), "pods": F("pods"),
+        "claims": F("claims"), "waiting": F("waiting"), "devices": F("devices"),
+    }  # fmt: skip
+    column = columns.get(sort.removeprefix("-"))
+    return () if column is None else (OrderBy(column, descending=sort.startswith("-")),)
+
+
+def _made() -> QuerySet[Claim]:
+    """The claims that were made from a template."""
+    named = PodClaim.objects.filter(
+        namespace=OuterRef("namespace"), claim=OuterRef("name"), template=OuterRef(OuterRef("name"))
+    )
+    return Claim.objects.filter(Exists(named), namespace=OuterRef("namespace")).order_by()
+
+
+def _number(rows: QuerySet[Any, Any]) -> Coalesce:
+    return Coalesce(Subquery(rows.values("namespace").values(number=Count("pk"))), 0)
+
+
+def _with_use(templates: QuerySet[Template]) -> QuerySet[Template]:
+    named = PodClaim.objects.filter(namespace=OuterRef("namespace"), template=OuterRef("name")).order_by()
+    of_claim = PodClaim.objects.filter(
+        namespace=OuterRef("claim__namespace"), claim=OuterRef("claim__name"), template=OuterRef(OuterRef("name"))
+    )
+    held = AllocatedDevice.objects.filter(Exists(of_claim), claim__namespace=OuterRef("namespace"), admin_access=False)
+    devices = held.order_by().values("claim__namespace").values(number=Count("pk"))
+    return templates.annotate(
+        pods=_number(named),
+        claims=_number(_made()),
+        waiting=_number(_made().filter(allocated=False, deleting=False)),
+        devices=Coalesce(Subquery(devices), 0),
+    )
+
+
+def _rows(templates: Iterable[Any]) -> list[TemplateRow]:
+    """With what the documents of these templates ask for. templates: with their use."""
+    listed = list(templates)
+    stored = objects.get_many(kind(TEMPLATES), {(row.namespace, row.name) for row in listed}) if listed else ()
+    documents = {(one.namespace, one.name): decoded(one, ResourceClaimTemplate) for one in stored}
+    return [
+        TemplateRow(
+            namespace=row.namespace,
+            name=row.name,
+            created_at=row.created_at,
+            asks=row.requests,
+            requests=documents[row.namespace, row.name].spec.spec.devices.requests,
+            pods=row.pods,
+            claims=row.claims,
+            waiting=row.waiting,
+            devices=row.devices,
+        )
+        for row in giving_way(listed)
+        if (row.namespace, row.name) in documents
+    ]
+
+
+# One template --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatePage:
-    """One template, for one person."""
+    """One template, for one person. living: pods that name it and have not ended; unmade: those of them without their
+    claim; claims: those that are shown, what waits first.
+    """
 
+    row: TemplateRow
     template: ResourceClaimTemplate
-    use: TemplateUse
+    living: int
+    unmade: Sequence[str]
+    claims: Sequence[ClaimRow]
     yaml: str
     may_edit: bool
 
@@ -203,13 +216,8 @@ class TemplatePage:
         return sorted({**given.labels, **given.annotations}.items())
 
     @property
-    def claims(self) -> list[ClaimRow]:
-        """Those that are shown; what waits comes first."""
-        return sorted(self.use.claims, key=lambda line: (line.state != "pending", line.created_at))[:SHOWN]
-
-    @property
     def more(self) -> int:
-        return max(0, len(self.use.claims) - SHOWN)
+        return self.row.claims - len(self.claims)
 
 
 @namespaced()
@@ -247,7 +255,7 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     page = _read_page(person, namespace, name)
     if request.method != "POST":
         above = (("Claims", "/claims"), ("Templates", "/templates"), (name, links.template_url(namespace, name)))
-        effect = effect_of_deletion(page.use)
+        effect = effect_of_deletion(page.row.claims, page.unmade)
         preview = ActionPreview(action="Delete", noun="template", uid=page.meta.uid, above=above, effect=effect)
         return show_preview(request, preview, place="claims", revision=revision)
     options = only_with(request.POST.get("uid", ""))
@@ -261,50 +269,38 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     return redirect("templates")
 
 
-def effect_of_deletion(use: TemplateUse) -> ActionEffect:
-    """What deleting the template would do."""
-    many = len(use.claims)
+def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
+    """What deleting a template would do. claims: made from it; unmade: pods that have none from it yet."""
     kept = (
-        "claims created from it stay, with what they hold"
-        if many > 1
-        else "claim created from it stays, with what it holds"
+        "claim created from it stays, with what it holds"
+        if claims == 1
+        else "claims created from it stay, with what they hold"
     )
     found = [
-        ("Claims", f"{many} {kept}." if many else ""),
+        ("Claims", f"{claims} {kept}." if claims else ""),
         *(
             ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template exists again.")
-            for name in use.unmade
+            for name in unmade
         ),
         ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),
     ]
     return ActionEffect(summary="It is removed immediately.", consequences=consequences(found))
 
 
-def read_uses(person: Person, *, namespace: str = "") -> dict[Key, TemplateUse]:
-    """Every template that a pod names -> its use. Reads the pods' documents and the claims' index once."""
-    claims = {(line.namespace, line.name): line for line in read_claims(person)}
-    found: dict[Key, TemplateUse] = defaultdict(TemplateUse)
-    for pod in giving_way(_pods(person, namespace)):
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-        for entry in pod.spec.resource_claims:
-            if not entry.resource_claim_template_name:
-                continue
-            use = found[pod.metadata.namespace, entry.resource_claim_template_name]
-            use.pods.append(pod)
-            use.living += not is_done(pod)
-            line = claims.get((pod.metadata.namespace, made.get(entry.name) or ""))
-            if line is not None:
-                use.claims.append(line)
-            elif entry.name not in made and not is_done(pod):
-                use.unmade.append(pod.metadata.name)
-    return found
+def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:
+    """What deleting each of these templates would do."""
+    return {
+        (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, claim=""))
+        for namespace, name in keys
+        for row in _rows(_with_use(Template.objects.filter(namespace=namespace, name=name)))
+    }
 
 
-def _pods(person: Person, namespace: str) -> Iterable[Pod]:
-    spaces = [namespace] if namespace else sorted(person.namespaces) if person.namespaces is not None else [""]
-    for space in spaces:
-        if person.sees(space):
-            yield from (decoded(stored, Pod) for stored in objects.list(kind(PODS), namespace=space).items)
+def _living(namespace: str, name: str, **wanted: Any) -> Sequence[str]:
+    """The pods that name a template and have not ended."""
+    named = PodClaim.objects.filter(namespace=namespace, template=name, **wanted)
+    living = named.exclude(pod__phase__in=FINISHED_PHASES).exclude(pod__deleting=True, pod__node_name="")
+    return list(living.order_by("pod__name").values_list("pod__name", flat=True))
 
 
 def _stored(namespace: str, name: str) -> Stored:
@@ -318,9 +314,20 @@ def _stored(namespace: str, name: str) -> Stored:
 def _read_page(person: Person, namespace: str, name: str) -> TemplatePage:
     """Raises: Http404."""
     stored = _stored(namespace, name)
+    rows = _rows(_with_use(Template.objects.filter(uid=stored.uid)))
+    if not rows:
+        raise Http404(f"ResourceClaimTemplate {namespace}/{name} does not exist.")
+    named = PodClaim.objects.filter(namespace=namespace, template=name, claim=OuterRef("name"))
+    waits = Case(When(allocated=False, deleting=False, then=0), default=1)
+    made = Claim.objects.filter(Exists(named), namespace=namespace).order_by(waits, "created_at")
+    shown = Claim.objects.filter(uid__in=list(made.values_list("uid", flat=True)[:SHOWN]))
+    claims = sorted(read_claims(shown), key=lambda row: (row.state != "pending", row.created_at))
     return TemplatePage(
+        row=rows[0],
         template=decoded(stored, ResourceClaimTemplate),
-        use=read_uses(person, namespace=namespace)[namespace, name],
+        living=len(_living(namespace, name)),
+        unmade=_living(namespace, name, claim=""),
+        claims=claims,
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(namespace),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db import connection
+from django.db.models import QuerySet
 
 from manciple.store import records, sql
 from manciple.store.models import Event, StoredObject
@@ -74,15 +74,16 @@ def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
     ]
 
 
+def recent_events(within: timedelta) -> QuerySet[Event]:
+    """The log's entries of the last moments, as far as they are among its last `LATELY`."""
+    return Event.objects.filter(revision__gt=sql.counter()[0] - LATELY, created_at__gt=datetime.now(UTC) - within)
+
+
 def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str]:
     """Those of `uids` that an event of the last moments is about, their deletion included. One query."""
     if not uids:
         return frozenset()
-    places = ", ".join(["%s"] * len(uids))
-    statement = f"SELECT DISTINCT uid FROM store_event WHERE revision > %s AND created_at > %s AND uid IN ({places})"  # noqa: S608 - placeholders only
-    since = connection.ops.adapt_datetimefield_value(datetime.now(UTC) - within)
-    found = fetch(statement, [sql.counter()[0] - LATELY, since, *uids])
-    return frozenset(uid for (uid,) in found)
+    return frozenset(recent_events(within).filter(uid__in=uids).values_list("uid", flat=True))
 
 
 def _moment(value: datetime | str) -> datetime:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from claims.devices.cache import read_devices
+from claims.models import Claim
 from dashboard.inventory.classes import users as class_users
 from dashboard.inventory.classes import views as classes
 from dashboard.inventory.nodes.changes import NodeChange, What, changed, is_drained
@@ -52,14 +53,15 @@ def _of_pods(picked: Picks, person: Person) -> BulkEffect:
 
 
 def _of_claims(picked: Picks, person: Person) -> BulkEffect:
-    lines = {line.uid: line for line in read_claims(person)}
+    claims = Claim.objects.restrict(person).filter(uid__in=[one.uid for one in picked])
+    lines = {line.uid: line for line in read_claims(claims)}
     known = [one for one in picked if one.uid in lines]
     return _each((one, claims_pages.effect_of_deletion(one.object, lines[one.uid])) for one in known)
 
 
-def _of_templates(picked: Picks, person: Person) -> BulkEffect:
-    uses = templates_pages.read_uses(person)
-    return _each((one, templates_pages.effect_of_deletion(uses[one.namespace, one.name])) for one in picked)
+def _of_templates(picked: Picks, _person: Person) -> BulkEffect:
+    effects = templates_pages.effects_of_deletion([(one.namespace, one.name) for one in picked])
+    return _each((one, effects[one.namespace, one.name]) for one in picked if (one.namespace, one.name) in effects)
 
 
 def _of_classes(picked: Picks, person: Person) -> BulkEffect:

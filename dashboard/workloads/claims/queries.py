@@ -1,4 +1,6 @@
-"""The one state that a claim is shown in, and what is to be said of it in half a line. PURE.
+"""Claims as the pages show them: the one state of each, what is to be said of it in half a line, and its users.
+
+The database decides the state, so lists filter, count and sort by it without reading more claims than they show.
 
 stuck       it should end or change by itself and does not: somebody has to look
 pending     it has no devices yet
@@ -12,23 +14,25 @@ releasing   its last pod ended a moment ago; its devices are being taken back
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from django.core.exceptions import EmptyResultSet
+from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
+from django.db.models.functions import Coalesce, Concat
 
 from claims.causes.causes import AnyCause, claim_of, decode
 from claims.causes.messages import brief
 from claims.controllers.reservations import FINALIZER
-from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, pools_in_use
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
-from claims.pod_claims import requested_classes, stays_allocated
-from dashboard.kit.lists import giving_way
+from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
+from claims.pod_claims import stays_allocated
+from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
-from manciple.durations import moment
 from manciple.people import Person
-from manciple.store import history, objects
+from manciple.store import history, objects, sql
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, Key, kind
 from scheduling.models import QueuedPod
@@ -47,6 +51,13 @@ STATES = {
 URGENCY = {state: rank for rank, state in enumerate(
     ("stuck", "pending", "unused", "preparing", "deleting", "releasing", "allocated")
 )}  # fmt: skip
+#: Causes of the states that have several, as `_CAUSE` decides them; the others are called as their state.
+STATE_OF = {
+    **dict.fromkeys(
+        ("node-gone", "pod-stays", "pod-gone", "finalizer", "controller", "node-silent", "driver", "leaked"), "stuck"
+    ),
+    **dict.fromkeys(("pod-ended", "driver-asked"), "releasing"),
+}
 
 #: How long after its end a pod may still be written as a holder, and a deleted claim be there, before that is strange.
 MOMENT = timedelta(seconds=10)
@@ -71,7 +82,6 @@ class User:
     node: str = ""
     phase: str = ""
     ends_at: datetime | None = None  # when the pod's grace period is over
-    lately: bool = False  # something happened to it in the last moments
 
     @property
     def is_pod(self) -> bool:
@@ -93,280 +103,404 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimFacts:
-    """What decides a claim's state."""
-
-    allocated: bool
-    allocated_at: datetime | None = None
-    users: tuple[User, ...] = ()
-    nodes: tuple[str, ...] = ()
-    gone_nodes: tuple[str, ...] = ()  # of `nodes`, those without a Node
-    silent_nodes: tuple[str, ...] = ()  # of `nodes`, those that are not ready
-    deleted_at: datetime | None = None
-    finalizers: tuple[str, ...] = field(default=())
-    immediate: bool = False  # allocated without a pod, and kept until it is deleted (allocationMode Immediate)
-    driver: str = ""  # whose controller allocated it, and alone takes it back (KEP-3063)
-    deallocation_requested: bool = False  # of that driver
-    lately: bool = False  # that was requested in the last minutes
-
-    @property
-    def foreign_finalizers(self) -> tuple[str, ...]:
-        return tuple(name for name in self.finalizers if name != FINALIZER)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimVerdict:
-    """cause: why a claim is stuck, as one word for the advice; "" otherwise."""
-
-    state: str
-    note: str = ""
-    cause: str = ""
-
-    @property
-    def label(self) -> str:
-        return STATES[self.state]
-
-
-def fate_of(phase: str, *, node: str, ends_at: datetime | None, deleting: bool, now: datetime) -> str:
-    """What became of a pod that still exists."""
-    if phase in FINISHED_PHASES or (deleting and not node):
-        return "ended"
-    if deleting:
-        return "overdue" if ends_at is not None and now > ends_at + PATIENCE else "ending"
-    return "running" if phase == "Running" else "preparing"
-
-
-def judge(facts: ClaimFacts, *, now: datetime) -> ClaimVerdict:
-    """The state of a claim."""
-    return _stuck(facts, now) or _settled(facts)
-
-
-def _stuck(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
-    """The first of the things that should not be; a claim that is being released is on its way."""
-    checks = (_node_gone, _pod_stays, _pod_over, _held_back, _node_silent, _leaked)
-    return next((found for check in checks if (found := check(facts, now)) is not None), None)
-
-
-def _node_gone(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
-    if not (facts.allocated and facts.gone_nodes):
-        return None
-    return _is_stuck("node-gone", f"Node {facts.gone_nodes[0]} no longer exists")
-
-
-def _pod_stays(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
-    overdue = next((user for user in facts.users if user.fate == "overdue"), None)
-    return _is_stuck("pod-stays", f"Pod {overdue.name} does not end") if overdue else None
-
-
-def _pod_over(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
-    over = [user for user in facts.users if user.is_over]
-    if not over or len(over) < len(facts.users):
-        return None
-    if any(user.lately for user in over):
-        return ClaimVerdict(state="releasing", note=f"Pod {over[0].name} has ended")
-    what = "has ended" if over[0].fate == "ended" else "no longer exists"
-    return _is_stuck("pod-gone", f"Pod {over[0].name} {what}")
-
-
-def _held_back(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
-    """A deleted claim that nobody uses."""
-    if facts.deleted_at is None or facts.users:
-        return None
-    if facts.foreign_finalizers:
-        return _is_stuck("finalizer", f"Finalizer {facts.foreign_finalizers[0]} holds it")
-    return _is_stuck("controller", "No controller removes it") if now > facts.deleted_at + MOMENT else None
-
-
-def _node_silent(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
-    if not (facts.allocated and facts.silent_nodes):
-        return None
-    return _is_stuck("node-silent", f"Node {facts.silent_nodes[0]} is not ready")
-
-
-def _leaked(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
-    if not facts.allocated or facts.users or facts.allocated_at is None or now <= facts.allocated_at + FORGOTTEN:
-        return None
-    if facts.driver and facts.deallocation_requested and facts.lately:
-        return ClaimVerdict(state="releasing", note=f"Driver {facts.driver} deallocates it")
-    if facts.driver and facts.deallocation_requested:
-        return _is_stuck("driver", f"Driver {facts.driver} does not deallocate it")
-    if facts.immediate or facts.driver:
-        return None
-    return _is_stuck("leaked", "Nobody uses it, and nobody releases it")
-
-
-def _is_stuck(cause: str, note: str) -> ClaimVerdict:
-    return ClaimVerdict(state="stuck", note=note, cause=cause)
-
-
-def _settled(facts: ClaimFacts) -> ClaimVerdict:
-    if facts.deleted_at is not None:
-        living = [user for user in facts.users if not user.is_over]
-        return ClaimVerdict(state="deleting", note=f"Waits until {_living(living)} ended" if living else "")
-    if not facts.allocated:
-        return ClaimVerdict(state="pending")
-    if not facts.users:
-        kept = "; allocated until it is deleted" if facts.immediate else ""
-        return ClaimVerdict(state="unused", note=f"No pod is reserved for it{kept}")
-    if all(user.fate == "preparing" or user.is_over for user in facts.users):
-        return ClaimVerdict(state="preparing")
-    return ClaimVerdict(state="allocated")
-
-
-def _living(users: Iterable[User]) -> str:
-    first, *others = users
-    who = f"pod {first.name}" if first.is_pod else first.title
-    return f"{who} and {len(others)} more have" if others else f"{who} has"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRow:
-    """One claim of the list."""
+    """One claim, as lists and its own page show it. cause: of its state; note: half a line about it.
+
+    gone_nodes, silent_nodes: of `nodes`, those without a Node, and those that are not ready. driver: whose controller
+    allocated it. finalizers: read only of claims that are deleted, or held by nobody.
+    """
 
     uid: str
     namespace: str
     name: str
-    verdict: ClaimVerdict
+    cause: str
     note: str
-    facts: ClaimFacts
-    devices: int
-    wanted_by: tuple[str, ...]  # pods without a node that name it
-    classes: frozenset[str]
     created_at: datetime
+    allocated_at: datetime
+    deleted_at: datetime | None
+    devices: int
+    users: tuple[User, ...] = ()
+    wanted_by: tuple[str, ...] = ()  # pods without a node that name it
+    nodes: tuple[str, ...] = ()
+    gone_nodes: tuple[str, ...] = ()
+    silent_nodes: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    driver: str = ""
+    immediate: bool = False
 
     @property
     def state(self) -> str:
-        return self.verdict.state
+        return STATE_OF.get(self.cause, self.cause)
+
+    @property
+    def label(self) -> str:
+        return STATES[self.state]
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.facts.nodes
-
-    @property
-    def users(self) -> tuple[User, ...]:
-        return self.facts.users
-
-    @property
     def pods(self) -> tuple[str, ...]:
-        """For whom it is: pods by name, others with what they are."""
+        """The pods that it is for; other users with what they are."""
         return tuple(user.title for user in self.users) or self.wanted_by
+
+    @property
+    def foreign_finalizers(self) -> tuple[str, ...]:
+        return tuple(name for name in self.finalizers if name != FINALIZER)
+
+
+# The state of claims, in the database --------------------------------------------------------------------------------
+
+
+#: What became of a user of a claim. The claim is judged by the greatest number among its users.
+_OVER, _JUST_OVER, _PREPARING, _BUSY, _OVERDUE = range(5)
+#: What a node is that a claim's devices are on; likewise.
+_READY, _SILENT, _GONE = range(3)
+#: Why a claim is in its state, from its columns and what `_facts` adds: the first that holds.
+_CAUSE = f"""CASE
+    WHEN allocated AND node_state = {_GONE} THEN 'node-gone'
+    WHEN user_state = {_OVERDUE} THEN 'pod-stays'
+    WHEN user_state = {_JUST_OVER} THEN 'pod-ended'
+    WHEN user_state = {_OVER} THEN 'pod-gone'
+    WHEN deleting AND user_state IS NULL AND held_back THEN 'finalizer'
+    WHEN deleting AND user_state IS NULL AND overstays THEN 'controller'
+    WHEN allocated AND node_state = {_SILENT} THEN 'node-silent'
+    WHEN allocated AND user_state IS NULL AND forgotten AND keeps = 'asked' THEN 'driver-asked'
+    WHEN allocated AND user_state IS NULL AND forgotten AND keeps = '{Claim.Kept.REQUESTED.value}' THEN 'driver'
+    WHEN allocated AND user_state IS NULL AND forgotten AND keeps = '{Claim.Kept.NOT.value}' THEN 'leaked'
+    WHEN deleting THEN 'deleting'
+    WHEN NOT allocated THEN 'pending'
+    WHEN user_state IS NULL THEN 'unused'
+    WHEN user_state = {_PREPARING} THEN 'preparing'
+    ELSE 'allocated'
+END"""
+
+
+def _choice(column: str, values: Mapping[str, Any], otherwise: str) -> str:
+    """SQL for the value of a key."""
+    whens = " ".join(f"WHEN {key!r} THEN {value!r}" for key, value in values.items())
+    return f"CASE {column} {whens} ELSE {otherwise} END"
+
+
+#: The facts stand in a table of their own: else the database would find them again wherever the cause mentions them.
+_JUDGED = (
+    f"WITH facts AS MATERIALIZED ({{facts}}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "  # noqa: S608
+    f"stated AS (SELECT caused.*, {_choice('cause', STATE_OF, 'cause')} AS state FROM caused), "
+    f"judged AS (SELECT stated.*, {_choice('state', URGENCY, '0')} AS urgency FROM stated) "
+)
+#: Stuck first, then what waits longest; what is in use, the newest first.
+_BY_URGENCY = (
+    "urgency {up}, CASE state WHEN 'allocated' THEN NULL ELSE created_at END {up}, created_at {down}, namespace {up}, "
+    "name {up}"
+)
+
+
+def _facts(claims: QuerySet[Claim], now: datetime, sorting: Any = None) -> QuerySet[Claim, Any]:
+    """What decides the state of each of `claims`. sorting: an expression that they may be sorted by."""
+    pods = Pod.objects.filter(uid=OuterRef("uid"))
+    living = (
+        pods.exclude(phase__in=FINISHED_PHASES)
+        .exclude(deleting=True, node_name="")
+        .values_list(
+            Case(
+                When(deleting=True, deleted_at__lt=now - PATIENCE, then=_OVERDUE),
+                When(Q(deleting=True) | Q(phase="Running"), then=_BUSY),
+                default=_PREPARING,
+            )
+        )
+    )
+    lately = Exists(history.recent_events(MOMENT).filter(uid=OuterRef("uid")))
+    ended = Case(When(~Q(resource=PODS) & ~Exists(pods), then=_BUSY), When(lately, then=_JUST_OVER), default=_OVER)
+    users = Reservation.objects.filter(claim=OuterRef("uid")).order_by().values("claim")
+    asked = Exists(history.recent_events(FORGOTTEN).filter(uid=OuterRef("uid")))
+    since = now - FORGOTTEN
+    return claims.values(
+        "uid", "namespace", "name", "allocated", "deleting", "held_back", "created_at",
+        sorting=sorting or Value(""),
+        overstays=Case(When(deleted_at__lt=now - MOMENT, then=True), default=False),
+        forgotten=Case(
+            When(Q(allocated_at__lt=since) | Q(allocated_at=None, created_at__lt=since), then=True), default=False
+        ),
+        keeps=Case(When(Q(kept=Claim.Kept.REQUESTED) & asked, then=Value("asked")), default=F("kept")),
+        user_state=Subquery(users.values(state=Max(Coalesce(Subquery(living), ended)))),
+        node_state=Coalesce(
+            Subquery(users.values(state=Max(Subquery(pods.values_list(_node_state("node_name")))))),
+            Subquery(_devices().order_by().values("claim").values(state=Max(_devices_node_state()))),
+        ),
+    )  # fmt: skip
+
+
+def _node_state(column: str) -> Case:
+    """Of the node that the column names."""
+    node = Node.objects.filter(name=OuterRef(column))
+    return Case(
+        When(**{column: ""}, then=None),
+        When(Exists(node.filter(ready=True)), then=_READY),
+        When(Exists(node), then=_SILENT),
+        default=_GONE,
+    )
+
+
+def _devices() -> QuerySet[AllocatedDevice]:
+    return AllocatedDevice.objects.filter(claim=OuterRef("uid"))
+
+
+def _pools() -> QuerySet[Pool]:
+    """Those that a device may be of."""
+    return Pool.objects.filter(driver=OuterRef("driver"), name=OuterRef("pool")).order_by()
+
+
+def _one_pools(value: Any) -> Subquery:
+    """`value` of the pools that a device may be of, if they are all on one node."""
+    on_one = _pools().values("driver").annotate(nodes=Count("node_name", distinct=True), value=Max(value))
+    return Subquery(on_one.filter(nodes=1).values("value"))
+
+
+def _devices_node_state() -> Case:
+    """Of the node that an allocated device is certainly on (`claims.kinds.resource_claims.pools_in_use`)."""
+    return Case(
+        When(node="", then=_one_pools(_node_state("node_name"))),
+        When(Exists(_pools().filter(node_name="")), then=None),
+        default=_node_state("node"),
+    )
+
+
+def _devices_place() -> Case:
+    """That node, "" where it is not certain."""
+    return Case(
+        When(node="", then=Coalesce(_one_pools("node_name"), Value(""))),
+        When(Exists(_pools().filter(node_name="")), then=Value("")),
+        default=F("node"),
+    )
+
+
+def _places() -> tuple[QuerySet[Any], QuerySet[Any]]:
+    """A claim's users and its devices, with the node of each as `place`."""
+    node = Subquery(Pod.objects.filter(uid=OuterRef("uid")).values("node_name"))
+    users = Reservation.objects.filter(claim=OuterRef("uid")).annotate(place=node).filter(place__gt="")
+    return users, _devices().annotate(place=_devices_place()).filter(place__gt="")
+
+
+_TITLE = Case(
+    When(resource=PODS, then=F("name")), default=Concat("resource", Value(" "), "name", output_field=TextField())
+)
+
+
+def _wanting() -> QuerySet[PodClaim, Any]:
+    """The pods without a node that name a claim."""
+    return PodClaim.objects.filter(
+        namespace=OuterRef("namespace"), claim=OuterRef("name"), pod__node_name="", pod__deleting=False
+    )
+
+
+def _first(rows: QuerySet[Any, Any], column: Any) -> Subquery:
+    return Subquery(rows.order_by(column).values_list(column)[:1])
+
+
+def _sorting(column: str) -> Any:
+    """By what the list is sorted where its address names the column."""
+    match column:
+        case "name":
+            return Natural("name")
+        case "ns":
+            return Concat("namespace", Value(" "), Natural("name"), output_field=TextField())
+        case "pods":
+            waiting = Case(When(allocated=False, then=_first(_wanting(), "pod__name")))
+            users = Reservation.objects.filter(claim=OuterRef("uid"))
+            return Coalesce(Subquery(users.order_by("name").values_list(_TITLE)[:1]), waiting, Value(""))
+        case "devices":
+            held = _devices().filter(admin_access=False).order_by().values("claim").values(number=Count("pk"))
+            return Coalesce(Subquery(held), Value(0))
+        case "node":
+            users_, devices = _places()
+            return Natural(Coalesce(_first(users_, "place"), _first(devices, "place"), Value("")))
+    return None
+
+
+def with_class(claims: QuerySet[Claim], name: str) -> QuerySet[Claim]:
+    """Those that hold devices of the class, or ask for it while they hold none."""
+    asks = Q(classes__contains=f" {name} ") & ~Exists(_devices())
+    return claims.filter(Exists(_devices().filter(device_class=name)) | asks)
+
+
+def with_text(claims: QuerySet[Claim], text: str) -> QuerySet[Claim]:
+    """Those whose namespace and name, pods or nodes contain the text."""
+    users, devices = _places()
+    titled = Reservation.objects.filter(claim=OuterRef("uid")).annotate(title=_TITLE)
+    unused = ~Exists(Reservation.objects.filter(claim=OuterRef("uid")))
+    return claims.annotate(key=Concat("namespace", Value("/"), "name", output_field=TextField())).filter(
+        Q(key__icontains=text)
+        | Exists(titled.filter(title__icontains=text))
+        | (Q(allocated=False) & unused & Exists(_wanting().filter(pod__name__icontains=text)))
+        | Exists(users.filter(place__icontains=text))
+        | (~Exists(users) & Exists(devices.filter(place__icontains=text)))
+    )
+
+
+def _judged(claims: QuerySet[Claim], wanted: str, now: datetime | None, sorting: Any = None) -> list[tuple[Any, ...]]:
+    """wanted: the rest of a statement that selects from `judged`."""
+    try:
+        facts, parameters = _facts(claims, now or datetime.now(UTC), sorting).query.sql_with_params()
+    except EmptyResultSet:  # of somebody who sees no namespace
+        return []
+    return sql.fetch(_JUDGED.format(facts=facts) + wanted, parameters)
+
+
+def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Counter[str]:
+    """State -> how many of `claims` are in it."""
+    return Counter(dict(_judged(claims, "SELECT state, COUNT(*) FROM judged GROUP BY state", now)))
+
+
+def find_claims(
+    claims: QuerySet[Claim], *, state: str = "", sort: str = "", rows: slice = slice(None), now: datetime | None = None
+) -> list[tuple[str, str]]:
+    """(uid, cause) of those in `state`, in the order that the list's address asks for. rows: which of them."""
+    column = sort.removeprefix("-")
+    down = sort.startswith("-")
+    sorting = _sorting(column)
+    order = _BY_URGENCY.format(up="ASC", down="DESC")
+    if column == "state" and down:
+        order = _BY_URGENCY.format(up="DESC", down="ASC")
+    elif column == "age":
+        order = f"created_at {'ASC' if down else 'DESC'}, {order}"
+    elif sorting is not None:
+        order = f"sorting {'DESC' if down else 'ASC'}, {order}"
+    chosen = f" WHERE state = '{state}'" if state in STATES else ""
+    part = "" if rows.stop is None else f" LIMIT {rows.stop - rows.start} OFFSET {rows.start}"
+    wanted = f"SELECT uid, cause FROM judged{chosen} ORDER BY {order}{part}"  # noqa: S608 - words of our own
+    return _judged(claims, wanted, now, sorting)
+
+
+# The rows of lists ---------------------------------------------------------------------------------------------------
+
+
+#: Claims whose users, devices and documents are read at once.
+CHUNK = 500
+
+
+def read_claims(claims: QuerySet[Claim], *, now: datetime | None = None) -> list[ClaimRow]:
+    """All of `claims`: a few named ones."""
+    now = now or datetime.now(UTC)
+    return list(claim_rows(find_claims(claims, now=now), now=now))
+
+
+def claim_rows(found: Iterable[tuple[str, str]], *, now: datetime | None = None) -> Iterator[ClaimRow]:
+    """What `find_claims` found, with everything that lists show, in the same order; without claims that have gone."""
+    now = now or datetime.now(UTC)
+    for chunk in sql.chunks(found, CHUNK):
+        yield from _read_rows(dict(chunk), now)
+
+
+def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
+    """A bounded number of queries, for the rows of these claims alone."""
+    rows = {row.uid: row for row in Claim.objects.filter(uid__in=list(causes))}
+    users, held = read_users(causes, now=now), read_held(causes)
+    unsure = {
+        (row.namespace, row.name) for uid, row in rows.items() if row.deleting or (row.allocated and uid not in users)
+    }
+    documents = _documents(unsure)
+    waiting = _waiting({(row.namespace, row.name) for row in rows.values() if not row.allocated})
+    places = {
+        uid: tuple(sorted({user.node for user in users.get(uid, ()) if user.node} or held[uid].nodes)) for uid in rows
+    }
+    named = {name for nodes in places.values() for name in nodes}
+    ready = dict(Node.objects.filter(name__in=named).values_list("name", "ready")) if named else {}
+    for uid, cause in causes.items():
+        if (row := rows.get(uid)) is None:
+            continue
+        document = documents.get((row.namespace, row.name))
+        allocation = document.status.allocation if document and is_allocated_by_controller(document) else None
+        wanting = waiting.get((row.namespace, row.name), [])
+        told = ClaimRow(
+            uid=uid,
+            namespace=row.namespace,
+            name=row.name,
+            cause=cause,
+            note="",
+            created_at=row.created_at,
+            allocated_at=row.allocated_at or row.created_at,
+            deleted_at=row.deleted_at,
+            devices=held[uid].devices,
+            users=users.get(uid, ()),
+            wanted_by=tuple(pod for pod, _ in wanting),
+            nodes=places[uid],
+            gone_nodes=tuple(name for name in places[uid] if name not in ready),
+            silent_nodes=tuple(name for name in places[uid] if ready.get(name) is False),
+            finalizers=document.metadata.finalizers if document else (),
+            driver=allocation.controller_name
+            if document and allocation and is_allocated_by_controller(document)
+            else "",
+            immediate=bool(document and stays_allocated(document)),
+        )
+        if cause == "pending":
+            yield replace(told, note=_pending_note(told, (why for _, why in wanting if why)))
+        else:
+            yield replace(told, note=_NOTES[cause](told) if cause in _NOTES else "")
+
+
+def _first_name(names: Iterable[str]) -> str:
+    """ "" where it went while the claim was read."""
+    return next(iter(names), "")
+
+
+def _over(row: ClaimRow) -> str:
+    user = next((user for user in row.users if user.is_over), None)
+    return f"Pod {user.name} {'has ended' if user.fate == 'ended' else 'no longer exists'}" if user else ""
+
+
+def _living(row: ClaimRow) -> str:
+    living = [user for user in row.users if not user.is_over]
+    if not living:
+        return ""
+    first = f"pod {living[0].name}" if living[0].is_pod else living[0].title
+    return f"Waits until {first} {f'and {len(living) - 1} more have' if len(living) > 1 else 'has'} ended"
+
+
+#: Cause of a claim's state -> what is said of it in half a line; of a pending one, the reason of the pod that waits.
+_NOTES: Mapping[str, Callable[[ClaimRow], str]] = {
+    "node-gone": lambda row: f"Node {_first_name(row.gone_nodes)} no longer exists",
+    "node-silent": lambda row: f"Node {_first_name(row.silent_nodes)} is not ready",
+    "pod-stays": lambda row: f"Pod {_first_name(one.name for one in row.users if one.fate == 'overdue')} does not end",
+    "pod-ended": lambda row: f"Pod {_first_name(one.name for one in row.users if one.is_over)} has ended",
+    "pod-gone": _over,
+    "finalizer": lambda row: f"Finalizer {_first_name(row.foreign_finalizers)} holds it",
+    "controller": lambda _: "No controller removes it",
+    "driver-asked": lambda row: f"Driver {row.driver} deallocates it",
+    "driver": lambda row: f"Driver {row.driver} does not deallocate it",
+    "leaked": lambda _: "Nobody uses it, and nobody releases it",
+    "deleting": _living,
+    "unused": lambda row: f"No pod is reserved for it{'; allocated until it is deleted' if row.immediate else ''}",
+}
+
+
+def _pending_note(row: ClaimRow, causes: Iterable[AnyCause]) -> str:
+    """causes: why the pods that name it wait."""
+    cause = next(iter(causes), None)
+    return brief(cause, names_claim=claim_of(cause) != row.key) or ("" if row.wanted_by else "No pod uses it yet")
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class HeldDevices:
     """What is allocated to one claim. devices: without those that it only looks at, by admin access."""
 
     devices: int = 0
     nodes: frozenset[str] = frozenset()
-    classes: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """Everything that the lines are made of."""
-
-    users: Mapping[str, tuple[User, ...]]
-    held: Mapping[str, _Held]
-    nodes: Mapping[str, bool]  # name -> ready
-    documents: Mapping[Key, ResourceClaim]  # of those being deleted, held by nobody, or asked for their classes
-    waiting: Mapping[Key, list[tuple[str, AnyCause | None]]]  # claim -> (pod, why it waits)
-    lately: Collection[str]  # uids of claims that their drivers were asked lately to deallocate
-
-
-def read_claims(
-    person: Person, *, uid: str = "", with_classes: bool = False, now: datetime | None = None
-) -> list[ClaimRow]:
-    """The claims that `person` sees, or the one with `uid`. with_classes: tell also what pending ones ask for."""
-    now = now or datetime.now(UTC)
-    found = Claim.objects.restrict(person)
-    if uid:
-        found = found.filter(uid=uid)
-    columns = ("uid", "namespace", "name", "allocated", "deleting", "created_at", "allocated_at")
-    rows = list(found.values_list(*columns))
-    users = read_users(uid, now=now)
-    read = {
-        (namespace, name)
-        for uid, namespace, name, allocated, deleting, *_ in rows
-        if deleting or (uid not in users if allocated else with_classes)
-    }
-    documents = _documents(read)
-    asked = {one.metadata.uid for one in documents.values() if one.status.deallocation_requested}
-    known = _Known(
-        users=users,
-        held=_held(uid),
-        nodes=dict(Node.objects.values_list("name", "ready")),
-        documents=documents,
-        waiting=_waiting({(ns, name) for _, ns, name, allocated, *_ in rows if not allocated}),
-        lately=history.touched_lately(asked, within=FORGOTTEN),
-    )
-    return [_line(row, known, now) for row in giving_way(rows)]
-
-
-def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimRow:
-    uid, namespace, name, allocated, _deleting, created_at, allocated_at = row
-    users = known.users.get(uid, ())
-    held = known.held.get(uid, _Held())
-    nodes = tuple(sorted({user.node for user in users if user.node} or held.nodes))
-    document = known.documents.get((namespace, name))
-    facts = ClaimFacts(
-        allocated=allocated,
-        allocated_at=allocated_at or created_at,
-        users=users,
-        nodes=nodes,
-        gone_nodes=tuple(node for node in nodes if node not in known.nodes),
-        silent_nodes=tuple(node for node in nodes if known.nodes.get(node) is False),
-        deleted_at=moment(document.metadata.deletion_timestamp) if document else None,
-        finalizers=document.metadata.finalizers if document else (),
-        **(_when_unused(document, known.lately) if document else {}),
-    )
-    verdict = judge(facts, now=now)
-    waiting = known.waiting.get((namespace, name), [])
-    cause = next((cause for _, cause in waiting if cause), None) if verdict.state == "pending" else None
-    why = brief(cause, names_claim=claim_of(cause) != f"{namespace}/{name}")
-    return ClaimRow(
-        uid=uid,
-        namespace=namespace,
-        name=name,
-        verdict=verdict,
-        note=verdict.note or why or ("" if allocated or waiting else "No pod uses it yet"),
-        facts=facts,
-        devices=held.devices,
-        wanted_by=tuple(pod for pod, _ in waiting),
-        classes=held.classes or (frozenset(one for _, one in requested_classes(document)) if document else frozenset()),
-        created_at=created_at,
-    )
-
-
-def _when_unused(claim: ResourceClaim, lately: Collection[str]) -> dict[str, Any]:
-    """What decides whether an allocation stays that nobody uses."""
-    allocation = claim.status.allocation
-    return {
-        "immediate": stays_allocated(claim),
-        "driver": allocation.controller_name if allocation is not None and is_allocated_by_controller(claim) else "",
-        "deallocation_requested": claim.status.deallocation_requested,
-        "lately": claim.metadata.uid in lately,
-    }
-
-
-def _held(uid: str) -> dict[str, _Held]:
-    columns = ("claim_id", "driver", "pool", "node", "device_class", "admin_access")
-    held = AllocatedDevice.objects.filter(claim=uid) if uid else AllocatedDevice.objects.all()
-    rows = list(held.values_list(*columns))
-    nodes = Pool.publishing_nodes({pool for _, _, pool, *_ in rows})
+def read_held(claims: Collection[str]) -> Mapping[str, HeldDevices]:
+    """Claim, by uid -> what is allocated to it."""
+    columns = ("claim_id", "driver", "pool", "node", "admin_access")
+    rows = list(AllocatedDevice.objects.filter(claim__in=list(claims)).values_list(*columns))
+    nodes = Pool.publishing_nodes({pool for _, _, pool, *_ in rows}) if rows else {}
     count: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
-    classes: dict[str, set[str]] = defaultdict(set)
-    for claim, driver, pool, on, device_class, looks_on in rows:
+    for claim, driver, pool, on, looks_on in rows:
         count[claim] += not looks_on
         possible = pools_in_use(driver, pool, on, nodes.get((driver, pool), ()))
         if len(possible) == 1 and possible[0].node:
             places[claim].add(possible[0].node)
-        classes[claim].add(device_class)
-    return {claim: _Held(count[claim], frozenset(places[claim]), frozenset(classes[claim])) for claim in count}
+    return {claim: HeldDevices(count[claim], frozenset(places[claim])) for claim in claims}
 
 
 def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
@@ -374,21 +508,18 @@ def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
     return {(stored.namespace, stored.name): decoded(stored, ResourceClaim) for stored in found}
 
 
-def _waiting(pending: Collection[Key]) -> dict[Key, list[tuple[str, AnyCause | None]]]:
+def _waiting(pending: Collection[Key]) -> Mapping[Key, Sequence[tuple[str, AnyCause | None]]]:
     """Pending claim -> the pods without a node that name it, and what the scheduler found of each."""
-    if not pending:
-        return {}
-    pods = Pod.objects.filter(node_name="", deleting=False, namespace__in={namespace for namespace, _ in pending})
+    rows = sql.select(PodClaim, ["pod_id", "namespace", "claim"], ["namespace", "claim"], pending) if pending else []
+    uids = {uid for uid, *_ in rows}
+    pods = Pod.objects.filter(uid__in=uids, node_name="", deleting=False).values_list("uid", "name") if rows else ()
+    names = dict(pods)
+    causes = (
+        dict(QueuedPod.objects.filter(uid__in=names).exclude(cause="").values_list("uid", "cause")) if names else {}
+    )
     found: dict[Key, list[tuple[str, AnyCause | None]]] = defaultdict(list)
-    rows = [
-        (uid, namespace, name, [claim for claim in claims if (namespace, claim) in pending])
-        for uid, namespace, name, claims in pods.order_by("name").values_list("uid", "namespace", "name", "claim_names")
-    ]
-    wanting = {uid for uid, *_, claims in rows if claims}
-    told = dict(QueuedPod.objects.exclude(cause="").values_list("uid", "cause")) if wanting else {}
-    for uid, namespace, name, claims in rows:
-        for claim in claims:
-            found[namespace, claim].append((name, decode(told.get(uid, ""))))
+    for uid, namespace, claim in sorted((row for row in rows if row[0] in names), key=lambda row: names[row[0]]):
+        found[namespace, claim].append((names[uid], decode(causes.get(uid, ""))))
     return found
 
 
@@ -398,57 +529,36 @@ def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
 
 
-# Who claims are reserved for, and what became of each ----------------------------------------------------------------
+# The users of claims, and what became of each ------------------------------------------------------------------------
 
 
-_POD = ("uid", "namespace", "name", "node_name", "phase", "deleting")
-
-
-def read_users(uid: str = "", *, now: datetime) -> dict[str, tuple[User, ...]]:
-    """claim -> who it is reserved for; of the claim with `uid` alone, where one is given."""
-    entries = Reservation.objects.order_by("name")
-    if uid:
-        entries = entries.filter(claim=uid)
+def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[User, ...]]:
+    """Claim, by uid -> the entries of its status.reservedFor."""
+    entries = Reservation.objects.filter(claim__in=list(claims)).order_by("name")
     rows = list(entries.values_list("claim_id", "claim__namespace", "resource", "name", "uid"))
-    wanted = Pod.objects.filter(uid__in=[row[4] for row in rows]) if uid else Pod.objects.all()
-    pods = {pod[0]: pod for pod in wanted.values_list(*_POD)}
-    ends = _ends({(pod[1], pod[2]) for pod in pods.values() if pod[5]})
-    replaced = _keys_in_use({name for _, _, _, name, pod in rows if pod not in pods})
-    over = {row[4] for row in rows if row[4] not in pods or pods[row[4]][4] in FINISHED_PHASES}
-    lately = history.touched_lately(over, within=MOMENT)
+    pods = {pod.uid: pod for pod in Pod.objects.filter(uid__in=[row[4] for row in rows])} if rows else {}
+    gone = {name for _, _, _, name, pod in rows if pod not in pods}
+    in_use = set(Pod.objects.filter(name__in=gone).values_list("namespace", "name")) if gone else set()
     users: dict[str, list[User]] = defaultdict(list)
-    for claim, namespace, resource, name, pod_uid in rows:
-        key, is_late = (namespace, name), pod_uid in lately
-        if (pod := pods.get(pod_uid)) is not None:
-            user = _fate_of_living(resource, pod, ends_at=ends.get(key), lately=is_late, now=now)
+    for claim, namespace, resource, name, uid in rows:
+        pod = pods.get(uid)
+        if pod is not None:
+            fate = fate_of(pod.phase, node=pod.node_name, ends_at=pod.deleted_at, deleting=pod.deleting, now=now)
+            user = User(
+                resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, phase=pod.phase,
+                ends_at=pod.deleted_at,
+            )  # fmt: skip
         else:
-            fate = "other" if resource != PODS else "replaced" if key in replaced else "gone"
-            user = User(resource=resource, name=name, uid=pod_uid, fate=fate, lately=is_late)
+            fate = "other" if resource != PODS else "replaced" if (namespace, name) in in_use else "gone"
+            user = User(resource=resource, name=name, uid=uid, fate=fate)
         users[claim].append(user)
     return {claim: tuple(found) for claim, found in users.items()}
 
 
-def _fate_of_living(
-    resource: str, pod: tuple[Any, ...], *, ends_at: datetime | None, lately: bool, now: datetime
-) -> User:
-    """The user that is a pod which exists."""
-    uid, _, name, node, phase, deleting = pod
-    fate = fate_of(phase, node=node, ends_at=ends_at, deleting=deleting, now=now)
-    return User(
-        resource=resource, name=name, uid=uid, fate=fate, node=node, phase=phase, ends_at=ends_at, lately=lately
-    )
-
-
-def _keys_in_use(names: Collection[str]) -> set[Key]:
-    """The pods that have one of `names` now."""
-    return set(Pod.objects.filter(name__in=names).values_list("namespace", "name")) if names else set()
-
-
-def _ends(keys: Collection[Key]) -> dict[Key, datetime]:
-    """When the grace periods of pods that are being deleted are over."""
-    found = {}
-    for stored in objects.get_many(kind(PODS), keys) if keys else ():
-        at = moment(decoded(stored, PodObject).metadata.deletion_timestamp)
-        if at is not None:
-            found[stored.namespace, stored.name] = at
-    return found
+def fate_of(phase: str, *, node: str, ends_at: datetime | None, deleting: bool, now: datetime) -> str:
+    """What became of a pod that still exists."""
+    if phase in FINISHED_PHASES or (deleting and not node):
+        return "ended"
+    if deleting:
+        return "overdue" if ends_at is not None and now > ends_at + PATIENCE else "ending"
+    return "running" if phase == "Running" else "preparing"

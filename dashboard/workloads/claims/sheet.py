@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,10 +29,11 @@ from claims.kinds.resource_claims import (
     class_of,
     node_of,
 )
-from claims.models import AllocatedDevice, PastAllocation
+from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
 from dashboard.inventory.devices.words import STATES as DEVICE_STATES
-from dashboard.workloads.claims.queries import ClaimFacts, ClaimRow, ClaimVerdict, User, pending_documents, read_claims
+from dashboard.kit.wording import counted
+from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
 from manciple.durations import age, clock, moment
 from manciple.people import Person
 from manciple.store import history, objects
@@ -137,7 +138,7 @@ class ClaimSheet:
 def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -> ClaimSheet | None:
     """None where the claim went in between."""
     now = now or datetime.now(UTC)
-    line = next(iter(read_claims(person, uid=stored.uid, now=now)), None)
+    line = next(iter(read_claims(Claim.objects.restrict(person).filter(uid=stored.uid), now=now)), None)
     if line is None:
         return None
     claim = decoded(stored, ResourceClaim)
@@ -150,7 +151,7 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         claim=claim,
         spec=AskedDevices.of(claim.spec.devices),
         template=_template(claim, pods),
-        advice=advise(line.verdict, line.facts, devices=line.devices, complaint=complaint, explained=explained),
+        advice=advise(line, complaint=complaint, explained=explained),
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
         rivals=_rivals(person, claim) if line.state != "pending" else None,
@@ -359,48 +360,41 @@ def holder_of(finalizer: str) -> str:
     return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
 
 
-def advise(
-    verdict: ClaimVerdict,
-    facts: ClaimFacts,
-    *,
-    devices: int,
-    complaint: Complaint | None,
-    explained: Explanation | None,
-) -> Advice | None:
+def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation | None) -> Advice | None:
     """What is to be said; None where everything goes its way."""
-    if verdict.state == "stuck":
-        return _of_stuck(verdict.cause, facts, devices, complaint)
-    if complaint is not None and complaint.about_preparing and verdict.state == "preparing":
+    if row.state == "stuck":
+        return _of_stuck(row, complaint)
+    if complaint is not None and complaint.about_preparing and row.state == "preparing":
         return Advice(
             title="The node cannot prepare its devices.",
             text=_said(complaint),
             next_step="Fix what is named here; the node retries by itself.",
             alarming=True,
         )
-    if verdict.state == "pending" and explained is not None:
+    if row.state == "pending" and explained is not None:
         return _of_waiting(explained)
-    if verdict.state == "unused":
-        return Advice(title=f"{_it_holds(devices)}, and no pod is reserved for it.", next_step=_of_unused(facts))
-    if verdict.state == "allocated" and not any(user.is_pod for user in facts.users):
-        return _of_foreign(facts, devices)
+    if row.state == "unused":
+        return Advice(title=f"{_it_holds(row)}, and no pod is reserved for it.", next_step=_of_unused(row))
+    if row.state == "allocated" and not any(user.is_pod for user in row.users):
+        return _of_foreign(row)
     return None
 
 
-def _of_unused(facts: ClaimFacts) -> str:
-    if facts.immediate:
+def _of_unused(row: ClaimRow) -> str:
+    if row.immediate:
         kept = "Its allocation mode is Immediate, so it keeps its devices until it is deleted."
         return f"{kept} Create a pod that names the claim, or delete the claim."
-    if facts.driver:
-        kept = f"The controller of driver `{facts.driver}` allocated it, and only that controller can deallocate it."
+    if row.driver:
+        kept = f"The controller of driver `{row.driver}` allocated it, and only that controller can deallocate it."
         return f"{kept} Create a pod that names the claim, or delete the claim."
     return "Create a pod that names the claim. Without one, its devices are released after a minute."
 
 
-def _of_foreign(facts: ClaimFacts, devices: int) -> Advice:
+def _of_foreign(row: ClaimRow) -> Advice:
     """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
-    since = f" It has been allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
+    since = f" It has been allocated since {clock(row.allocated_at)}."
     return Advice(
-        title=f"{_it_holds(devices)} for {facts.users[0].title}, and no pod uses it.",
+        title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
         text=f"Only its owner knows when that is done, and then removes it from `status.reservedFor`.{since}",
         next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
     )
@@ -412,113 +406,111 @@ def _of_waiting(explained: Explanation) -> Advice:
     return Advice(title=f"{sentence(explained.reason)}.", next_step=explained.next_step)
 
 
-def _of_stuck(cause: str, facts: ClaimFacts, devices: int, complaint: Complaint | None) -> Advice:
+def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
     said = _said(complaint) if complaint else ""
-    makers = {
-        "pod-gone": _pod_gone,
-        "pod-stays": _pod_stays,
-        "node-gone": _node_gone,
-        "node-silent": _node_silent,
-        "finalizer": _finalizer,
-        "controller": _controller,
-        "leaked": _leaked,
-        "driver": _driver,
-    }
-    title, text, step = makers[cause](facts, devices)
-    if said and cause in ("pod-gone", "pod-stays"):
-        step = f"Fix what {_place(facts)} reports here; it retries by itself."
+    title, text, step = _STUCK[row.cause](row)
+    if said and row.cause in ("pod-gone", "pod-stays"):
+        step = f"Fix what {_place(row)} reports here; it retries by itself."
     return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
 
 
-def _pod_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
-    user = _first(facts, over=True)
+def _pod_gone(row: ClaimRow) -> tuple[str, str, str]:
+    user = next(user for user in row.users if user.is_over)
     what = "has ended" if user.fate == "ended" else "no longer exists"
     other = " Another pod of that name is there now." if user.fate == "replaced" else ""
     return (
-        f"{_it_holds(devices)} for a pod that {what}.",
+        f"{_it_holds(row)} for a pod that {what}.",
         f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller removes such a reservation.",
         "Check that a worker runs; the overview shows when each last reported.",
     )
 
 
-def _pod_stays(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
-    user = next(user for user in facts.users if user.fate == "overdue")
+def _pod_stays(row: ClaimRow) -> tuple[str, str, str]:
+    user = next(user for user in row.users if user.fate == "overdue")
     late = f" {age(user.ends_at)} ago" if user.ends_at else ""
     return (
-        f"{_it_holds(devices)} for a pod that does not end.",
-        f"Pod {user.name} should have ended{late}. {_place(facts).capitalize()} has not confirmed that its containers"
+        f"{_it_holds(row)} for a pod that does not end.",
+        f"Pod {user.name} should have ended{late}. {_place(row).capitalize()} has not confirmed that its containers"
         " ended and its devices are unprepared.",
         f"Check the agent and the drivers on {user.node or 'its node'}.",
     )
 
 
-def _node_gone(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
-    node = facts.gone_nodes[0]
+def _node_gone(row: ClaimRow) -> tuple[str, str, str]:
+    node = row.gone_nodes[0]
     return (
-        f"{_it_holds(devices)} on node {node}, which no longer exists.",
+        f"{_it_holds(row)} on node {node}, which no longer exists.",
         "Nobody can unprepare them there.",
         "Delete the pods that are bound to that node; the claim controller then releases the devices.",
     )
 
 
-def _node_silent(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
-    node = facts.silent_nodes[0]
+def _node_silent(row: ClaimRow) -> tuple[str, str, str]:
+    node = row.silent_nodes[0]
     return (
-        f"{_it_holds(devices)} on node {node}, which is not ready.",
+        f"{_it_holds(row)} on node {node}, which is not ready.",
         "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are released "
         "once the node confirms that they ended.",
         f"Start the agent on {node} again.",
     )
 
 
-def _finalizer(facts: ClaimFacts, _devices: int) -> tuple[str, str, str]:
-    name = facts.foreign_finalizers[0]
+def _finalizer(row: ClaimRow) -> tuple[str, str, str]:
+    name = row.foreign_finalizers[0]
     return (
         f"It is deleted, and finalizer `{name}` holds it.",
-        f"Deletion was requested {_ago(facts.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
+        f"Deletion was requested {_ago(row.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
         "Check that controller. If it is gone for good, preview the forced release.",
     )
 
 
-def _controller(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
+def _controller(row: ClaimRow) -> tuple[str, str, str]:
     return (
         "It is deleted, nobody uses it, and it is still there.",
-        f"Deletion was requested {_ago(facts.deleted_at)}, and {_it_holds(devices).lower()}. The claim controller"
+        f"Deletion was requested {_ago(row.deleted_at)}, and {_it_holds(row).lower()}. The claim controller"
         " removes such a claim at once.",
         "Check that a worker runs; the overview shows when each last reported.",
     )
 
 
-def _leaked(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
-    since = f"since {clock(facts.allocated_at)}" if facts.allocated_at else "for a while"
-    if FINALIZER in facts.finalizers:
+def _leaked(row: ClaimRow) -> tuple[str, str, str]:
+    since = f"since {clock(row.allocated_at)}"
+    if FINALIZER in row.finalizers:
         why = "The claim controller releases such devices after a minute."
         step = "Check that a worker runs; the overview shows when each last reported."
     else:
         why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
         step = "Delete the claim; nobody uses it."
-    return f"{_it_holds(devices)} that nobody uses, {since}.", why, step
+    return f"{_it_holds(row)} that nobody uses, {since}.", why, step
 
 
-def _driver(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
+def _driver(row: ClaimRow) -> tuple[str, str, str]:
     return (
-        f"{_it_holds(devices)} that nobody uses, and driver {facts.driver} does not deallocate it.",
+        f"{_it_holds(row)} that nobody uses, and driver {row.driver} does not deallocate it.",
         "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can clear "
         "the allocation.",
-        f"Check the log of the controller of driver `{facts.driver}`.",
+        f"Check the log of the controller of driver `{row.driver}`.",
     )
 
 
-def _first(facts: ClaimFacts, *, over: bool) -> User:
-    return next(user for user in facts.users if user.is_over == over)
+_STUCK: Mapping[str, Callable[[ClaimRow], tuple[str, str, str]]] = {
+    "pod-gone": _pod_gone,
+    "pod-stays": _pod_stays,
+    "node-gone": _node_gone,
+    "node-silent": _node_silent,
+    "finalizer": _finalizer,
+    "controller": _controller,
+    "leaked": _leaked,
+    "driver": _driver,
+}
 
 
-def _it_holds(devices: int) -> str:
-    return f"This claim holds {devices} device{'' if devices == 1 else 's'}"
+def _it_holds(row: ClaimRow) -> str:
+    return f"This claim holds {counted(row.devices, 'device')}"
 
 
-def _place(facts: ClaimFacts) -> str:
-    return f"the agent on {facts.nodes[0]}" if facts.nodes else "the node's agent"
+def _place(row: ClaimRow) -> str:
+    return f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
 
 
 def _ago(at: datetime | None) -> str:
@@ -559,7 +551,7 @@ def complaint_of(line: ClaimRow, events: Sequence[Event]) -> Complaint | None:
     """What the node says it cannot do for this claim. A pod that is gone cannot be complained about: its node is."""
     users = {user.uid for user in line.users}
     own = [event for event in events if event.involved_object.uid in users and event.reason in (UNPREPARE, PREPARE)]
-    if not own and line.verdict.cause == "pod-gone" and line.nodes:
+    if not own and line.cause == "pod-gone" and line.nodes:
         own = [event for event in _events_of_nodes(line.nodes) if any(uid in event.message for uid in users)]
     latest = max(own, key=lambda event: event.last_timestamp or "", default=None)
     if latest is None:

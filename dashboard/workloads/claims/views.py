@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from django.contrib import messages
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
@@ -24,16 +25,16 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
+from claims.models import AllocatedDevice, Claim
 from dashboard.kit import links
 from dashboard.kit.lists import (
-    BulkAct,
+    CSV,
     Filter,
     ListColumn,
     ListQuery,
     PageOfRows,
     Table,
     parameter,
-    sorted_by,
     state_tabs,
 )
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
@@ -42,16 +43,23 @@ from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools.bulk.acts import delete_act
 from dashboard.tools.history.views import TAB, ShownHistory, history_of
-from dashboard.workloads.claims.queries import STATES, URGENCY, ClaimRow, read_claims
+from dashboard.workloads.claims.queries import (
+    STATES,
+    ClaimRow,
+    claim_rows,
+    count_states,
+    find_claims,
+    with_class,
+    with_text,
+)
 from dashboard.workloads.claims.sheet import ClaimSheet, find_claim, read_sheet
+from inventory.models import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, demand_edit, demand_sight, person_of
-from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
-from manciple.wire.resources import CLAIMS, CLASSES, kind
-from manciple.wire.validation import natural
+from manciple.wire.resources import CLAIMS, kind
 
 #: States whose tabs are there even where nothing is in them.
 _USUAL = ("stuck", "pending", "preparing", "allocated")
@@ -69,64 +77,27 @@ class ClaimQuery(ListQuery):
     text: str = parameter("q")
     at: str = parameter("at", selects=True)  # namespace/name of the claim whose sheet is open
 
-    def matches(self, line: ClaimRow) -> bool:
-        """Whether the claim is one of those asked for, whatever its state."""
-        if self.namespace not in ("", line.namespace) or (self.device_class and self.device_class not in line.classes):
-            return False
-        wanted = self.text.casefold()
-        return not wanted or any(wanted in name.casefold() for name in (line.key, *line.pods, *line.nodes))
+    def chosen(self, claims: QuerySet[Claim]) -> QuerySet[Claim]:
+        """Those asked for, in whatever state."""
+        if self.namespace:
+            claims = claims.filter(namespace=self.namespace)
+        if self.device_class:
+            claims = with_class(claims, self.device_class)
+        return with_text(claims, self.text) if self.text else claims
 
 
-def _urgency(line: ClaimRow) -> tuple[int, float, str]:
-    """Stuck first, then what waits longest; what is in use, the newest first."""
-    seconds = line.created_at.timestamp()
-    return URGENCY[line.state], -seconds if line.state == "allocated" else seconds, line.key
-
-
-def _by_namespace(line: ClaimRow) -> tuple[str, object]:
-    return line.namespace, natural(line.name)
-
-
-def _details(line: ClaimRow) -> str:
-    return line.note.replace("`", "") or _pods_of(line)
-
-
-def _pods_of(line: ClaimRow) -> str:
-    return " ".join(line.pods)
-
-
-#: What the list tells of a claim.
+#: What the list tells of a claim; `find_claims` sorts by it.
 COLUMNS = (
-    ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name), text=lambda line: line.name),
+    ListColumn[ClaimRow](title="Claim", sort="name", text=lambda row: row.name),
+    ListColumn[ClaimRow](title="Namespace", css="not-phone", sort="ns", extra=True, text=lambda row: row.namespace),
+    ListColumn[ClaimRow](title="State", sort="state", text=lambda row: row.label),
+    ListColumn[ClaimRow](title="Details", css="wide", text=lambda row: row.note.replace("`", "") or " ".join(row.pods)),
+    ListColumn[ClaimRow](title="Pods", css="not-phone", extra=True, sort="pods", text=lambda row: " ".join(row.pods)),
+    ListColumn[ClaimRow](title="Devices", css="num not-phone", sort="devices", text=lambda row: row.devices),
+    ListColumn[ClaimRow](title="Node", css="not-phone", sort="node", text=lambda row: " ".join(row.nodes)),
+    ListColumn[ClaimRow](title="UID", css="not-phone", extra=True, text=lambda row: row.uid),
     ListColumn[ClaimRow](
-        title="Namespace", css="not-phone", sort="ns", extra=True, key=_by_namespace, text=lambda line: line.namespace
-    ),
-    ListColumn[ClaimRow](title="State", sort="state", key=_urgency, text=lambda line: line.verdict.label),
-    ListColumn[ClaimRow](title="Details", css="wide", text=_details),
-    ListColumn[ClaimRow](
-        title="Pods", css="not-phone", extra=True, sort="pods", key=lambda line: line.pods, text=_pods_of
-    ),
-    ListColumn[ClaimRow](
-        title="Devices",
-        css="num not-phone",
-        sort="devices",
-        key=lambda line: line.devices,
-        text=lambda line: line.devices,
-    ),
-    ListColumn[ClaimRow](
-        title="Node",
-        css="not-phone",
-        sort="node",
-        key=lambda line: [natural(one) for one in line.nodes],
-        text=lambda line: " ".join(line.nodes),
-    ),
-    ListColumn[ClaimRow](title="UID", css="not-phone", extra=True, text=lambda line: line.uid),
-    ListColumn[ClaimRow](
-        title="Age",
-        css="num",
-        sort="age",
-        key=lambda line: -line.created_at.timestamp(),
-        text=lambda line: line.created_at.isoformat(timespec="seconds"),
+        title="Age", css="num", sort="age", text=lambda row: row.created_at.isoformat(timespec="seconds")
     ),
 )
 
@@ -154,60 +125,55 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person = person_of(request)
     query = ClaimQuery.read(request)
-    claims = read_claims(person, with_classes=bool(query.device_class))
-    matching = [line for line in claims if query.matches(line)]
-    acts = delete_act(CLAIMS) if person.may_somewhere("delete", CLAIMS) else ()
-    context = ClaimsContext(
-        place="claims",
-        revision=revision,
-        query=query,
-        table=_table(query, matching, claims, acts=acts),
-        matching=len(matching),
-        any=bool(claims),
-        devices=sum(line.devices for line in claims),
-        holding=sum(bool(line.devices) for line in claims),
-        waiting=sum(line.state == "pending" for line in claims),
-        stuck=sum(line.state == "stuck" for line in claims),
-        close_url=query.url(at=""),
-        sheet=_sheet_at(person, query.at),
-    )
-    return show_list(request, "workloads/claims/list.html", context)
-
-
-def _table(
-    query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow], *, acts: Sequence[BulkAct]
-) -> Table[ClaimRow]:
-    chosen = sorted_by(
-        COLUMNS, query.sort, sorted((line for line in matching if query.state in ("", line.state)), key=_urgency)
-    )
-    page = PageOfRows(len(chosen), PAGE, query.page)
-    counts = Counter(line.state for line in matching)
-    shown = [state for state in STATES if counts[state] or state in _USUAL or state == query.state]
-    return Table(
+    claims = Claim.objects.restrict(person)
+    chosen = query.chosen(claims)
+    states = count_states(claims)
+    matching = count_states(chosen) if query.namespace or query.device_class or query.text else states
+    page = PageOfRows(matching[query.state] if query.state else matching.total(), PAGE, query.page)
+    find = partial(find_claims, chosen, state=query.state, sort=query.sort)
+    held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
+    holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
+    shown = [state for state in STATES if matching[state] or state in _USUAL or state == query.state]
+    table = Table(
         id="claims-list",
         topics="claims: pods: nodes",
         title="Claims",
         css="rows",
         query=query,
         columns=COLUMNS,
-        rows=chosen[page.rows],
-        all_rows=lambda: chosen,
-        acts=acts,
+        rows=() if request.path.endswith(CSV) else list(claim_rows(find(rows=page.rows))),
+        all_rows=lambda: claim_rows(find()),
+        acts=delete_act(CLAIMS) if person.may_somewhere("delete", CLAIMS) else (),
         page=page,
         note="" if query.sort else ", stuck first, then waiting longest",
         filters=(
-            Filter.of_namespaces(query.namespace, (line.namespace for line in claims)),
+            Filter.of_namespaces(query.namespace, claims.order_by().values_list("namespace", flat=True).distinct()),
             Filter(
                 "class",
                 "Class",
                 query.device_class,
                 every="All classes",
-                options=[stored.name for stored in objects.list(kind(CLASSES)).items],
+                options=list(DeviceClass.objects.order_by("name").values_list("name", flat=True)),
             ),
             Filter("q", "Name, namespace, pod or node", query.text),
         ),
-        tabs=state_tabs(query, STATES, shown, counts, alarming="stuck"),
+        tabs=state_tabs(query, STATES, shown, matching, alarming="stuck"),
     )
+    context = ClaimsContext(
+        place="claims",
+        revision=revision,
+        query=query,
+        table=table,
+        matching=matching.total(),
+        any=bool(states),
+        devices=holding["devices"],
+        holding=holding["claims"],
+        waiting=states["pending"],
+        stuck=states["stuck"],
+        close_url=query.url(at=""),
+        sheet=_sheet_at(person, query.at),
+    )
+    return show_list(request, "workloads/claims/list.html", context)
 
 
 #: What `?tab=` may name besides the claim itself.
@@ -326,7 +292,7 @@ IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instea
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
-    others = line.facts.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
         ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
         *(

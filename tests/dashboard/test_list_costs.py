@@ -1,0 +1,86 @@
+"""A page of a list reads the rows that it shows, however many there are.
+
+Filters, counts, orders and slices are made by the database: no query of a page returns more rows than the page has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from claims.models import Claim
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_devices,
+    make_node,
+    make_pod,
+    make_quota,
+    make_request,
+    make_slice,
+    make_template,
+)
+from tests.dashboard.browsing import admin
+from tests.scheduling.cluster import Cluster
+
+__all__ = ["admin"]
+
+#: Objects of each kind that `many` makes.
+MANY = 120
+ASKED = "SELECT COUNT(*) FROM ("
+#: Address of a list -> the most rows that a query of its page may return: those of the page. A list is added here, and
+#: what it lists in `many`.
+LISTS = {
+    "/claims": 100,
+    "/claims?state=pending&sort=-name": 100,
+    "/claims?q=gpu-1&class=gpu.example.com&sort=node": 100,
+    "/templates?q=template-11": 12,
+}
+
+
+@pytest.fixture
+def many(cluster: Cluster) -> Cluster:
+    """A claim for each pod; nothing is placed."""
+    cluster.create(make_class())
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1", devices=make_devices(20)))
+    for number in range(MANY):
+        cluster.create(make_template(f"template-{number}"))
+        cluster.create(make_quota({"pods": "900"}, name=f"quota-{number}"))
+        cluster.create(make_claim(f"gpu-{number}", requests=[make_request()]))
+        cluster.create(make_pod(f"pod-{number}", claims={"gpu": f"gpu-{number}"}))
+    return cluster
+
+
+@contextmanager
+def most_rows() -> Iterator[Callable[[], tuple[int, str]]]:
+    """The most rows that one query within returned, and the query: each is asked again for its number of rows."""
+    counted: list[tuple[int, str]] = [(0, "")]
+
+    def count(execute: Any, statement: str, parameters: Any, many: bool, context: dict[str, Any]) -> Any:
+        if statement.startswith(("SELECT", "WITH")) and not statement.startswith(ASKED):
+            with connection.cursor() as cursor:
+                cursor.execute(f"{ASKED}{statement}) asked", parameters)
+                counted.append((cursor.fetchone()[0], statement))
+        return execute(statement, parameters, many, context)
+
+    with connection.execute_wrapper(count):
+        yield lambda: max(counted)
+
+
+def test_a_page_of_a_list_reads_the_rows_that_it_shows(admin: Client, many: Cluster) -> None:
+    admin.get("/claims")  # what the process keeps is read once
+    found = {}
+    for path in LISTS:
+        with most_rows() as most:
+            assert admin.get(path).status_code == 200
+        found[path] = most()
+    assert {path: most for path, most in found.items() if most[0] > LISTS[path]} == {}
+    with most_rows() as most:
+        list(Claim.objects.values_list("name"))
+    assert most()[0] == MANY, "a query that returns more is seen"
