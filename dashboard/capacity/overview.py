@@ -136,7 +136,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         sees_all=whole,
         use=use_of_day(person, census, request.GET.get("class", ALL), now),
     )
-    return render_page(request, "capacity/overview/page.html", context)
+    return render_page(request, "capacity/overview.html", context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

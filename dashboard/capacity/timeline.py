@@ -34,6 +34,8 @@ from django.db.models.functions import Coalesce, Greatest, Least
 from django.db.models.lookups import Exact
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
 from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
@@ -41,11 +43,11 @@ from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
 from dashboard.inventory.incidents.reading import ImpairedSpan, between, spans
 from dashboard.kit import links
+from dashboard.kit.charts import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, lines, safe
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.kit.windows import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
 from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Node, Pool
 from manciple.durations import clock, duration
@@ -501,6 +503,7 @@ class Lane:
     most: int = 0
     mean: float = 0.0
     hours: float = 0.0  # device-hours
+    drawn: str = ""  # HTML: the bars and what lies under them
     levels: str = ""  # of each step, for the readout: "12x30 13x5" is 30 steps with 12, then 5 with 13
 
 
@@ -563,11 +566,13 @@ def device_lanes(
         _, pool, device, node = key
         bars = [bar(one, window, living=living, what=device) for one in found[key]]
         packed, rows, hidden = pack(bars, most=ROWS)
+        out_of_order = tuple(stretch(one, window) for one in impaired if one.concerns(key))
         lanes.append(
             Lane(
                 name=device, note=node or pool, url=links.device_url(*key), bars=packed, rows=rows,
                 hidden=hidden, now=sum(one.ended is None for one in found[key]),
-                impaired=tuple(stretch(one, window) for one in impaired if one.concerns(key)),
+                impaired=out_of_order,
+                drawn=draw_bars(packed, out_of_order, live=window.live),
             )
         )  # fmt: skip
     return lanes
@@ -596,6 +601,7 @@ def group_lanes(
         lanes.append(
             Lane(
                 name=called(name, by), note="", url=page_of(name, by), bars=packed, rows=rows, hidden=hidden,
+                drawn=draw_bars(packed, (), live=window.live),
                 area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
                 hours=hours.get(name, 0.0), levels=" ".join(f"{held}x{len(list(run))}" for held, run in groupby(level)),
             )
@@ -614,6 +620,28 @@ def page_of(name: str, by: str) -> str:
     return pages[by](name) if name and by in pages else ""
 
 
+def draw_bars(bars: Iterable[TimelineBar], impaired: Iterable[ImpairedStretch], *, live: bool) -> SafeString:
+    """All bars of a lane, without a template: a page may hold fifteen hundred of them. They are no tab stops: the table
+    has the same links.
+    """
+    drawn = []
+    for one in bars:
+        holding, words = one.holding, escape(one.label)
+        classes = "b" + (" on" if holding.ended is None and live else "") + ("" if holding.known else " hidden-holder")
+        attributes = f'class="{classes}" style="{one.style}" title="{words}"'
+        if holding.claim_uid:
+            attributes += f' data-c="{escape(holding.claim_uid)}"'
+        text = f"<i>{escape(one.word)}</i>" if one.word else ""
+        said = f'<span class="sr">{words}</span>'
+        link = f'<a {attributes} href="{escape(one.url)}" tabindex="-1">{text}{said}</a>' if one.url else ""
+        drawn.append(link or f"<span {attributes}>{text}{said}</span>")
+    for out in impaired:
+        words, url = escape(out.label), escape(links.incident_url(out.span.incident))
+        attributes = f'class="out" data-s="{out.span.state}" style="{out.style}" title="{words}"'
+        drawn.append(f'<a {attributes} href="{url}" tabindex="-1"><span class="sr">{words}</span></a>')
+    return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped above
+
+
 def pack(bars: Iterable[TimelineBar], *, most: int) -> tuple[tuple[TimelineBar, ...], int, int]:
     """Bars in as few rows as they fit into without covering each other: (bars, rows, how many found no row)."""
     ends: list[float] = []
@@ -626,12 +654,8 @@ def pack(bars: Iterable[TimelineBar], *, most: int) -> tuple[tuple[TimelineBar, 
         if row == len(ends):
             ends.append(0.0)
         ends[row] = one.left + one.width
-        placed.append(_in_row(one, row))
+        placed.append(replace(one, row=row))
     return tuple(placed), max(len(ends), 1), hidden
-
-
-def _in_row(one: TimelineBar, row: int) -> TimelineBar:
-    return replace(one, row=row)
 
 
 def area(level: Sequence[int]) -> str:
@@ -724,7 +748,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         previous_url=query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
         next_url=query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
     )
-    return render_page(request, "capacity/timeline/page.html", context)
+    return render_page(request, "capacity/timeline.html", context)
 
 
 def usage_url(query: TimelineQuery) -> str:

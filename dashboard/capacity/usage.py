@@ -16,11 +16,23 @@ from django.views.decorators.http import require_safe
 
 from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery, called, page_of
 from dashboard.kit import charts
-from dashboard.kit.charts import Layer, Tick, levels, lines, nice_top, stacked
+from dashboard.kit.charts import (
+    RANGES,
+    USUAL,
+    AxisMark,
+    ChosenTime,
+    Layer,
+    Tick,
+    Window,
+    axis,
+    levels,
+    lines,
+    nice_top,
+    stacked,
+)
 from dashboard.kit.lists import csv_answer
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.kit.windows import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
 from insight.usage import ALL, EVERY, UsageOfMoment
 from insight.waiting_times import Wait, WaitFigures
 from manciple.people import Person, person_of
@@ -259,13 +271,14 @@ class UsageLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageContext(PageContext):
-    """problem: what is wrong with the time that was asked for."""
+    """problem: what is wrong with the time that was asked for. chart: None where there is nothing to draw."""
 
     query: UsageQuery
     window: Window
     problem: str
     axis: Sequence[AxisMark]
     usage: UsageOfWindow
+    chart: charts.Chart | StackedChart | None
     stacks: Sequence[UsageLink]
     ranges: Sequence[UsageLink]
     namespaces: Sequence[str]
@@ -283,6 +296,8 @@ def show_usage(request: HttpRequest) -> HttpResponse:
     if not query.time.is_said_by(request.GET):
         return redirect(query.url())
     window, problem = query.time.window(datetime.now(UTC))
+    usage = _read(person, query, window)
+    held_chart = usage.held.chart if usage.held.groups else None
     context = UsageContext(
         place="usage",
         revision=revision,
@@ -290,7 +305,8 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         window=window,
         problem=problem,
         axis=axis(window),
-        usage=_read(person, query, window),
+        usage=usage,
+        chart=usage.states if query.by == "state" else held_chart,
         stacks=[UsageLink(label, query.url(by=name), name == query.by) for name, label in STACKS.items()],
         ranges=[
             UsageLink(label, query.url(range=name, to="", **{"from": ""}), name == query.time.range)
@@ -301,7 +317,7 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         csv_url=query.url("/usage.csv"),
         wider_url=query.url(**window.wider()) if not query.time.range else "",
     )
-    return render_page(request, "capacity/usage/page.html", context)
+    return render_page(request, "capacity/usage.html", context)
 
 
 def _read(person: Person, query: UsageQuery, window: Window) -> UsageOfWindow:

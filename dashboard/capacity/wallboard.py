@@ -92,4 +92,4 @@ def show_wallboard(request: HttpRequest) -> HttpResponse:
         troubles=troubles[:TROUBLES],
         more_troubles=max(len(standing) - INCIDENTS, 0) + max(len(troubles) - TROUBLES, 0),
     )
-    return render_page(request, "capacity/wallboard/page.html", context)
+    return render_page(request, "capacity/wallboard.html", context)

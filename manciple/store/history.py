@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Subquery
 
-from manciple.store import records, sql
+from manciple.store import records
 from manciple.store.models import Event, StoredObject
 from manciple.store.sql import PARAMETERS, chunks, fetch
 from manciple.wire.base import ApiObject
@@ -76,7 +76,8 @@ def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
 
 def recent_events(within: timedelta) -> QuerySet[Event]:
     """The log's entries of the last moments, as far as they are among its last `LATELY`."""
-    return Event.objects.filter(revision__gt=sql.counter()[0] - LATELY, created_at__gt=datetime.now(UTC) - within)
+    newest = Subquery(Event.objects.order_by("-revision").values("revision")[:1])
+    return Event.objects.filter(revision__gt=newest - LATELY, created_at__gt=datetime.now(UTC) - within)
 
 
 def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str]:

@@ -21,7 +21,7 @@ from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
 from dashboard.capacity.overview import read_signs
 from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery
-from dashboard.kit.windows import ChosenTime, Window
+from dashboard.kit.charts import ChosenTime, Window
 from manciple.people import ALL_NAMESPACES, Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views

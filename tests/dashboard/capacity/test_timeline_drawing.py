@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dashboard.capacity.timeline import ROWS, STEPS, HeldSpan, TimelineBar, TimelineQuery, area, bar, device_lanes, pack
-from dashboard.kit.windows import Window, axis
+from dashboard.kit.charts import Window, axis
 from tests.outlines import Outline
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
