@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
-
-from django.db.models import QuerySet, Subquery
 
 from manciple.store import records
 from manciple.store.models import Event, StoredObject
@@ -72,19 +70,6 @@ def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
         Revised(revision=revision, type=type_, at=_moment(at), text=records.plain(text, revision))
         for revision, type_, at, text in fetch(statement, parameters)
     ]
-
-
-def recent_events(within: timedelta) -> QuerySet[Event]:
-    """The log's entries of the last moments, as far as they are among its last `LATELY`."""
-    newest = Subquery(Event.objects.order_by("-revision").values("revision")[:1])
-    return Event.objects.filter(revision__gt=newest - LATELY, created_at__gt=datetime.now(UTC) - within)
-
-
-def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str]:
-    """Those of `uids` that an event of the last moments is about, their deletion included. One query."""
-    if not uids:
-        return frozenset()
-    return frozenset(recent_events(within).filter(uid__in=uids).values_list("uid", flat=True))
 
 
 def _moment(value: datetime | str) -> datetime:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet
+from django.db import connection
 from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
 from django.db.models.functions import Coalesce, Concat
 
@@ -33,6 +34,7 @@ from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
 from manciple.people import Person
 from manciple.store import history, objects, sql
+from manciple.store.models import Event
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, Key, kind
 from scheduling.models import QueuedPod
@@ -183,9 +185,68 @@ def _choice(column: str, values: Mapping[str, Any], otherwise: str) -> str:
     return f"CASE {column} {whens} ELSE {otherwise} END"
 
 
-#: The facts stand in a table of their own: else the database would find them again wherever the cause mentions them.
+def _tables() -> dict[str, str]:
+    models = (AllocatedDevice, Pod, Reservation, Node, Pool, Event)
+    return {model.__name__: model._meta.db_table for model in models}
+
+
+def _node_state(name: str) -> str:
+    """Of the node of this name."""
+    state = f"CASE WHEN n.ready THEN {_READY} ELSE {_SILENT} END"
+    states = f"SELECT {state} FROM {{Node}} n WHERE n.name = {name}"  # noqa: S608 - our own names
+    return f"COALESCE(({states}), {_GONE})"
+
+
+def _lately(uid: str, since: str) -> str:
+    """Whether the log says that something happened to an object lately."""
+    newest = "(SELECT MAX(revision) FROM {Event})"
+    near = f"e.revision > {newest} - {history.LATELY} AND e.created_at > {since}"
+    return f"EXISTS (SELECT 1 FROM {{Event}} e WHERE {near} AND e.uid = {uid})"  # noqa: S608 - our own names
+
+
+#: What decides the state of each claim. Written out: composing it for each request would take longer than the answer. It
+#: stands in a table of its own: else the database would find it again wherever the cause mentions it. A device is on a
+#: node as `claims.kinds.resource_claims.pools_in_use` says.
+_FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_back, c.created_at, c.sorting,
+    c.deleted_at < t.moment AS overstays,
+    COALESCE(c.allocated_at, c.created_at) < t.forgotten AS forgotten,
+    CASE WHEN c.kept = '{Claim.Kept.REQUESTED.value}' AND {_lately("c.uid", "t.forgotten")}
+        THEN 'asked' ELSE c.kept END AS keeps,
+    (
+        SELECT MAX(COALESCE(
+            (
+                SELECT CASE WHEN p.deleting AND p.deleted_at < t.patience THEN {_OVERDUE}
+                    WHEN p.deleting OR p.phase = 'Running' THEN {_BUSY} ELSE {_PREPARING} END
+                FROM {{Pod}} p WHERE p.uid = r.uid AND p.phase NOT IN ({", ".join(map(repr, sorted(FINISHED_PHASES)))})
+                    AND NOT (p.deleting AND p.node_name = '')
+            ),
+            CASE WHEN r.resource <> '{PODS}' AND NOT EXISTS (SELECT 1 FROM {{Pod}} p WHERE p.uid = r.uid) THEN {_BUSY}
+                WHEN {_lately("r.uid", "t.moment")} THEN {_JUST_OVER} ELSE {_OVER} END
+        )) FROM {{Reservation}} r WHERE r.claim_id = c.uid
+    ) AS user_state,
+    COALESCE(
+        (
+            SELECT MAX({_node_state("p.node_name")}) FROM {{Reservation}} r
+            JOIN {{Pod}} p ON p.uid = r.uid AND p.node_name <> '' WHERE r.claim_id = c.uid
+        ),
+        (
+            SELECT MAX(CASE
+                WHEN d.node = '' THEN (
+                    SELECT CASE WHEN COUNT(DISTINCT q.node_name) = 1 AND MAX(q.node_name) <> ''
+                        THEN MAX({_node_state("q.node_name")}) END
+                    FROM {{Pool}} q WHERE q.driver = d.driver AND q.name = d.pool
+                )
+                WHEN EXISTS (
+                    SELECT 1 FROM {{Pool}} q WHERE q.driver = d.driver AND q.name = d.pool AND q.node_name = ''
+                ) THEN NULL
+                ELSE {_node_state("d.node")}
+            END) FROM {{AllocatedDevice}} d WHERE d.claim_id = c.uid
+        )
+    ) AS node_state
+FROM claims c, times t""".format(**_tables())  # noqa: S608 - names of our own
 _JUDGED = (
-    f"WITH facts AS MATERIALIZED ({{facts}}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "  # noqa: S608
+    f"WITH times AS (SELECT %s AS moment, %s AS patience, %s AS forgotten), claims AS ({{claims}}), "  # noqa: S608
+    f"facts AS MATERIALIZED ({_FACTS}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "
     f"stated AS (SELECT caused.*, {_choice('cause', STATE_OF, 'cause')} AS state FROM caused), "
     f"judged AS (SELECT stated.*, {_choice('state', URGENCY, '0')} AS urgency FROM stated) "
 )
@@ -194,52 +255,6 @@ _BY_URGENCY = (
     "urgency {up}, CASE state WHEN 'allocated' THEN NULL ELSE created_at END {up}, created_at {down}, namespace {up}, "
     "name {up}"
 )
-
-
-def _facts(claims: QuerySet[Claim], now: datetime, sorting: Any = None) -> QuerySet[Claim, Any]:
-    """What decides the state of each of `claims`. sorting: an expression that they may be sorted by."""
-    pods = Pod.objects.filter(uid=OuterRef("uid"))
-    living = (
-        pods.exclude(phase__in=FINISHED_PHASES)
-        .exclude(deleting=True, node_name="")
-        .values_list(
-            Case(
-                When(deleting=True, deleted_at__lt=now - PATIENCE, then=_OVERDUE),
-                When(Q(deleting=True) | Q(phase="Running"), then=_BUSY),
-                default=_PREPARING,
-            )
-        )
-    )
-    lately = Exists(history.recent_events(MOMENT).filter(uid=OuterRef("uid")))
-    ended = Case(When(~Q(resource=PODS) & ~Exists(pods), then=_BUSY), When(lately, then=_JUST_OVER), default=_OVER)
-    users = Reservation.objects.filter(claim=OuterRef("uid")).order_by().values("claim")
-    asked = Exists(history.recent_events(FORGOTTEN).filter(uid=OuterRef("uid")))
-    since = now - FORGOTTEN
-    return claims.values(
-        "uid", "namespace", "name", "allocated", "deleting", "held_back", "created_at",
-        sorting=sorting or Value(""),
-        overstays=Case(When(deleted_at__lt=now - MOMENT, then=True), default=False),
-        forgotten=Case(
-            When(Q(allocated_at__lt=since) | Q(allocated_at=None, created_at__lt=since), then=True), default=False
-        ),
-        keeps=Case(When(Q(kept=Claim.Kept.REQUESTED) & asked, then=Value("asked")), default=F("kept")),
-        user_state=Subquery(users.values(state=Max(Coalesce(Subquery(living), ended)))),
-        node_state=Coalesce(
-            Subquery(users.values(state=Max(Subquery(pods.values_list(_node_state("node_name")))))),
-            Subquery(_devices().order_by().values("claim").values(state=Max(_devices_node_state()))),
-        ),
-    )  # fmt: skip
-
-
-def _node_state(column: str) -> Case:
-    """Of the node that the column names."""
-    node = Node.objects.filter(name=OuterRef(column))
-    return Case(
-        When(**{column: ""}, then=None),
-        When(Exists(node.filter(ready=True)), then=_READY),
-        When(Exists(node), then=_SILENT),
-        default=_GONE,
-    )
 
 
 def _devices() -> QuerySet[AllocatedDevice]:
@@ -257,17 +272,8 @@ def _one_pools(value: Any) -> Subquery:
     return Subquery(on_one.filter(nodes=1).values("value"))
 
 
-def _devices_node_state() -> Case:
-    """Of the node that an allocated device is certainly on (`claims.kinds.resource_claims.pools_in_use`)."""
-    return Case(
-        When(node="", then=_one_pools(_node_state("node_name"))),
-        When(Exists(_pools().filter(node_name="")), then=None),
-        default=_node_state("node"),
-    )
-
-
 def _devices_place() -> Case:
-    """That node, "" where it is not certain."""
+    """The node that an allocated device is certainly on, "" where that is not known; as `_FACTS` has it."""
     return Case(
         When(node="", then=Coalesce(_one_pools("node_name"), Value(""))),
         When(Exists(_pools().filter(node_name="")), then=Value("")),
@@ -340,11 +346,16 @@ def with_text(claims: QuerySet[Claim], text: str) -> QuerySet[Claim]:
 
 def _judged(claims: QuerySet[Claim], wanted: str, now: datetime | None, sorting: Any = None) -> list[tuple[Any, ...]]:
     """wanted: the rest of a statement that selects from `judged`."""
+    now = now or datetime.now(UTC)
+    columns = ("uid", "namespace", "name", "allocated", "deleting", "held_back", "kept", "created_at", "allocated_at")
+    listed = claims.order_by().values(*columns, "deleted_at", sorting=Value("") if sorting is None else sorting)
     try:
-        facts, parameters = _facts(claims, now or datetime.now(UTC), sorting).query.sql_with_params()
+        statement, parameters = listed.query.sql_with_params()
     except EmptyResultSet:  # of somebody who sees no namespace
         return []
-    return sql.fetch(_JUDGED.format(facts=facts) + wanted, parameters)
+    adapt = connection.ops.adapt_datetimefield_value
+    times = [adapt(now - MOMENT), adapt(now - PATIENCE), adapt(now - FORGOTTEN)]
+    return sql.fetch(_JUDGED.format(claims=statement) + wanted, [*times, *parameters])
 
 
 def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Counter[str]:
@@ -394,7 +405,9 @@ def claim_rows(found: Iterable[tuple[str, str]], *, now: datetime | None = None)
 
 def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
     """A bounded number of queries, for the rows of these claims alone."""
-    rows = {row.uid: row for row in Claim.objects.filter(uid__in=list(causes))}
+    columns = ("uid", "namespace", "name", "allocated", "deleting", "created_at", "allocated_at", "deleted_at")
+    claims = Claim.objects.filter(uid__in=list(causes)).values_list(*columns, named=True)
+    rows = {row.uid: row for row in claims}
     users, held = read_users(causes, now=now), read_held(causes)
     unsure = {
         (row.namespace, row.name) for uid, row in rows.items() if row.deleting or (row.allocated and uid not in users)
@@ -536,7 +549,9 @@ def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[
     """Claim, by uid -> the entries of its status.reservedFor."""
     entries = Reservation.objects.filter(claim__in=list(claims)).order_by("name")
     rows = list(entries.values_list("claim_id", "claim__namespace", "resource", "name", "uid"))
-    pods = {pod.uid: pod for pod in Pod.objects.filter(uid__in=[row[4] for row in rows])} if rows else {}
+    found = Pod.objects.filter(uid__in=[row[4] for row in rows])
+    columns = ("uid", "name", "node_name", "phase", "deleting", "deleted_at")
+    pods = {pod.uid: pod for pod in found.values_list(*columns, named=True)} if rows else {}
     gone = {name for _, _, _, name, pod in rows if pod not in pods}
     in_use = set(Pod.objects.filter(name__in=gone).values_list("namespace", "name")) if gone else set()
     users: dict[str, list[User]] = defaultdict(list)
@@ -552,7 +567,7 @@ def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[
             fate = "other" if resource != PODS else "replaced" if (namespace, name) in in_use else "gone"
             user = User(resource=resource, name=name, uid=uid, fate=fate)
         users[claim].append(user)
-    return {claim: tuple(found) for claim, found in users.items()}
+    return {claim: tuple(of_claim) for claim, of_claim in users.items()}
 
 
 def fate_of(phase: str, *, node: str, ends_at: datetime | None, deleting: bool, now: datetime) -> str:
