@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims.causes.causes import AnyCause, decode
@@ -29,6 +30,7 @@ from dashboard.inventory.incidents.reading import OpenIncidents, count_open
 from dashboard.kit import charts, links
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
+from dashboard.kit.wording import counted
 from dashboard.tools.events.views import ShownEvent, latest
 from dashboard.workloads.moves.told import ShownPlan, told
 from insight.capacity import Census, ClassCount, classes_asked, read_census
@@ -195,19 +197,15 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
         "reserved": f"{percent}%",
         "alloc": "no pod uses it" if totals.get("alloc") == 1 else "no pod uses them",
         "part": "room left in it" if totals.get("part") == 1 else "room left in all" if totals.get("part") else "",
-        "taint": f"on {_count(len(fenced), 'node')}" if fenced else "",
-        "gone": f"{_count(short, 'pool')} short" if short else "",
+        "taint": f"on {counted(len(fenced), 'node')}" if fenced else "",
+        "gone": f"{counted(short, 'pool')} short" if short else "",
     }
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _counted(nodes: int, census: Census) -> str:
     """`40 nodes, 395 devices, 3 drivers`."""
     drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
-    return ", ".join((_count(nodes, "node"), _count(census.total, "device"), _count(drivers, "driver")))
+    return ", ".join((counted(nodes, "node"), counted(census.total, "device"), counted(drivers, "driver")))
 
 
 def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:
@@ -247,6 +245,18 @@ class UseOfDay:
     total: int
     recorded: bool
     stranded: str = ""  # `8% to 15%`: the part of what was free that was expected to stay unused
+
+    @property
+    def said(self) -> str:
+        """The chart in words."""
+        held = "is" if self.held == 1 else "are"
+        now = (
+            f"{self.held:,} of {counted(self.total, 'device')} {held} held now, {counted(self.free, 'is', 'are')} free."
+        )
+        if self.chart is None:
+            return now
+        peak, at = self.chart.peak_held, timezone.localtime(self.chart.peak.at)
+        return f"{now} The most held at once was {peak:,}, at {at:%H:%M}. The table below has every hour."
 
 
 def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> UseOfDay:
@@ -853,7 +863,7 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
             return _of_taint(trouble)
         case TaintingRule(name=name):
             step = f"Delete rule `{name}` once what it was made for is done."
-            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"/find?q={name}"
+            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"{links.page_url('find')}?q={name}"
         case ClosedNode(node=node, cordoned=True):
             return f"Node `{node}` is cordoned", "Uncordon it on its page.", links.node_url(node)
         case ClosedNode(node=node):

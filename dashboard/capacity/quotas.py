@@ -840,7 +840,7 @@ def _show_history(request: HttpRequest, quota: ResourceQuota) -> HttpResponse:
     namespace, name = quota.metadata.namespace, quota.metadata.name
     page = HistoryPage(
         place="quotas",
-        crumbs=(("/quotas", "Quotas"), (f"/quotas?ns={namespace}", namespace)),
+        crumbs=((links.page_url("quotas"), "Quotas"), (f"{links.page_url('quotas')}?ns={namespace}", namespace)),
         word="Quota",
         name=name,
         url=links.quota_url(namespace, name),

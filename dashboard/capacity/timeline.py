@@ -105,8 +105,9 @@ class TimelineQuery:
         usual = {("by", "device"), ("range", USUAL), ("page", 1)}
         return {name: value for name, value in parts.items() if value and (name, value) not in usual}
 
-    def url(self, path: str = "/timeline", **changes: str | int) -> str:
+    def url(self, route: str = "timeline", **changes: str | int) -> str:
         kept = self.parameters(**changes)
+        path = links.page_url(route)
         return f"{path}?{urlencode(kept)}" if kept else path
 
     @property
@@ -737,7 +738,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
             for name, (label, _) in RANGES.items()
         ],
         usage_url=usage_url(query),
-        csv_url=query.url("/timeline.csv", page=1, view=""),
+        csv_url=query.url("timeline-csv", page=1, view=""),
         table_url=query.url(view="table"),
         chart_url=query.url(view=""),
         wider_url=query.url(**window.wider()) if not query.time.range else "",
@@ -754,7 +755,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
 def usage_url(query: TimelineQuery) -> str:
     """The usage of the same time, of the groups that are shown."""
     by = "" if query.by == "device" else query.by
-    return query.url("/usage", by=by, driver="", node="", view="", page="")
+    return query.url("usage", by=by, driver="", node="", view="", page="")
 
 
 @listing(SLICES)

@@ -15,7 +15,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery, called, page_of
-from dashboard.kit import charts
+from dashboard.kit import charts, links
 from dashboard.kit.charts import (
     RANGES,
     USUAL,
@@ -75,10 +75,11 @@ class UsageQuery:
     def narrows(self) -> bool:
         return bool(self.namespace or self.device_class)
 
-    def url(self, path: str = "/usage", **changes: str) -> str:
+    def url(self, route: str = "usage", **changes: str) -> str:
         parts = {"by": self.by, **self.time.parameters, "ns": self.namespace, "class": self.device_class} | changes
         usual = {("by", BY), ("range", USUAL)}
         kept = {name: value for name, value in parts.items() if value and (name, value) not in usual}
+        path = links.page_url(route)
         return f"{path}?{urlencode(kept)}" if kept else path
 
 
@@ -314,7 +315,7 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         ],
         namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
         classes=[one.name for one in objects.list(kind(CLASSES)).items],
-        csv_url=query.url("/usage.csv"),
+        csv_url=query.url("usage-csv"),
         wider_url=query.url(**window.wider()) if not query.time.range else "",
     )
     return render_page(request, "capacity/usage.html", context)

@@ -233,9 +233,14 @@ def show_template(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 
 
 def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    claims, templates = links.page_url("claims"), links.page_url("templates")
     page = history.HistoryPage(
         place="claims",
-        crumbs=(("/claims", "Claims"), ("/templates", "Templates"), (f"/templates?ns={namespace}", namespace)),
+        crumbs=(
+            (links.page_url("claims"), "Claims"),
+            (templates, "Templates"),
+            (f"{templates}?ns={namespace}", namespace),
+        ),
         word="Template",
         name=name,
         url=links.template_url(namespace, name),
@@ -254,7 +259,8 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     revision = latest_revision()
     page = _read_page(person, namespace, name)
     if request.method != "POST":
-        above = (("Claims", "/claims"), ("Templates", "/templates"), (name, links.template_url(namespace, name)))
+        lists = ("Claims", links.page_url("claims")), ("Templates", links.page_url("templates"))
+        above = (*lists, (name, links.template_url(namespace, name)))
         effect = effect_of_deletion(page.row.claims, page.unmade)
         preview = ActionPreview(action="Delete", noun="template", uid=page.meta.uid, above=above, effect=effect)
         return show_preview(request, preview, place="claims", revision=revision)

@@ -204,9 +204,8 @@ def _lately(uid: str, since: str) -> str:
     return f"EXISTS (SELECT 1 FROM {{Event}} e WHERE {near} AND e.uid = {uid})"  # noqa: S608 - our own names
 
 
-#: What decides the state of each claim. Written out: composing it for each request would take longer than the answer. It
-#: stands in a table of its own: else the database would find it again wherever the cause mentions it. A device is on a
-#: node as `claims.kinds.resource_claims.pools_in_use` says.
+#: What decides the state of each claim. Written out: composing it for each request would take longer than the answer.
+#: A device is on a node as `claims.kinds.resource_claims.pools_in_use` says.
 _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_back, c.created_at, c.sorting,
     c.deleted_at < t.moment AS overstays,
     COALESCE(c.allocated_at, c.created_at) < t.forgotten AS forgotten,
@@ -244,6 +243,7 @@ _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_
         )
     ) AS node_state
 FROM claims c, times t""".format(**_tables())  # noqa: S608 - names of our own
+#: The facts stand in a table of their own: else the database would find them again wherever the cause mentions one.
 _JUDGED = (
     f"WITH times AS (SELECT %s AS moment, %s AS patience, %s AS forgotten), claims AS ({{claims}}), "  # noqa: S608
     f"facts AS MATERIALIZED ({_FACTS}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "

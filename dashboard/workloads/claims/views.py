@@ -268,9 +268,9 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 
 def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
-    namespace, name = sheet.meta.namespace, sheet.meta.name
+    namespace, name, claims = sheet.meta.namespace, sheet.meta.name, links.page_url("claims")
     above = (
-        ("Claims", "/claims"), (namespace, f"/claims?ns={namespace}"), (name, links.claim_url(namespace, name))
+        ("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, links.claim_url(namespace, name))
     )  # fmt: skip
     preview = ActionPreview(
         action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=action == "Release"
