@@ -82,7 +82,7 @@ COLUMNS = (
     ListColumn[TemplateRow](title="Waiting", css="num", sort="waiting", text=lambda row: row.waiting),
     ListColumn[TemplateRow](title="Devices held", css="num", sort="devices", text=lambda row: row.devices),
     ListColumn[TemplateRow](
-        title="Age", css="num", sort="age", text=lambda row: row.created_at.isoformat(timespec="seconds")
+        title="Age", css="num", sort="age", text=lambda row: f"{row.created_at:%Y-%m-%dT%H:%M:%SZ}"
     ),
 )
 
@@ -237,7 +237,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     page = history.HistoryPage(
         place="claims",
         crumbs=(
-            (links.page_url("claims"), "Claims"),
+            (claims, "Claims"),
             (templates, "Templates"),
             (f"{templates}?ns={namespace}", namespace),
         ),

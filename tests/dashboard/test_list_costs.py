@@ -39,11 +39,12 @@ ASKED = "SELECT COUNT(*) FROM ("
 LISTS = {
     "/claims": 100,
     "/claims?state=pending&sort=-name": 100,
+    **dict.fromkeys((f"/claims?sort={column}" for column in ("ns", "state", "-pods", "devices", "node", "-age")), 100),
     "/claims?q=gpu-1&class=gpu.example.com&sort=node": 100,
     "/templates": 100,
     "/templates?q=template-11&sort=-claims": 12,
     "/quotas": 100,
-    "/quotas?sort=-used": 100,
+    **dict.fromkeys((f"/quotas?sort={column}" for column in ("-used", "held", "waiting", "refused")), 100),
 }
 
 

@@ -314,13 +314,15 @@ def _sorting(column: str) -> Any:
         case "pods":
             waiting = Case(When(allocated=False, then=_first(_wanting(), "pod__name")))
             users = Reservation.objects.filter(claim=OuterRef("uid"))
-            return Coalesce(Subquery(users.order_by("name").values_list(_TITLE)[:1]), waiting, Value(""))
+            first = Subquery(users.order_by("name").values_list(_TITLE)[:1])
+            return Coalesce(first, waiting, Value(""), output_field=TextField())
         case "devices":
             held = _devices().filter(admin_access=False).order_by().values("claim").values(number=Count("pk"))
             return Coalesce(Subquery(held), Value(0))
         case "node":
             users_, devices = _places()
-            return Natural(Coalesce(_first(users_, "place"), _first(devices, "place"), Value("")))
+            place = Coalesce(_first(users_, "place"), _first(devices, "place"), Value(""), output_field=TextField())
+            return Natural(place)
     return None
 
 
