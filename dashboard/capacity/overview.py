@@ -1,6 +1,10 @@
 """The overview: how much there is of everything, who waits for what, what happened last, and whether all is well.
 
 `/overview`; `?class=NAME` draws the use of that class's devices over the last day instead of that of all.
+
+Pods that wait are sorted by what they wait for. Where something in the cluster could be mended, the pods that would
+start then stand under it, and no others: the rest stands under what it would wait for even so
+(`scheduling.rehearsal.repairs`). The health of each part is one line, with what to do where it needs attention.
 """
 
 from __future__ import annotations
@@ -340,17 +344,23 @@ _changes = PerProcess(dict[tuple[str, str, str, int, int], datetime | None])
 
 
 def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
-    counter, ping = _timed_counter()
-    room = space.measure()
+    began = time.perf_counter()
+    counter = sql.counter()
+    ping, room = time.perf_counter() - began, space.measure()
+    heard = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    waiting = QueuedPod.objects.waiting().restrict(person)
     return HealthSigns(
         now=now,
-        nodes=_nodes(),
+        nodes=[
+            NodeSign(name=name, ready=ready, heard=heard.get(name))
+            for name, ready in Node.objects.order_by("name").values_list("name", "ready")
+        ],
         drivers=_drivers(snapshot, revision=counter.current),
         processes=[
             ProcessSign(name=name, seen=seen, **lately)
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
         ],
-        queue=_queue(person),
+        queue=QueueSign(**waiting.aggregate(length=Count("uid"), oldest=Min("created_at"))),
         incidents=count_open(),
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
         sampled_every=sampled_every(len(snapshot.candidates)),
@@ -366,17 +376,6 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         ping=ping,
         whole=person.namespaces is None,
     )
-
-
-def _timed_counter() -> tuple[sql.RevisionCounter, float]:
-    began = time.perf_counter()
-    return sql.counter(), time.perf_counter() - began
-
-
-def _nodes() -> list[NodeSign]:
-    heard = history.last_written(kind(LEASES), LEASE_NAMESPACE)
-    nodes = Node.objects.order_by("name").values_list("name", "ready")
-    return [NodeSign(name=name, ready=ready, heard=heard.get(name)) for name, ready in nodes]
 
 
 def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
@@ -421,11 +420,6 @@ def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> da
     return changes[key]
 
 
-def _queue(person: Person) -> QueueSign:
-    waiting = QueuedPod.objects.waiting().restrict(person)
-    return QueueSign(**waiting.aggregate(length=Count("uid"), oldest=Min("created_at")))
-
-
 OK, WARN, ERR = "ok", "warn", "err"
 #: Of many things in the same trouble, so many are named.
 NAMED = 3
@@ -459,7 +453,7 @@ class HealthLine:
 
     @property
     def word(self) -> str:
-        """The mark, for who cannot see it."""
+        """The severity, for readers who do not see its mark."""
         return {OK: "Healthy", WARN: "Needs attention", ERR: "Broken"}[self.severity]
 
 

@@ -1,4 +1,11 @@
-"""Reads quotas and what is used of them, as far as the person may list them, and the pods that one keeps waiting."""
+"""Quotas: what each namespace may have and has, and the pods that a quota keeps waiting; other limits to try.
+
+`/quotas` lists those that the person may list; `/quotas/NAMESPACE/NAME` is one. `?try=1&hard.KEY=AMOUNT` tells what
+these limits would refuse and writes nothing; only the button under that, for people who may update the quota, sets
+them. Limits take nothing away: what is used already stays, also above them. They refuse what is made from then on. Of
+the pods that wait, some lack a claim that is still to be made, and get it or are refused; the others are counted
+already, and would be refused if somebody made them again (a Job does, when one fails).
+"""
 
 from __future__ import annotations
 

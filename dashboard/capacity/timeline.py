@@ -1,4 +1,13 @@
-"""What a person asks the timeline for: what stands in its address."""
+"""The timeline: who held which device when, now included, and when devices were out of order.
+
+- `/timeline`: `?by=device|class|model|namespace`, `?range=` or `?from=&to=` (`dashboard.kit.charts`), `?ns=`,
+  `?class=`, `?driver=`, `?node=` and `?page=`; `?view=table` shows the same as a table.
+- `/timeline.csv`: what the same address shows, with the allocations that its page left out.
+
+What is held now is never more than there are devices. The past may be hundreds of thousands of rows: the database
+groups and counts them, and only those that are drawn come out, at most `BARS`. Places in the drawing are percent of the
+window, times in Django's current zone, the reader's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a person asks the usage for: what stands in its address."""
+"""The usage: how many devices were held, by class, model or namespace, or in which state; and how long claims waited.
+
+`/usage`, `?by=state|class|model|namespace`, the time as on the timeline, `?ns=` and `?class=`; `/usage.csv` is the
+table of the same address. A stacked chart has a legend that is its table; waits are bars over time.
+"""
 
 from __future__ import annotations
 

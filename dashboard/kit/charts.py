@@ -1,4 +1,8 @@
-"""Usage as a drawing: stepped layers of held, free and fenced-off devices, bars of pods that waited.
+"""Charts over time: the window that they show, stacked layers in steps, lines, bars and axes.
+
+The window is `?range=1h|24h|7d|30d`, or `?from=&to=` for moments of one's own. An address says moments in UTC
+(`2026-11-20T10:00Z`), so that a link shows everybody the same. What a form sends, or a person writes, without a zone
+means the reader's own: the page then leads on to the address that says so in UTC.
 
 Coordinates are per mille of the width and of the height, from the upper left; words stand beside the drawing, in HTML,
 so that they keep their size on every screen. What was not recorded stays empty. Times are told in Django's current

@@ -1,4 +1,8 @@
-"""Everything that is shown of one claim: what it asks for, what it got, who uses it, what happened, what is wrong."""
+"""Everything that is shown of one claim: what it asks for, what it got, its users, what happened, what is wrong.
+
+What happened comes from its revisions, and from the Events about it and its pods. The log keeps an hour, and Events go
+too; where it was pruned, the claim's own times stand in.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from claims.kinds.resource_claims import (
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
 from dashboard.inventory.devices.words import STATES as DEVICE_STATES
-from dashboard.kit.wording import counted
+from dashboard.kit.wording import counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
 from manciple.durations import age, clock, moment
 from manciple.people import Person
@@ -132,7 +136,11 @@ class ClaimSheet:
 
     @property
     def topics(self) -> str:
-        return _topics(self.line)
+        line = self.line
+        names = [user.name for user in line.users if user.is_pod] or line.wanted_by
+        pods = {f"pod:{line.namespace}/{name}" for name in names}
+        waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
+        return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 
 
 def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -> ClaimSheet | None:
@@ -145,6 +153,10 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
     pods = _pods(claim, line)
     events = events_about(stored.namespace, {stored.uid, *pods, *(user.uid for user in line.users)})
     complaint = complaint_of(line, events)
+    revisions = [
+        ClaimRevision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
+        for one in history.of_object(stored.uid)
+    ]
     explained = explain_claim(stored.namespace, stored.name) if line.state == "pending" else None
     return ClaimSheet(
         line=line,
@@ -155,18 +167,11 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
         rivals=_rivals(person, claim) if line.state != "pending" else None,
-        steps=steps(claim, _revisions(stored.uid), events, _past(stored.uid)),
+        steps=steps(claim, revisions, events, _past(stored.uid)),
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(stored.namespace),
         may_force=person.administers and line.state in ("stuck", "unused", "deleting"),
     )
-
-
-def _topics(line: ClaimRow) -> str:
-    names = [user.name for user in line.users if user.is_pod] or line.wanted_by
-    pods = {f"pod:{line.namespace}/{name}" for name in names}
-    waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
-    return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 
 
 def _pods(claim: ResourceClaim, line: ClaimRow) -> dict[str, Pod]:
@@ -196,13 +201,6 @@ def _rivals(person: Person, claim: ResourceClaim) -> Rivals:
     ]
     oldest = sorted(waiting, key=lambda other: other.metadata.creation_timestamp or "")
     return Rivals(classes=classes, claims=oldest[:NAMED], more=max(0, len(oldest) - NAMED))
-
-
-def _revisions(uid: str) -> list[ClaimRevision]:
-    return [
-        ClaimRevision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
-        for one in history.of_object(uid)
-    ]
 
 
 def _past(uid: str) -> list[Past]:
@@ -552,7 +550,13 @@ def complaint_of(line: ClaimRow, events: Sequence[Event]) -> Complaint | None:
     users = {user.uid for user in line.users}
     own = [event for event in events if event.involved_object.uid in users and event.reason in (UNPREPARE, PREPARE)]
     if not own and line.cause == "pod-gone" and line.nodes:
-        own = [event for event in _events_of_nodes(line.nodes) if any(uid in event.message for uid in users)]
+        # An agent names its node in the place of the uid, as the kubelet does.
+        of_nodes = (event for event in events_about(DEFAULT_NAMESPACE, line.nodes) if event.reason == UNPREPARE)
+        own = [
+            event
+            for event in of_nodes
+            if event.involved_object.kind == "Node" and any(uid in event.message for uid in users)
+        ]
     latest = max(own, key=lambda event: event.last_timestamp or "", default=None)
     if latest is None:
         return None
@@ -562,12 +566,6 @@ def complaint_of(line: ClaimRow, events: Sequence[Event]) -> Complaint | None:
         last=moment(latest.last_timestamp),
         about_preparing=latest.reason == PREPARE,
     )
-
-
-def _events_of_nodes(names: Collection[str]) -> Iterable[Event]:
-    """Those about the nodes: an agent names its node in the place of the uid, as the kubelet does."""
-    found = events_about(DEFAULT_NAMESPACE, names)
-    return [event for event in found if event.involved_object.kind == "Node" and event.reason == UNPREPARE]
 
 
 #: Names in one sentence.
@@ -613,7 +611,10 @@ def steps(
     """Everything, the oldest first."""
     told = [*_of_revisions(claim, revisions), *_of_events(claim, events)]
     seen_from = min((revision.at for revision in revisions), default=None)
-    told += [step for one in past for step in _of_past(one) if seen_from is None or step.at < seen_from]
+    for one in past:
+        names = listed(one.devices, DEVICES_NAMED)
+        ends = (Step(at=one.began, text=f"Allocated {names}"), Step(at=one.ended, text=f"Released {names}"))
+        told += [step for step in ends if seen_from is None or step.at < seen_from]
     # Events tell whole seconds: within one, what was written comes before what was said of it.
     return sorted(told, key=lambda step: (int(step.at.timestamp()), step.is_said, step.at))[-SHOWN:]
 
@@ -627,8 +628,10 @@ def _of_revisions(claim: ResourceClaim, revisions: Sequence[ClaimRevision]) -> I
         yield Step(at=at, text=f"Created for pod {owner}" if owner else "Created")
     before: ResourceClaim | None = None
     for revision in revisions:
-        if before is None and not revision.first:
-            yield from _before_the_log(revision.claim)
+        allocation = revision.claim.status.allocation
+        allocated_at = moment(allocation.allocation_timestamp) if allocation is not None else None
+        if before is None and not revision.first and allocation is not None and allocated_at:
+            yield Step(at=allocated_at, text=f"Allocated {names_of(allocation)}")  # before what the log still has
         at = _when(before, revision)
         for text, warns in changes(before, revision.claim) if before or revision.first else ():
             yield Step(at=at, text=text, warns=warns)
@@ -645,13 +648,6 @@ def _when(before: ResourceClaim | None, revision: ClaimRevision) -> datetime:
     return min(at, revision.at) if at else revision.at
 
 
-def _before_the_log(claim: ResourceClaim) -> Iterator[Step]:
-    """What the oldest known revision tells of earlier times."""
-    allocation = claim.status.allocation
-    if allocation is not None and (at := moment(allocation.allocation_timestamp)):
-        yield Step(at=at, text=f"Allocated {names_of(allocation)}")
-
-
 def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tuple[str, bool]]:
     """What one write did: (words, whether it warns)."""
     old, new = before.status if before else None, after.status
@@ -665,11 +661,16 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         if uid not in was:
             yield f"Reserved for {resource} {now[uid]}", False
     if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
-        yield f"Reserved for pod {_listed(added)}" if len(added) == 1 else f"Reserved for pods {_listed(added)}", False
+        yield (
+            f"Reserved for pod {listed(added, DEVICES_NAMED)}"
+            if len(added) == 1
+            else f"Reserved for pods {listed(added, DEVICES_NAMED)}",
+            False,
+        )
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
         yield "Deletion requested", False
     if removed := [name for uid, name in was.items() if uid not in now]:
-        yield f"Reservation of {_listed(removed)} removed", False
+        yield f"Reservation of {listed(removed, DEVICES_NAMED)} removed", False
     if had is not None and has is None:
         yield f"Released {names_of(had)}", False
     if old is not None:
@@ -726,11 +727,6 @@ def words_of(event: Event) -> str:
     return f"Waits: {brief(cause)}" if cause else event.message or event.reason
 
 
-def _of_past(past: Past) -> Iterator[Step]:
-    yield Step(at=past.began, text=f"Allocated {_listed(past.devices)}")
-    yield Step(at=past.ended, text=f"Released {_listed(past.devices)}")
-
-
 def names_of(allocation: AllocationResult) -> str:
     """`gpu-0, gpu-1 of node-1`."""
     results = allocation.devices.results
@@ -738,9 +734,4 @@ def names_of(allocation: AllocationResult) -> str:
     if not results:
         return "nothing"
     of = f" of {pools[0]}" if len(pools) == 1 else f" of {len(pools)} pools"
-    return _listed([one.device for one in results]) + of
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - DEVICES_NAMED
-    return ", ".join(names[:DEVICES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([one.device for one in results], DEVICES_NAMED) + of

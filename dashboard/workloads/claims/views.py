@@ -3,7 +3,7 @@
 - `/claims`: every claim, what is stuck first, then what waits longest. `?state=`, `?ns=`, `?class=`, `?q=` narrow it,
   `?at=NAMESPACE/NAME` opens a claim's sheet, `?page=` turns the page: what a person sees is in the address.
 - `/claims/NAMESPACE/NAME`: the sheet alone; `?tab=yaml` shows the object.
-- `/claims/NAMESPACE/NAME/delete` and `/release`: what that would do (GET), and doing it (POST).
+- `/claims/NAMESPACE/NAME/delete` and `/release`: what that would do (GET), and doing it (POST) as the person.
 """
 
 from __future__ import annotations
