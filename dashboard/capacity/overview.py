@@ -556,12 +556,13 @@ def _agents(signs: HealthSigns) -> HealthLine:
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
-        troubles.append(Warning(what=rest, step="The list of nodes names them.", url="/nodes?state=NotReady"))
+        url = f"{links.page_url('nodes')}?state=NotReady"
+        troubles.append(Warning(what=rest, step="The list of nodes names them.", url=url))
     return HealthLine(
         name="Node agents",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
-        url="/nodes",
+        url=links.page_url("nodes"),
         severity=ERR if len(away) == len(signs.nodes) else WARN if away else OK,
         troubles=tuple(troubles),
     )
@@ -588,9 +589,8 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
     if driver.unhealthy:
         what = "1 device is unhealthy" if driver.unhealthy == 1 else f"{driver.unhealthy} devices are unhealthy"
-        troubles.append(
-            Warning(what=f"It says that {what}.", step="See which, and who holds them.", url="/devices?state=bad")
-        )
+        url = f"{links.page_url('devices')}?state=bad"
+        troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
         note="every pool is complete" if not driver.short else "some pools are incomplete",
@@ -703,7 +703,7 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         if found.total
         else "no device is out of service",
         value=f"{found.total} open",
-        url="/incidents",
+        url=links.page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )
 
@@ -749,7 +749,6 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"  # noqa: PLR2004
 
 
-#: Of one topic, pods that are named.
 #: What the keys of mendings begin with, where an address names one in the place of a topic.
 MEND = "mend:"
 
@@ -868,26 +867,26 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
 
 def _of_pool(trouble: IncompletePool) -> tuple[str, str, str]:
     lacks = trouble.expected - trouble.seen
-    what = f"{_number(lacks, 'slice')} short" if lacks > 0 else f"published with {_number(-lacks, 'slice')} too many"
+    what = f"{counted(lacks, 'slice')} short" if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
     where = f" on `{trouble.node}`" if trouble.node else ""
     url = links.node_url(trouble.node) if trouble.node else links.driver_url(trouble.driver)
-    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {_number(trouble.devices, 'device')}"
+    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {counted(trouble.devices, 'device')}"
     return f"Pool `{trouble.pool}` is {what}", f"{step} can be given again.", url
 
 
 def _of_taint(trouble: TaintedDevices) -> tuple[str, str, str]:
-    devices, count = _number(trouble.devices, "device"), trouble.devices
+    devices, count, page = counted(trouble.devices, "device"), trouble.devices, links.page_url("devices")
     them = "it" if count == 1 else "them"
     if trouble.unhealthy:
         title = f"{devices} {_are(count)} unhealthy (`{trouble.taint}`)"
-        return title, f"Repair or replace {them}; the driver then takes the taint away.", "/devices?state=bad"
+        return title, f"Repair or replace {them}; the driver then takes the taint away.", f"{page}?state=bad"
     value = f"={trouble.value}" if trouble.value else ""
     title = f"{devices} {_are(count)} tainted by the driver (`{trouble.taint}{value}`)"
-    return title, f"End what keeps {them} away, or tolerate the taint in the request.", "/devices?state=taint"
+    return title, f"End what keeps {them} away, or tolerate the taint in the request.", f"{page}?state=taint"
 
 
 def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str, str, str]:
-    held = f"holds {_number(trouble.devices, 'device')} that nobody uses"
+    held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
     if not sees(trouble.namespace):
         return f"A claim of another namespace {held}", "Ask an administrator to release it.", ""
     url = links.claim_url(trouble.namespace, trouble.claim)
@@ -897,10 +896,6 @@ def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str
 def begun(title: str) -> str:
     """A title within a sentence."""
     return f"{title[:1].lower()}{title[1:]}"
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _are(count: int) -> str:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -51,7 +51,7 @@ from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
 from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
 from dashboard.inventory.incidents.reading import ImpairedSpan, between, spans
-from dashboard.kit import links
+from dashboard.kit import charts, links
 from dashboard.kit.charts import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, lines, safe
 from dashboard.kit.middleware import begin_costly
@@ -613,7 +613,7 @@ def group_lanes(
                 name=called(name, by), note="", url=page_of(name, by), bars=packed, rows=rows, hidden=hidden,
                 drawn=draw_bars(packed, (), live=window.live),
                 area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
-                hours=hours.get(name, 0.0), levels=" ".join(f"{held}x{len(list(run))}" for held, run in groupby(level)),
+                hours=hours.get(name, 0.0), levels=charts.levels(level),
             )
         )  # fmt: skip
     return lanes
@@ -875,7 +875,7 @@ def moment_text(at: datetime | None) -> str:
 
 
 def cells(row: Sequence[Any], person: Person, now: datetime) -> list[str]:
-    """One line of the file, from the columns of `reading.EXPORTED`."""
+    """One line of the file, from the columns of `EXPORTED`."""
     driver, pool, device, node, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
     if not person.sees(namespace):
         namespace, claim, uid, pods, share, consumed = HIDDEN, "", "", (), "", {}
