@@ -72,6 +72,16 @@ def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
     ]
 
 
+def written_since(uid: str, since: str) -> str:
+    """SQL: whether the log tells of a write of an object since then, as far as that is among its last `LATELY` entries.
+
+    uid, since: SQL expressions.
+    """
+    newest = "(SELECT MAX(revision) FROM store_event)"
+    recent = f"e.revision > {newest} - {LATELY} AND e.created_at > {since}"
+    return f"EXISTS (SELECT 1 FROM store_event e WHERE {recent} AND e.uid = {uid})"  # noqa: S608 - our own expressions
+
+
 def _moment(value: datetime | str) -> datetime:
     """SQLite gives text in UTC."""
     found = datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -33,8 +33,8 @@ from claims.pod_claims import stays_allocated
 from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
 from manciple.people import Person
-from manciple.store import history, objects, sql
-from manciple.store.models import Event
+from manciple.store import objects, sql
+from manciple.store.history import written_since
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, Key, kind
 from scheduling.models import QueuedPod
@@ -186,7 +186,7 @@ def _choice(column: str, values: Mapping[str, Any], otherwise: str) -> str:
 
 
 def _tables() -> dict[str, str]:
-    models = (AllocatedDevice, Pod, Reservation, Node, Pool, Event)
+    models = (AllocatedDevice, Pod, Reservation, Node, Pool)
     return {model.__name__: model._meta.db_table for model in models}
 
 
@@ -197,19 +197,12 @@ def _node_state(name: str) -> str:
     return f"COALESCE(({states}), {_GONE})"
 
 
-def _lately(uid: str, since: str) -> str:
-    """Whether the log says that something happened to an object lately."""
-    newest = "(SELECT MAX(revision) FROM {Event})"
-    near = f"e.revision > {newest} - {history.LATELY} AND e.created_at > {since}"
-    return f"EXISTS (SELECT 1 FROM {{Event}} e WHERE {near} AND e.uid = {uid})"  # noqa: S608 - our own names
-
-
 #: What decides the state of each claim. Written out: composing it for each request would take longer than the answer.
 #: A device is on a node as `claims.kinds.resource_claims.pools_in_use` says.
 _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_back, c.created_at, c.sorting,
     c.deleted_at < t.moment AS overstays,
     COALESCE(c.allocated_at, c.created_at) < t.forgotten AS forgotten,
-    CASE WHEN c.kept = '{Claim.Kept.REQUESTED.value}' AND {_lately("c.uid", "t.forgotten")}
+    CASE WHEN c.kept = '{Claim.Kept.REQUESTED.value}' AND {written_since("c.uid", "t.forgotten")}
         THEN 'asked' ELSE c.kept END AS keeps,
     (
         SELECT MAX(COALESCE(
@@ -220,7 +213,7 @@ _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_
                     AND NOT (p.deleting AND p.node_name = '')
             ),
             CASE WHEN r.resource <> '{PODS}' AND NOT EXISTS (SELECT 1 FROM {{Pod}} p WHERE p.uid = r.uid) THEN {_BUSY}
-                WHEN {_lately("r.uid", "t.moment")} THEN {_JUST_OVER} ELSE {_OVER} END
+                WHEN {written_since("r.uid", "t.moment")} THEN {_JUST_OVER} ELSE {_OVER} END
         )) FROM {{Reservation}} r WHERE r.claim_id = c.uid
     ) AS user_state,
     COALESCE(
