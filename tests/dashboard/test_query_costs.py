@@ -33,7 +33,7 @@ MOST = {
     "/overview": 28,
     "/pods": 10,
     "/pods/space-0/waits": 13,
-    "/quotas": 13,
+    "/quotas": 16,
 }
 
 
