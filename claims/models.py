@@ -39,6 +39,19 @@ class Claim(models.Model):
     admin_access = models.BooleanField(default=False)
     #: "resource_claim_template", "extended_resource", or "" for one that somebody made by hand
     source = models.CharField(max_length=32, default="")
+    #: metadata.deletionTimestamp
+    deleted_at = models.DateTimeField(null=True)
+    #: whether it has finalizers besides that of the claim controller
+    held_back = models.BooleanField(default=False, db_default=False)
+    #: why its devices stay allocated while nobody uses them: a value of `Kept`
+    kept = models.CharField(max_length=16, default="", db_default="")
+    #: the classes that it asks for, a space around each: " gpu nic "
+    classes = models.TextField(default="", db_default="")
+
+    class Kept(models.TextChoices):
+        NOT = ""  #: the claim controller deallocates it
+        ALWAYS = "always"  #: it is Immediate, or its driver's controller decides
+        REQUESTED = "requested"  #: its driver's controller was asked to deallocate it
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[Claim]] = RestrictedManager()
@@ -212,6 +225,8 @@ class Pod(models.Model):
     phase = models.CharField(max_length=16)
     deleting = models.BooleanField()
     claim_names = models.JSONField()
+    #: metadata.deletionTimestamp: when its grace period ends
+    deleted_at = models.DateTimeField(null=True)
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[Pod]] = RestrictedManager()
@@ -228,12 +243,14 @@ class Pod(models.Model):
 
 
 class PodClaim(models.Model):
-    """One of a pod's `claim_names`, to find the pods that use a claim."""
+    """One of a pod's `claim_names`, or a claim to be made for it; finds the pods that use a claim or a template."""
 
     #: No constraint: as in `Reservation`.
     pod = models.ForeignKey(Pod, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     namespace = models.CharField(max_length=LABEL)
-    claim = models.CharField(max_length=NAME)
+    claim = models.CharField(max_length=NAME)  # "" while it is not made, or is not needed
+    #: the ResourceClaimTemplate that the pod's entry names; ""
+    template = models.CharField(max_length=NAME, default="", db_default="")
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[PodClaim]] = RestrictedManager()
@@ -242,10 +259,33 @@ class PodClaim(models.Model):
         indexes = [
             models.Index(fields=["pod"], name="pod_claim_pod"),
             models.Index(fields=["namespace", "claim"], name="pod_claim_key"),
+            models.Index(fields=["namespace", "template"], name="pod_claim_template"),
         ]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.claim}"
+
+
+class Template(models.Model):
+    """One ResourceClaimTemplate."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
+    created_at = models.DateTimeField()
+    requests = models.TextField()  # `2 of gpu-hopper, all of nic`
+
+    readable = OfNamespace()
+    objects: ClassVar[RestrictedManager[Template]] = RestrictedManager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="template_key")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("template", args=(self.namespace, self.name))
 
 
 class Quota(models.Model):

@@ -1,4 +1,6 @@
-"""Index rows of ResourceClaims, Pods and ResourceQuotas; a device that another claim holds is refused here.
+"""Index rows of ResourceClaims, their templates, Pods and ResourceQuotas.
+
+A device that another claim holds is refused here.
 
 A claim has a row of its own, one per reservation and one per allocated device. Unchanged rows are not written (when a
 driver reports `status.devices`, say). Before devices are written, their holders are looked up (`holders_of`): writers
@@ -23,11 +25,15 @@ from django.db.models import Max, Q
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
+    DELETE_PROTECTION,
     EXTENDED_CLAIM_ANNOTATION,
     POD_CLAIM_ANNOTATION,
+    DeviceRequest,
     DeviceRequestAllocationResult,
     ResourceClaim,
+    ResourceClaimTemplate,
     class_of,
+    is_allocated_by_controller,
     node_of,
     pools_allocated_from,
     pools_in_use,
@@ -43,8 +49,9 @@ from claims.models import (
     Quota,
     QuotaLimit,
     Reservation,
+    Template,
 )
-from claims.pod_claims import claim_names
+from claims.pod_claims import claim_names, references, requested_classes, stays_allocated
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
@@ -53,7 +60,7 @@ from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, PODS, QUOTAS
+from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
 
 # History --------------------------------------------------------------------------------------------------------------
 
@@ -135,6 +142,10 @@ class ClaimIndexRow(NamedTuple):
     allocated_at: datetime | None
     admin_access: bool
     source: str
+    deleted_at: datetime | None
+    held_back: bool
+    kept: str
+    classes: str
 
 
 class ReservationRow(NamedTuple):
@@ -171,6 +182,15 @@ class PodRow(NamedTuple):
     phase: str
     deleting: bool
     claim_names: tuple[str, ...]  # stored as JSON
+    deleted_at: datetime | None
+
+
+class TemplateRow(NamedTuple):
+    uid: str
+    namespace: str
+    name: str
+    created_at: datetime
+    requests: str
 
 
 class QuotaRow(NamedTuple):
@@ -190,6 +210,7 @@ class QuotaLimitRow(NamedTuple):
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=partial(_clear, AllocatedDevice, Reservation, Claim))
     hooks.register_projector(PODS, project_pods, clear=partial(_clear, PodClaim, Pod))
+    hooks.register_projector(TEMPLATES, project_templates, clear=partial(_clear, Template))
     hooks.register_projector(QUOTAS, project_quotas, clear=partial(_clear, QuotaLimit, Quota))
 
 
@@ -206,7 +227,19 @@ def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
         datetime.fromisoformat(allocated_at) if allocated_at else None,
         wants_admin_access(obj),
         _source(obj),
+        datetime.fromisoformat(meta.deletion_timestamp) if meta.deletion_timestamp else None,
+        any(name != DELETE_PROTECTION for name in meta.finalizers),
+        _kept(obj),
+        f" {' '.join(dict.fromkeys(name for _, name in requested_classes(obj)))} ",
     )
+
+
+def _kept(obj: ResourceClaim) -> Claim.Kept:
+    """Why its devices stay allocated while nobody uses them."""
+    of_driver = is_allocated_by_controller(obj)
+    if of_driver and obj.status.deallocation_requested:
+        return Claim.Kept.REQUESTED
+    return Claim.Kept.ALWAYS if of_driver or stays_allocated(obj) else Claim.Kept.NOT
 
 
 def _source(obj: ResourceClaim) -> str:
@@ -262,7 +295,34 @@ def pod_row(obj: PodObject) -> PodRow:
         obj.status.phase,
         meta.deletion_timestamp is not None,
         claim_names(obj),
+        datetime.fromisoformat(meta.deletion_timestamp) if meta.deletion_timestamp else None,
     )
+
+
+def pod_claims(obj: PodObject) -> Iterator[tuple[str, str]]:
+    """(claim, template) of each claim that the pod names or is to get; "" for what it has not."""
+    templates = {entry.name: entry.resource_claim_template_name or "" for entry in obj.spec.resource_claims}
+    of_entries = {(one.claim or "", templates[one.entry]) for one in references(obj) if one.needed}
+    entries = {claim for claim, _ in of_entries}
+    yield from sorted(of_entries)
+    yield from ((name, "") for name in claim_names(obj) if name not in entries)
+
+
+def template_row(obj: ResourceClaimTemplate) -> TemplateRow:
+    meta, requests = obj.metadata, obj.spec.spec.devices.requests
+    created = datetime.fromisoformat(meta.creation_timestamp or "")
+    return TemplateRow(meta.uid, meta.namespace, meta.name, created, ", ".join(map(_request_text, requests)))
+
+
+def _request_text(request: DeviceRequest) -> str:
+    exactly = request.exactly
+    if exactly is None:
+        return f"one of {len(request.first_available)} alternatives"
+    return f"{'all' if exactly.allocation_mode == 'All' else exactly.count} of {exactly.device_class_name}"
+
+
+def project_templates(changes: Sequence[Change]) -> None:
+    _sync_rows(Template, TemplateRow._fields, *hooks.differences(changes, template_row))
 
 
 #: Of a limit, used: a million times the limit is written down where more is used.
@@ -302,15 +362,20 @@ def project_pods(changes: Sequence[Change]) -> None:
     _sync_rows(Pod, PodRow._fields, removed, as_stored)
     names_before = {row.uid: row.claim_names for row in removed}
     names_after = {row.uid: row.claim_names for row in written}
-    if stale := [(uid,) for uid, names in names_before.items() if names and names != names_after.get(uid)]:
+    pods: dict[str, Any] = {change.object.metadata.uid: change.object for change in changes}
+    if stale := [
+        (uid,)
+        for uid, names in names_before.items()
+        if names != names_after.get(uid) and (names or pods[uid].spec.resource_claims)
+    ]:
         sql.delete(PodClaim, ["pod_id"], stale)
     renamed = [row for row in written if row.claim_names != names_before.get(row.uid)]
-    if fresh := [(row.uid, row.namespace, name) for row in renamed for name in row.claim_names]:
-        sql.insert(PodClaim, ["pod_id", "namespace", "claim"], fresh)
+    if fresh := [(row.uid, row.namespace, *one) for row in renamed for one in pod_claims(pods[row.uid])]:
+        sql.insert(PodClaim, ["pod_id", "namespace", "claim", "template"], fresh)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
-        pods = [change.object for change in reported.values()]
+        unwell = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
-        _record_reports(pods, deleted=deleted, at=changes[0].at)
+        _record_reports(unwell, deleted=deleted, at=changes[0].at)
 
 
 # Device health that node agents report ----------------------------------------------------------------------------
@@ -395,7 +460,10 @@ def project_claims(changes: Sequence[Change]) -> None:
 
 
 def _sync_rows(
-    model: type[Pod] | type[Claim] | type[Quota], columns: Sequence[str], removed: Sequence[Any], written: Sequence[Any]
+    model: type[Pod] | type[Claim] | type[Quota] | type[Template],
+    columns: Sequence[str],
+    removed: Sequence[Any],
+    written: Sequence[Any],
 ) -> None:
     """Insert, update and delete rows that begin with uid, namespace and name; those three never change."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}

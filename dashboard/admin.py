@@ -179,6 +179,7 @@ _register(
     search=("namespace", "name", "node_name"),
     filters=("phase", "deleting"),
 )
+_register(claims.Template, "namespace", "name", "requests", "created_at", search=("namespace", "name", "requests"))
 _register(claims.Quota, "namespace", "name", search=("namespace", "name"))
 _register(claims.QuotaLimit, "quota_id", "resource", "used", "hard", "fraction", search=("resource",))
 _register(

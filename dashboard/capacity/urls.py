@@ -2,11 +2,7 @@
 
 from django.urls import path
 
-from dashboard.capacity.overview import views as overview
-from dashboard.capacity.quotas import views as quotas
-from dashboard.capacity.timeline import views as timeline
-from dashboard.capacity.usage import views as usage
-from dashboard.capacity.wallboard import views as wallboard
+from dashboard.capacity import overview, quotas, timeline, usage, wallboard
 
 urlpatterns = [
     path("overview", overview.show_overview, name="overview"),

@@ -1,4 +1,8 @@
-"""Usage as a drawing: stepped layers of held, free and fenced-off devices, bars of pods that waited.
+"""Charts over time: the window that they show, stacked layers in steps, lines, bars and axes.
+
+The window is `?range=1h|24h|7d|30d`, or `?from=&to=` for moments of one's own. An address says moments in UTC
+(`2026-11-20T10:00Z`), so that a link shows everybody the same. What a form sends, or a person writes, without a zone
+means the reader's own: the page then leads on to the address that says so in UTC.
 
 Coordinates are per mille of the width and of the height, from the upper left; words stand beside the drawing, in HTML,
 so that they keep their size on every screen. What was not recorded stays empty. Times are told in Django's current
@@ -11,8 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from django.utils import timezone
 
@@ -44,7 +50,7 @@ UNKNOWN = "\N{EN DASH}"
 
 
 def total_of(counts: Mapping[str, int], states: Sequence[str]) -> int:
-    return sum(counts.get(state, 0) for state in states)
+    return sum([counts[state] for state in states if state in counts])
 
 
 def held_of(counts: Mapping[str, int]) -> int:
@@ -126,12 +132,12 @@ def draw(
 ) -> Chart | None:
     """The time that ends then; None where nothing of it is recorded."""
     begin, bar = end - span, span / (SPAN / BAR)
-    known = [one for one in samples if begin <= one.at <= end]
+    known = [Sample(one, held_of(one.counts), one.at - begin) for one in samples if begin <= one.at <= end]
     if not known:
         return None
-    top = nice_top(max(sum(one.counts.values()) for one in known))
-    steps, number = _busiest(known, begin, step), math.ceil(span / step)
-    most = max(one.waiting for one in known)
+    top = nice_top(max([sum(one.usage.counts.values()) for one in known]))
+    steps, number = _busiest(known, step), math.ceil(span / step)
+    most = max([one.usage.waiting for one in known])
     return Chart(
         begin=begin,
         seconds=span.total_seconds(),
@@ -139,10 +145,10 @@ def draw(
         layers=tuple(stacked(_by_state(steps), steps=number, top=top)),
         lines=lines(top),
         times=_times(begin, end),
-        bars=_bars(known, begin, bar, most),
-        rows=tuple(_row(one) for one in _busiest(known, begin, bar).values()),
-        peak=max(known, key=lambda one: held_of(one.counts)),
-        since=known[0].at if known[0].at - begin > bar else None,
+        bars=_bars(known, bar, most),
+        rows=tuple(_row(one) for one in _busiest(known, bar).values()),
+        peak=max(known, key=attrgetter("held")).usage,
+        since=known[0].usage.at if known[0].after > bar else None,
         most_waiting=most,
     )
 
@@ -164,15 +170,22 @@ def nice_step(most: int) -> int:
     )
 
 
-def _busiest(samples: Sequence[UsageOfMoment], begin: datetime, width: timedelta) -> dict[int, UsageOfMoment]:
+class Sample(NamedTuple):
+    """A sample of the time that is drawn. held: devices; after: since the beginning of that time."""
+
+    usage: UsageOfMoment
+    held: int
+    after: timedelta
+
+
+def _busiest(samples: Sequence[Sample], width: timedelta) -> dict[int, UsageOfMoment]:
     """Of each stretch that was recorded, the sample with most devices held (the last of equals)."""
-    found: dict[int, UsageOfMoment] = {}
+    found: dict[int, Sample] = {}
     for one in samples:
-        place = int((one.at - begin) / width)
-        known = found.get(place)
-        if known is None or held_of(one.counts) >= held_of(known.counts):
+        place = one.after // width
+        if place not in found or one.held >= found[place].held:
             found[place] = one
-    return found
+    return {place: one.usage for place, one in found.items()}
 
 
 def _by_state(steps: Mapping[int, UsageOfMoment]) -> list[tuple[str, Mapping[int, int]]]:
@@ -261,13 +274,16 @@ def _times(begin: datetime, now: datetime) -> tuple[Tick, ...]:
     return (*ticks, Tick(at=THOUSAND, word="now"))
 
 
-def _bars(samples: Sequence[UsageOfMoment], begin: datetime, bar: timedelta, most: int) -> tuple[HourBar, ...]:
+def _bars(samples: Sequence[Sample], bar: timedelta, most: int) -> tuple[HourBar, ...]:
     if not most:
         return ()
     hours: dict[int, int] = {}
+    last = SPAN // BAR - 1
     for one in samples:
-        place = min(int((one.at - begin) / bar), SPAN // BAR - 1)
-        hours[place] = max(hours.get(place, 0), one.waiting)
+        place = one.after // bar
+        place = last if place > last else place
+        if one.usage.waiting > hours.get(place, 0):
+            hours[place] = one.usage.waiting
     width = THOUSAND / (SPAN / BAR)
     return tuple(
         HourBar(left=place * width + 2, width=width - 4, height=THOUSAND * waiting / most, waiting=waiting)
@@ -285,3 +301,159 @@ def _row(one: UsageOfMoment) -> HourRow:
         out_of_use=total_of(counts, OUT_OF_USE),
         waiting=one.waiting,
     )
+
+
+RANGES = {
+    "1h": ("1 hour", timedelta(hours=1)),
+    "24h": ("24 hours", timedelta(hours=24)),
+    "7d": ("7 days", timedelta(days=7)),
+    "30d": ("30 days", timedelta(days=30)),
+}
+USUAL = "24h"
+#: As long as the history is kept.
+LONGEST = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The time that is shown. now: when the page was drawn; a live window ends there."""
+
+    begin: datetime
+    end: datetime
+    now: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin).total_seconds()
+
+    @property
+    def live(self) -> bool:
+        return self.end >= self.now
+
+    def place(self, at: datetime) -> float:
+        """Where a moment is, in percent from the left; never outside."""
+        return min(max(100 * (at - self.begin).total_seconds() / self.seconds, 0.0), 100.0)
+
+    def wider(self) -> dict[str, str]:
+        """The parameters of a window that reaches as far again on both sides."""
+        length = self.end - self.begin
+        begin, end = self.begin - length, min(self.end + length, self.now)
+        return {"range": "", "from": in_address(begin), "to": in_address(end)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenTime:
+    """range: one of RANGES, or "" for the moments begin and end: in UTC where they could be read, else as written."""
+
+    range: str = USUAL
+    begin: str = ""
+    end: str = ""
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> ChosenTime:
+        """What is not understood is left out; moments that cannot be read are told by `window`."""
+        chosen, begin, end = (query.get(name, "").strip() for name in ("range", "from", "to"))
+        if begin or end:  # a form that sends both means the moments
+            return cls(range="", begin=_canonical(begin), end=_canonical(end))
+        return cls(range=chosen if chosen in RANGES else USUAL)
+
+    def is_said_by(self, query: Mapping[str, str]) -> bool:
+        """Whether the address says the same to everybody."""
+        said = (query.get("from", "").strip(), query.get("to", "").strip())
+        return bool(self.range) or said == (self.begin, self.end)
+
+    @property
+    def label(self) -> str:
+        """`the last 24 hours`; "" for moments of one's own."""
+        return f"the last {RANGES[self.range][0].removeprefix('1 ')}" if self.range else ""
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return {"range": self.range, "from": self.begin, "to": self.end}
+
+    def window(self, now: datetime) -> tuple[Window, str]:
+        """The time asked for, and what is wrong with what was asked; then it is the usual one."""
+        if self.range:
+            return Window(begin=now - RANGES[self.range][1], end=now, now=now), ""
+        usual = Window(begin=now - RANGES[USUAL][1], end=now, now=now)
+        end = moment_of(self.end) if self.end else now
+        begin = moment_of(self.begin) if self.begin else None if end is None else end - RANGES[USUAL][1]
+        if begin is None or end is None:
+            zone = timezone.get_current_timezone_name()
+            return usual, f"Write a time as 2026-11-20T10:00, in {zone}. The last 24 hours are shown."
+        end = min(end, now)
+        if begin >= end:
+            return (
+                usual,
+                "The first time has to be before the second, and not in the future. The last 24 hours are shown.",
+            )
+        if end - begin > LONGEST:
+            return Window(begin=end - LONGEST, end=end, now=now), f"The history is kept for {LONGEST.days} days."
+        return Window(begin=begin, end=end, now=now), ""
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        """Both moments as an `<input type="datetime-local">` has them: in the reader's zone."""
+        return _in_form(self.begin), _in_form(self.end)
+
+
+def moment_of(text: str) -> datetime | None:
+    """A time as an address, a form or a person writes it; in the reader's zone where it names none."""
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else timezone.make_aware(found)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def in_address(at: datetime) -> str:
+    text = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+    return f"{text.removesuffix(':00')}Z"
+
+
+def _canonical(text: str) -> str:
+    at = moment_of(text)
+    return text if at is None else in_address(at)
+
+
+def _in_form(text: str) -> str:
+    at = moment_of(text)
+    return text if at is None else f"{timezone.localtime(at):%Y-%m-%dT%H:%M}"
+
+
+# The axis ------------------------------------------------------------------------------------------------------------
+
+
+_MINUTES_OF_AXIS = (5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440, 2880, 7200, 10080, 20160)
+_STEPS_OF_AXIS = tuple(timedelta(minutes=minutes) for minutes in _MINUTES_OF_AXIS)
+#: Marks on the axis, at most.
+_MARKS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisMark:
+    """One label of the time axis."""
+
+    place: float
+    text: str
+
+
+def axis(window: Window) -> list[AxisMark]:
+    """Marks at the reader's round times, few enough to be read."""
+    length = window.end - window.begin
+    step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
+    begin = timezone.localtime(window.begin)
+    # Times of one zone are added and compared as its clocks show them: marks stay round where these are put forward.
+    at = begin.replace(hour=0, minute=0, second=0, microsecond=0)
+    at += step * -(-(begin - at) // step)
+    marks = []
+    while at < timezone.localtime(window.end):
+        marks.append(AxisMark(place=window.place(at.astimezone(UTC)), text=_mark(at, step, length)))
+        at += step
+    return marks
+
+
+def _mark(at: datetime, step: timedelta, length: timedelta) -> str:
+    if step >= timedelta(days=1):
+        return f"{at:%a} {at.day}" if length <= timedelta(days=14) else f"{at.day} {at:%b}"
+    return f"{at:%a} {at.day}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"

@@ -33,7 +33,7 @@ from claims.kinds.disruption_budgets import (
     PodDisruptionBudgetSpec,
 )
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
-from dashboard.capacity.quotas.reading import QuotaLine, may_read, read_quotas
+from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit import links
 from dashboard.kit.forms import PageForm, code_input, posted_from
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by

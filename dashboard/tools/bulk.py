@@ -22,6 +22,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
 from claims.devices.cache import read_devices
+from claims.models import Claim
 from dashboard.inventory.classes import views as classes
 from dashboard.inventory.classes.queries import users_of
 from dashboard.inventory.nodes.changes import NodeChange, What, changed, evict, is_drained
@@ -34,10 +35,10 @@ from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import authorizes
 from dashboard.kit.wording import counted, listed
-from dashboard.workloads.claims import actions as claim_actions
-from dashboard.workloads.claims.reading import read_claims
+from dashboard.workloads import templates
+from dashboard.workloads.claims import views as claims
+from dashboard.workloads.claims.queries import read_claims
 from dashboard.workloads.pods.actions import effect_of_deletion
-from dashboard.workloads.templates import views as templates
 from inventory.kinds.nodes import Node
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
@@ -169,14 +170,16 @@ def _of_pods(picked: Picks, person: Person) -> BulkEffect:
 
 
 def _of_claims(picked: Picks, person: Person) -> BulkEffect:
-    lines = {line.uid: line for line in read_claims(person)}
+    rows = Claim.objects.restrict(person).filter(uid__in=[one.uid for one in picked])
+    lines = {line.uid: line for line in read_claims(rows)}
     seen = [one for one in picked if one.uid in lines]
-    return _each(seen, lambda one: claim_actions.effect_of_deletion(one.object, lines[one.uid]))
+    return _each(seen, lambda one: claims.effect_of_deletion(one.object, lines[one.uid]))
 
 
-def _of_templates(picked: Picks, person: Person) -> BulkEffect:
-    uses = templates.read_uses(person)
-    return _each(picked, lambda one: templates.effect_of_deletion(uses[one.namespace, one.name]))
+def _of_templates(picked: Picks, _person: Person) -> BulkEffect:
+    effects = templates.effects_of_deletion([(one.namespace, one.name) for one in picked])
+    seen = [one for one in picked if (one.namespace, one.name) in effects]
+    return _each(seen, lambda one: effects[one.namespace, one.name])
 
 
 def _of_classes(picked: Picks, person: Person) -> BulkEffect:

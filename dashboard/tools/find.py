@@ -25,7 +25,7 @@ from django.views.decorators.http import require_safe
 from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Pod
-from dashboard.capacity.quotas.reading import may_read
+from dashboard.capacity.quotas import may_read
 from dashboard.kit import links
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, render_page
 from dashboard.kit.rights import authorizes, signed_in

@@ -3,9 +3,9 @@
 from django.urls import path
 
 from dashboard.workloads import moves, whatif
+from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.pods import views as pods
-from dashboard.workloads.templates import views as templates_pages
 
 urlpatterns = [
     path("claims", claims.list_claims, name="claims"),

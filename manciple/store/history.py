@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from django.db import connection
 from django.db.models import OuterRef, Subquery
 
-from manciple.store import records, sql
+from manciple.store import records
 from manciple.store.models import Event, StoredObject
 from manciple.store.sql import PARAMETERS, chunks, fetch
 from manciple.wire.base import ApiObject
@@ -75,15 +74,14 @@ def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
     ]
 
 
-def touched_lately(uids: Collection[str], *, within: timedelta) -> frozenset[str]:
-    """Those of `uids` that an event of the last moments is about, their deletion included. One query."""
-    if not uids:
-        return frozenset()
-    places = ", ".join(["%s"] * len(uids))
-    statement = f"SELECT DISTINCT uid FROM store_event WHERE revision > %s AND created_at > %s AND uid IN ({places})"  # noqa: S608 - placeholders only
-    since = connection.ops.adapt_datetimefield_value(datetime.now(UTC) - within)
-    found = fetch(statement, [sql.counter()[0] - LATELY, since, *uids])
-    return frozenset(uid for (uid,) in found)
+def written_since(uid: str, since: str) -> str:
+    """SQL: whether the log tells of a write of an object since then, as far as that is among its last `LATELY` entries.
+
+    uid, since: SQL expressions.
+    """
+    newest = "(SELECT MAX(revision) FROM store_event)"
+    recent = f"e.revision > {newest} - {LATELY} AND e.created_at > {since}"
+    return f"EXISTS (SELECT 1 FROM store_event e WHERE {recent} AND e.uid = {uid})"  # noqa: S608 - our own expressions
 
 
 def _moment(value: datetime | str) -> datetime:

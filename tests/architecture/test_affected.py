@@ -26,7 +26,7 @@ def graph() -> Graph:
     ("changed", "first"),
     [
         ("scheduling/queue/queue.py", "tests/scheduling/queue/test_queue.py"),
-        ("dashboard/capacity/overview/views.py", "tests/dashboard/capacity/test_overview.py"),
+        ("dashboard/capacity/overview.py", "tests/dashboard/capacity/test_overview.py"),
         ("templates/workloads/pods/list.html", "tests/dashboard/workloads/test_pods.py"),
         ("nodeagent/node/slices.py", "tests/nodeagent/node/test_slices.py"),
         ("docs/explanation/scheduling.md", "tests/architecture/test_documentation.py"),

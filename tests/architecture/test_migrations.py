@@ -43,6 +43,7 @@ EXCUSED = {
     ("claims", "0007_devices_by_node"),
     ("claims", "0010_pods_of_claims"),
     ("claims", "0011_quotas"),
+    ("claims", "0013_templates"),
     ("inventory", "0005_pools_by_node"),
     ("inventory", "0008_lists_of_nodes"),
     ("store", "0007_lz4_documents"),

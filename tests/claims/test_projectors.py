@@ -55,7 +55,7 @@ def holding(name: str, *devices: str, **fields: Any) -> ResourceClaim:
 
 
 def claims_of_pods() -> list[tuple[str, str]]:
-    """(pod, claim), sorted; the ids of pods that are gone show as such."""
+    """(pod, claim), sorted; "" for a claim that is to be made. The ids of pods that are gone show as such."""
     names = dict(Pod.objects.values_list("uid", "name"))
     return sorted((names.get(row.pod_id, row.pod_id), row.claim) for row in PodClaim.objects.all())
 
@@ -264,11 +264,11 @@ def test_the_rows_of_a_pod_have_its_node_and_its_claims() -> None:
     row = Pod.objects.get()
     assert (row.uid, row.namespace, row.name) == (created.metadata.uid, "default", "web")
     assert (row.node_name, row.phase, row.deleting, row.claim_names) == ("", "", False, ["shared"])
-    assert claims_of_pods() == [("web", "shared")]
+    assert claims_of_pods() == [("web", ""), ("web", "shared")]
     with objects.writing() as writer:
         writer.update(POD, structs.replace(pod, status=PodStatus(phase="Pending")))
     assert Pod.objects.get().phase == "Pending"
-    assert claims_of_pods() == [("web", "shared")]
+    assert claims_of_pods() == [("web", ""), ("web", "shared")]
     status = PodStatus(
         phase="Running",
         resource_claim_statuses=(PodResourceClaimStatus(name="nic", resource_claim_name="web-nic-x7k2p"),),
@@ -284,6 +284,7 @@ def test_the_rows_of_a_pod_have_its_node_and_its_claims() -> None:
     assert (row.node_name, row.phase, row.deleting) == ("node-1", "Running", True)
     assert row.claim_names == ["shared", "web-nic-x7k2p", "web-extended"]
     assert claims_of_pods() == [("web", "shared"), ("web", "web-extended"), ("web", "web-nic-x7k2p")]
+    assert PodClaim.objects.get(template="one-nic").claim == "web-nic-x7k2p"
     with objects.writing() as writer:
         writer.delete(POD, "default", "web", grace_seconds=0)
     assert not Pod.objects.exists()

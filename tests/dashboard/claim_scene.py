@@ -10,7 +10,7 @@ from django.test import Client
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.workloads.claims import reading as claim_users
+from dashboard.workloads.claims import queries
 from tests.builders import make_claim, make_meta, make_pod, make_request
 from tests.dashboard.browsing import signed_in
 from tests.scheduling.cluster import Cluster
@@ -25,7 +25,7 @@ def pages(db: None) -> Client:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happened a moment ago happened long ago."""
-    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
+    monkeypatch.setattr(queries, "MOMENT", timedelta(0))
 
 
 def wants(cluster: Cluster, name: str, *, namespace: str = "default", **request: Any) -> None:

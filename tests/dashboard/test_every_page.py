@@ -19,10 +19,9 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
-from dashboard.capacity.overview.signs import read_signs
-from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.capacity.timeline.reading import STEPS, Timeline
-from dashboard.kit.windows import ChosenTime, Window
+from dashboard.capacity.overview import read_signs
+from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery
+from dashboard.kit.charts import ChosenTime, Window
 from manciple.people import ALL_NAMESPACES, Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from dashboard.capacity.timeline import views as timeline_views
+from dashboard.capacity import timeline as timeline_views
 from dashboard.inventory.classes.queries import Askers
 from dashboard.kit import lists
 from dashboard.kit import middleware as costly

@@ -1,8 +1,12 @@
-"""Everything that is shown of one claim: what it asks for, what it got, who uses it, what happened, what is wrong."""
+"""Everything that is shown of one claim: what it asks for, what it got, its users, what happened, what is wrong.
+
+What happened comes from its revisions, and from the Events about it and its pods. The log keeps an hour, and Events go
+too; where it was pruned, the claim's own times stand in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,30 +14,40 @@ from typing import Any
 import orjson
 import yaml
 
+from claims.causes.messages import brief, sentence
+from claims.controllers.reservations import FINALIZER
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey
+from claims.event_recorder import DEFAULT_NAMESPACE, cause_in
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     POD_CLAIM_ANNOTATION,
     AllocatedDeviceStatus,
+    AllocationResult,
     DeviceClaim,
     DeviceConstraint,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     ResourceClaim,
+    class_of,
+    node_of,
 )
-from claims.models import AllocatedDevice, PastAllocation
+from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
-from dashboard.workloads.claims.advice import Advice, Complaint, advise, complaint_of, events_about, holder_of
-from dashboard.workloads.claims.devices import CdiFile, GivenDevice, cdi_files, given_devices
-from dashboard.workloads.claims.reading import ClaimRow, pending_documents, read_claims
-from dashboard.workloads.claims.states import User
-from dashboard.workloads.claims.steps import ClaimRevision, Past, Step, steps
+from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
+from dashboard.kit.wording import counted, listed
+from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
+from manciple.durations import age, clock, moment
 from manciple.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
-from manciple.wire.resources import CLAIMS, PODS, kind
-from scheduling.rehearsal.explanations import explain_claim
+from manciple.wire.machinery import Event
+from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
+from scheduling.rehearsal.explanations import Explanation, explain_claim
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.
 LOOKED_THROUGH, NAMED = 400, 6
@@ -121,41 +135,42 @@ class ClaimSheet:
 
     @property
     def topics(self) -> str:
-        return _topics(self.line)
+        line = self.line
+        names = [user.name for user in line.users if user.is_pod] or line.wanted_by
+        pods = {f"pod:{line.namespace}/{name}" for name in names}
+        waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
+        return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 
 
 def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -> ClaimSheet | None:
     """None where the claim went in between."""
     now = now or datetime.now(UTC)
-    line = next(iter(read_claims(person, uid=stored.uid, now=now)), None)
+    line = next(iter(read_claims(Claim.objects.restrict(person).filter(uid=stored.uid), now=now)), None)
     if line is None:
         return None
     claim = decoded(stored, ResourceClaim)
     pods = _pods(claim, line)
     events = events_about(stored.namespace, {stored.uid, *pods, *(user.uid for user in line.users)})
     complaint = complaint_of(line, events)
+    revisions = [
+        ClaimRevision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
+        for one in history.of_object(stored.uid)
+    ]
     explained = explain_claim(stored.namespace, stored.name) if line.state == "pending" else None
     return ClaimSheet(
         line=line,
         claim=claim,
         spec=AskedDevices.of(claim.spec.devices),
         template=_template(claim, pods),
-        advice=advise(line.verdict, line.facts, devices=line.devices, complaint=complaint, explained=explained),
+        advice=advise(line, complaint=complaint, explained=explained),
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
         rivals=_rivals(person, claim) if line.state != "pending" else None,
-        steps=steps(claim, _revisions(stored.uid), events, _past(stored.uid)),
+        steps=steps(claim, revisions, events, _past(stored.uid)),
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(stored.namespace),
         may_force=person.administers and line.state in ("stuck", "unused", "deleting"),
     )
-
-
-def _topics(line: ClaimRow) -> str:
-    names = [user.name for user in line.users if user.is_pod] or line.wanted_by
-    pods = {f"pod:{line.namespace}/{name}" for name in names}
-    waits = {"slices", "classes", "pool:"} if line.state == "pending" else set()
-    return " ".join(sorted({f"claim:{line.key}", f"events:{line.namespace}", "nodes"} | pods | waits))
 
 
 def _pods(claim: ResourceClaim, line: ClaimRow) -> dict[str, Pod]:
@@ -187,13 +202,6 @@ def _rivals(person: Person, claim: ResourceClaim) -> Rivals:
     return Rivals(classes=classes, claims=oldest[:NAMED], more=max(0, len(oldest) - NAMED))
 
 
-def _revisions(uid: str) -> list[ClaimRevision]:
-    return [
-        ClaimRevision(at=one.at, claim=codec.decode_text(ResourceClaim, one.text), first=one.type == "ADDED")
-        for one in history.of_object(uid)
-    ]
-
-
 def _past(uid: str) -> list[Past]:
     found: dict[tuple[datetime, datetime], list[str]] = {}
     rows = PastAllocation.objects.filter(claim_uid=uid).order_by("-ended_at")[:64]
@@ -211,3 +219,518 @@ def document_yaml(text: str) -> str:
     document = orjson.loads(text)
     document.get("metadata", {}).pop("managedFields", None)
     return as_yaml(document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenDevice:
+    """One allocated device."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    node: str
+    device_class: str
+    model: str
+    state: str
+    label: str
+    share: str  # what it consumes, where it is a share
+    admin: bool
+    prepared: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiFile:
+    """The file that the node's agent writes for one driver. It lies on the node and nowhere else."""
+
+    name: str
+    kind: str
+    ids: str  # what the names of its devices begin with
+
+
+def given_devices(claim: ResourceClaim, line: ClaimRow, pods: Iterable[Pod]) -> list[GivenDevice]:
+    """One query, and what the log has since for the devices."""
+    if claim.status.allocation is None:
+        return []
+    snapshot, node = read_devices(), node_of(claim.status.allocation)
+    reported = _prepared_by_driver(claim)
+    started = _first_start(pods, line.users)
+    return [
+        _given(
+            claim,
+            one,
+            snapshot,
+            snapshot.find(one.driver, one.pool, one.device, node),
+            reported.get((one.driver, one.pool, one.device), started),
+        )
+        for one in claim.status.allocation.devices.results
+    ]
+
+
+def _given(
+    claim: ResourceClaim,
+    one: DeviceRequestAllocationResult,
+    snapshot: DeviceSnapshot,
+    key: DeviceKey,
+    prepared: datetime | None,
+) -> GivenDevice:
+    device, state = snapshot.candidate(key), snapshot.state(key)
+    consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
+    return GivenDevice(
+        request=one.request,
+        driver=one.driver,
+        pool=one.pool,
+        device=one.device,
+        node=key[3],
+        device_class=class_of(claim.spec.devices.requests, one.request),
+        model=device.model if device and device.model != one.driver else "",
+        state=state,
+        label=DEVICE_STATES[state],
+        share=", ".join(consumed),
+        admin=bool(one.admin_access),
+        prepared=prepared,
+    )
+
+
+def _prepared_by_driver(claim: ResourceClaim) -> dict[tuple[str, str, str], datetime]:
+    """When drivers reported devices ready."""
+    return {
+        (report.driver, report.pool, report.device): at
+        for report in claim.status.devices
+        for condition in report.conditions
+        if (condition.type, condition.status) == ("Ready", "True") and (at := moment(condition.last_transition_time))
+    }
+
+
+def _first_start(pods: Iterable[Pod], users: Sequence[User]) -> datetime | None:
+    """When the first container of a pod that uses the claim started: its devices were prepared by then."""
+    wanted = {user.uid for user in users}
+    times = []
+    for pod in pods:
+        for status in pod.status.container_statuses if pod.metadata.uid in wanted else ():
+            ran = status.state.running or status.state.terminated or status.last_state.terminated
+            if ran is not None and (at := moment(ran.started_at)):
+                times.append(at)
+    return min(times, default=None)
+
+
+def cdi_files(claim: ResourceClaim) -> list[CdiFile]:
+    """As the agent names them: one file for each driver, its devices named after the claim's uid."""
+    allocation, uid = claim.status.allocation, claim.metadata.uid
+    drivers = dict.fromkeys(one.driver for one in allocation.devices.results) if allocation else ()
+    return [
+        CdiFile(name=f"k8s.{driver}-claim_{uid}.json", kind=f"k8s.{driver}/claim", ids=f"k8s.{driver}/claim={uid}")
+        for driver in drivers
+    ]
+
+
+#: Who sets well-known finalizers.
+HOLDERS_OF_FINALIZERS = {
+    FINALIZER: "the claim controller, once no pod uses the claim",
+    "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
+    "orphan": "the garbage collector, once the objects that the claim owns are gone",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One sentence, the facts behind it, and the next step. Backticks mark code."""
+
+    title: str
+    text: str = ""
+    next_step: str = ""
+    alarming: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """A warning of the node about what it cannot do. last: when it said so last."""
+
+    message: str
+    times: int
+    last: datetime | None
+    about_preparing: bool = False
+
+
+def holder_of(finalizer: str) -> str:
+    """Who removes a finalizer."""
+    return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
+
+
+def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation | None) -> Advice | None:
+    """What is to be said; None where everything goes its way."""
+    if row.state == "stuck":
+        return _of_stuck(row, complaint)
+    if complaint is not None and complaint.about_preparing and row.state == "preparing":
+        return Advice(
+            title="The node cannot prepare its devices.",
+            text=_said(complaint),
+            next_step="Fix what is named here; the node retries by itself.",
+            alarming=True,
+        )
+    if row.state == "pending" and explained is not None:
+        return _of_waiting(explained)
+    if row.state == "unused":
+        return Advice(title=f"{_it_holds(row)}, and no pod is reserved for it.", next_step=_of_unused(row))
+    if row.state == "allocated" and not any(user.is_pod for user in row.users):
+        return _of_foreign(row)
+    return None
+
+
+def _of_unused(row: ClaimRow) -> str:
+    if row.immediate:
+        kept = "Its allocation mode is Immediate, so it keeps its devices until it is deleted."
+        return f"{kept} Create a pod that names the claim, or delete the claim."
+    if row.driver:
+        kept = f"The controller of driver `{row.driver}` allocated it, and only that controller can deallocate it."
+        return f"{kept} Create a pod that names the claim, or delete the claim."
+    return "Create a pod that names the claim. Without one, its devices are released after a minute."
+
+
+def _of_foreign(row: ClaimRow) -> Advice:
+    """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
+    since = f" It has been allocated since {clock(row.allocated_at)}."
+    return Advice(
+        title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
+        text=f"Only its owner knows when that is done, and then removes it from `status.reservedFor`.{since}",
+        next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
+    )
+
+
+def _of_waiting(explained: Explanation) -> Advice:
+    if explained.state == "Waiting":
+        return Advice(title=f"It waits because {explained.reason}.", next_step=explained.next_step)
+    return Advice(title=f"{sentence(explained.reason)}.", next_step=explained.next_step)
+
+
+def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
+    said = _said(complaint) if complaint else ""
+    title, text, step = _STUCK[row.cause](row)
+    if said and row.cause in ("pod-gone", "pod-stays"):
+        step = f"Fix what {_place(row)} reports here; it retries by itself."
+    return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
+
+
+def _pod_gone(row: ClaimRow) -> tuple[str, str, str]:
+    user = next(user for user in row.users if user.is_over)
+    what = "has ended" if user.fate == "ended" else "no longer exists"
+    other = " Another pod of that name is there now." if user.fate == "replaced" else ""
+    return (
+        f"{_it_holds(row)} for a pod that {what}.",
+        f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller removes such a reservation.",
+        "Check that a worker runs; the overview shows when each last reported.",
+    )
+
+
+def _pod_stays(row: ClaimRow) -> tuple[str, str, str]:
+    user = next(user for user in row.users if user.fate == "overdue")
+    late = f" {age(user.ends_at)} ago" if user.ends_at else ""
+    return (
+        f"{_it_holds(row)} for a pod that does not end.",
+        f"Pod {user.name} should have ended{late}. {_place(row).capitalize()} has not confirmed that its containers"
+        " ended and its devices are unprepared.",
+        f"Check the agent and the drivers on {user.node or 'its node'}.",
+    )
+
+
+def _node_gone(row: ClaimRow) -> tuple[str, str, str]:
+    node = row.gone_nodes[0]
+    return (
+        f"{_it_holds(row)} on node {node}, which no longer exists.",
+        "Nobody can unprepare them there.",
+        "Delete the pods that are bound to that node; the claim controller then releases the devices.",
+    )
+
+
+def _node_silent(row: ClaimRow) -> tuple[str, str, str]:
+    node = row.silent_nodes[0]
+    return (
+        f"{_it_holds(row)} on node {node}, which is not ready.",
+        "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are released "
+        "once the node confirms that they ended.",
+        f"Start the agent on {node} again.",
+    )
+
+
+def _finalizer(row: ClaimRow) -> tuple[str, str, str]:
+    name = row.foreign_finalizers[0]
+    return (
+        f"It is deleted, and finalizer `{name}` holds it.",
+        f"Deletion was requested {_ago(row.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
+        "Check that controller. If it is gone for good, preview the forced release.",
+    )
+
+
+def _controller(row: ClaimRow) -> tuple[str, str, str]:
+    return (
+        "It is deleted, nobody uses it, and it is still there.",
+        f"Deletion was requested {_ago(row.deleted_at)}, and {_it_holds(row).lower()}. The claim controller"
+        " removes such a claim at once.",
+        "Check that a worker runs; the overview shows when each last reported.",
+    )
+
+
+def _leaked(row: ClaimRow) -> tuple[str, str, str]:
+    since = f"since {clock(row.allocated_at)}"
+    if FINALIZER in row.finalizers:
+        why = "The claim controller releases such devices after a minute."
+        step = "Check that a worker runs; the overview shows when each last reported."
+    else:
+        why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
+        step = "Delete the claim; nobody uses it."
+    return f"{_it_holds(row)} that nobody uses, {since}.", why, step
+
+
+def _driver(row: ClaimRow) -> tuple[str, str, str]:
+    return (
+        f"{_it_holds(row)} that nobody uses, and driver {row.driver} does not deallocate it.",
+        "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can clear "
+        "the allocation.",
+        f"Check the log of the controller of driver `{row.driver}`.",
+    )
+
+
+_STUCK: Mapping[str, Callable[[ClaimRow], tuple[str, str, str]]] = {
+    "pod-gone": _pod_gone,
+    "pod-stays": _pod_stays,
+    "node-gone": _node_gone,
+    "node-silent": _node_silent,
+    "finalizer": _finalizer,
+    "controller": _controller,
+    "leaked": _leaked,
+    "driver": _driver,
+}
+
+
+def _it_holds(row: ClaimRow) -> str:
+    return f"This claim holds {counted(row.devices, 'device')}"
+
+
+def _place(row: ClaimRow) -> str:
+    return f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
+
+
+def _ago(at: datetime | None) -> str:
+    return f"{age(at)} ago" if at else "a while ago"
+
+
+def _said(complaint: Complaint) -> str:
+    often = (
+        f" ({complaint.times} times, last {clock(complaint.last)})" if complaint.times > 1 and complaint.last else ""
+    )
+    return f"The node says: {complaint.message}{often}."
+
+
+# The Events about a claim, and what its node complains of ------------------------------------------------------------
+
+
+#: What the agents complain of, by the reason of their Events.
+UNPREPARE, PREPARE = "FailedUnprepareDynamicResources", "FailedPrepareDynamicResources"
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """Selects the Events about objects with one of these uids (of a node: its name)."""
+
+    uids: frozenset[str]
+
+    def matches(self, values: Mapping[str, str], /) -> bool:
+        return values.get("involvedObject.uid", "") in self.uids
+
+
+def events_about(namespace: str, uids: Collection[str]) -> list[Event]:
+    """The Events of the namespace about those objects."""
+    found = objects.list(kind(EVENTS), namespace=namespace, fields=_About(frozenset(uids)))
+    return [decoded(stored, Event) for stored in found.items]
+
+
+def complaint_of(line: ClaimRow, events: Sequence[Event]) -> Complaint | None:
+    """What the node says it cannot do for this claim. A pod that is gone cannot be complained about: its node is."""
+    users = {user.uid for user in line.users}
+    own = [event for event in events if event.involved_object.uid in users and event.reason in (UNPREPARE, PREPARE)]
+    if not own and line.cause == "pod-gone" and line.nodes:
+        # An agent names its node in the place of the uid, as the kubelet does.
+        of_nodes = (event for event in events_about(DEFAULT_NAMESPACE, line.nodes) if event.reason == UNPREPARE)
+        own = [
+            event
+            for event in of_nodes
+            if event.involved_object.kind == "Node" and any(uid in event.message for uid in users)
+        ]
+    latest = max(own, key=lambda event: event.last_timestamp or "", default=None)
+    if latest is None:
+        return None
+    return Complaint(
+        message=latest.message.rstrip("."),
+        times=latest.count,
+        last=moment(latest.last_timestamp),
+        about_preparing=latest.reason == PREPARE,
+    )
+
+
+#: Names in one sentence.
+DEVICES_NAMED = 4
+#: Steps on a page; of more, the latest.
+SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of the timeline."""
+
+    at: datetime
+    text: str
+    warns: bool = False
+    times: int = 1
+    last: datetime | None = None  # of several times
+    about: str = ""  # whose event it is, where it is not the claim's
+    is_said: bool = False  # an Event says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRevision:
+    """The claim as one write left it. first: the write made it."""
+
+    at: datetime
+    claim: ResourceClaim
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """Devices that the claim held and gave back together."""
+
+    began: datetime
+    ended: datetime
+    devices: tuple[str, ...]
+
+
+def steps(
+    claim: ResourceClaim, revisions: Sequence[ClaimRevision], events: Iterable[Event], past: Iterable[Past]
+) -> list[Step]:
+    """Everything, the oldest first."""
+    told = [*_of_revisions(claim, revisions), *_of_events(claim, events)]
+    seen_from = min((revision.at for revision in revisions), default=None)
+    for one in past:
+        names = listed(one.devices, DEVICES_NAMED)
+        ends = (Step(at=one.began, text=f"Allocated {names}"), Step(at=one.ended, text=f"Released {names}"))
+        told += [step for step in ends if seen_from is None or step.at < seen_from]
+    # Events tell whole seconds: within one, what was written comes before what was said of it.
+    return sorted(told, key=lambda step: (int(step.at.timestamp()), step.is_said, step.at))[-SHOWN:]
+
+
+def _of_revisions(claim: ResourceClaim, revisions: Sequence[ClaimRevision]) -> Iterator[Step]:
+    created = moment(claim.metadata.creation_timestamp)
+    begins = next((one for one in revisions if one.first), None)
+    if created is not None:
+        owner = next((one.name for one in claim.metadata.owner_references if one.kind == "Pod"), "")
+        at = min(begins.at, created) if begins else created
+        yield Step(at=at, text=f"Created for pod {owner}" if owner else "Created")
+    before: ResourceClaim | None = None
+    for revision in revisions:
+        allocation = revision.claim.status.allocation
+        allocated_at = moment(allocation.allocation_timestamp) if allocation is not None else None
+        if before is None and not revision.first and allocation is not None and allocated_at:
+            yield Step(at=allocated_at, text=f"Allocated {names_of(allocation)}")  # before what the log still has
+        at = _when(before, revision)
+        for text, warns in changes(before, revision.claim) if before or revision.first else ():
+            yield Step(at=at, text=text, warns=warns)
+        before = revision.claim
+
+
+def _when(before: ResourceClaim | None, revision: ClaimRevision) -> datetime:
+    """When a write was made; what it says of itself counts where it is older, as in a claim that was brought along."""
+    allocation = revision.claim.status.allocation
+    had = before.status.allocation if before else None
+    at = moment(allocation.allocation_timestamp) if allocation is not None and had is None else None
+    if at is None and (before is None or before.metadata.deletion_timestamp is None):
+        at = moment(revision.claim.metadata.deletion_timestamp)
+    return min(at, revision.at) if at else revision.at
+
+
+def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tuple[str, bool]]:
+    """What one write did: (words, whether it warns)."""
+    old, new = before.status if before else None, after.status
+    had, has = old.allocation if old else None, new.allocation
+    if has is not None and had is None:
+        yield f"Allocated {names_of(has)}", False
+    was = {user.uid: user.name for user in old.reserved_for} if old else {}
+    now = {user.uid: user.name for user in new.reserved_for}
+    others = {user.uid: user.full_resource for user in new.reserved_for if not user.is_pod}
+    for uid, resource in others.items():
+        if uid not in was:
+            yield f"Reserved for {resource} {now[uid]}", False
+    if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
+        yield (
+            f"Reserved for pod {listed(added, DEVICES_NAMED)}"
+            if len(added) == 1
+            else f"Reserved for pods {listed(added, DEVICES_NAMED)}",
+            False,
+        )
+    if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
+        yield "Deletion requested", False
+    if removed := [name for uid, name in was.items() if uid not in now]:
+        yield f"Reservation of {listed(removed, DEVICES_NAMED)} removed", False
+    if had is not None and has is None:
+        yield f"Released {names_of(had)}", False
+    if old is not None:
+        yield from _reports(old.devices, new.devices)
+    yield from _finalizers(before, after)
+
+
+def _reports(old: Sequence[AllocatedDeviceStatus], new: Sequence[AllocatedDeviceStatus]) -> Iterator[tuple[str, bool]]:
+    before = {(one.driver, one.pool, one.device, one.share_id): one for one in old}
+    for report in new:
+        known = before.get((report.driver, report.pool, report.device, report.share_id))
+        if report == known:
+            continue
+        were = {one.type: one.status for one in known.conditions} if known else {}
+        changed = [one for one in report.conditions if were.get(one.type) != one.status]
+        for condition in changed:
+            text = f"{report.driver} reports {condition.type} {condition.status} of {report.device}"
+            yield f"{text}: {condition.message}" if condition.message else text, condition.status == "False"
+        if not changed:
+            yield f"{report.driver} reports on {report.device}", False
+
+
+def _finalizers(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tuple[str, bool]]:
+    if before is None:
+        return
+    old, new = set(before.metadata.finalizers), set(after.metadata.finalizers)
+    # Delete protection comes and goes with the allocation, which is told already.
+    for name in sorted((old ^ new) - {FINALIZER}):
+        yield f"Finalizer {name} {'removed' if name in old else 'added'}", False
+
+
+def _of_events(claim: ResourceClaim, events: Iterable[Event]) -> Iterator[Step]:
+    for event in events:
+        last = moment(event.last_timestamp) or moment(event.event_time) or moment(event.metadata.creation_timestamp)
+        first = moment(event.first_timestamp) or last
+        if first is None:
+            continue
+        about = event.involved_object
+        own = about.uid == claim.metadata.uid
+        yield Step(
+            at=first,
+            text=words_of(event),
+            warns=event.type == "Warning",
+            times=max(event.count, 1),
+            last=last if event.count > 1 else None,
+            about="" if own else f"{about.kind.lower()} {about.name}",
+            is_said=True,
+        )
+
+
+def words_of(event: Event) -> str:
+    """What an Event says; of a pod that waits, only what it waits for."""
+    cause = cause_in(event.metadata.annotations)
+    return f"Waits: {brief(cause)}" if cause else event.message or event.reason
+
+
+def names_of(allocation: AllocationResult) -> str:
+    """`gpu-0, gpu-1 of node-1`."""
+    results = allocation.devices.results
+    pools = list(dict.fromkeys(one.pool for one in results))
+    if not results:
+        return "nothing"
+    of = f" of {pools[0]}" if len(pools) == 1 else f" of {len(pools)} pools"
+    return listed([one.device for one in results], DEVICES_NAMED) + of

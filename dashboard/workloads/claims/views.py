@@ -3,23 +3,32 @@
 - `/claims`: every claim, what is stuck first, then what waits longest. `?state=`, `?ns=`, `?class=`, `?q=` narrow it,
   `?at=NAMESPACE/NAME` opens a claim's sheet, `?page=` turns the page: what a person sees is in the address.
 - `/claims/NAMESPACE/NAME`: the sheet alone; `?tab=yaml` shows the object.
-- `/claims/NAMESPACE/NAME/delete` and `/release`: what that would do (GET), and doing it (POST).
+- `/claims/NAMESPACE/NAME/delete` and `/release`: what that would do (GET), and doing it (POST) as the person.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from django.contrib import messages
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
+from msgspec import structs
 
+from claims.controllers.reservations import FINALIZER
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey, pool_of
+from claims.devices.states import DeviceState
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
+from claims.models import AllocatedDevice, Claim
 from dashboard.kit import links
 from dashboard.kit.lists import (
-    BulkAct,
+    CSV,
     Filter,
     ListColumn,
     ListQuery,
@@ -27,24 +36,30 @@ from dashboard.kit.lists import (
     Table,
     bulk_acts,
     parameter,
-    sorted_by,
     state_tabs,
 )
-from dashboard.kit.previews import ActionEffect, ActionPreview, not_changed, show_preview
+from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools.objects import TAB, ShownHistory, history_of
-from dashboard.workloads.claims import actions as claim_actions
-from dashboard.workloads.claims.reading import ClaimRow, read_claims
+from dashboard.workloads.claims.queries import (
+    STATES,
+    ClaimRow,
+    claim_rows,
+    count_states,
+    find_claims,
+    with_class,
+    with_text,
+)
 from dashboard.workloads.claims.sheet import ClaimSheet, find_claim, read_sheet
-from dashboard.workloads.claims.states import STATES, URGENCY
+from inventory.models import DeviceClass
+from manciple.api import verbs
 from manciple.people import Person, demand, demand_edit, demand_sight, person_of
-from manciple.store import objects
 from manciple.store.event_log import latest_revision
-from manciple.wire.errors import ApiError, NotFound
-from manciple.wire.resources import CLAIMS, CLASSES, kind
-from manciple.wire.validation import natural
+from manciple.wire.errors import ApiError, Conflict, NotFound
+from manciple.wire.identity import Identity
+from manciple.wire.resources import CLAIMS, kind
 
 #: States whose tabs are there even where nothing is in them.
 _USUAL = ("stuck", "pending", "preparing", "allocated")
@@ -62,64 +77,27 @@ class ClaimQuery(ListQuery):
     text: str = parameter("q")
     at: str = parameter("at", selects=True)  # namespace/name of the claim whose sheet is open
 
-    def matches(self, line: ClaimRow) -> bool:
-        """Whether the claim is one of those asked for, whatever its state."""
-        if self.namespace not in ("", line.namespace) or (self.device_class and self.device_class not in line.classes):
-            return False
-        wanted = self.text.casefold()
-        return not wanted or any(wanted in name.casefold() for name in (line.key, *line.pods, *line.nodes))
+    def chosen(self, claims: QuerySet[Claim]) -> QuerySet[Claim]:
+        """Those asked for, in whatever state."""
+        if self.namespace:
+            claims = claims.filter(namespace=self.namespace)
+        if self.device_class:
+            claims = with_class(claims, self.device_class)
+        return with_text(claims, self.text) if self.text else claims
 
 
-def _urgency(line: ClaimRow) -> tuple[int, float, str]:
-    """Stuck first, then what waits longest; what is in use, the newest first."""
-    seconds = line.created_at.timestamp()
-    return URGENCY[line.state], -seconds if line.state == "allocated" else seconds, line.key
-
-
-def _by_namespace(line: ClaimRow) -> tuple[str, object]:
-    return line.namespace, natural(line.name)
-
-
-def _details(line: ClaimRow) -> str:
-    return line.note.replace("`", "") or _pods_of(line)
-
-
-def _pods_of(line: ClaimRow) -> str:
-    return " ".join(line.pods)
-
-
-#: What the list tells of a claim.
+#: What the list tells of a claim; `find_claims` sorts by it.
 COLUMNS = (
-    ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name), text=lambda line: line.name),
+    ListColumn[ClaimRow](title="Claim", sort="name", text=lambda row: row.name),
+    ListColumn[ClaimRow](title="Namespace", css="not-phone", sort="ns", extra=True, text=lambda row: row.namespace),
+    ListColumn[ClaimRow](title="State", sort="state", text=lambda row: row.label),
+    ListColumn[ClaimRow](title="Details", css="wide", text=lambda row: row.note.replace("`", "") or " ".join(row.pods)),
+    ListColumn[ClaimRow](title="Pods", css="not-phone", extra=True, sort="pods", text=lambda row: " ".join(row.pods)),
+    ListColumn[ClaimRow](title="Devices", css="num not-phone", sort="devices", text=lambda row: row.devices),
+    ListColumn[ClaimRow](title="Node", css="not-phone", sort="node", text=lambda row: " ".join(row.nodes)),
+    ListColumn[ClaimRow](title="UID", css="not-phone", extra=True, text=lambda row: row.uid),
     ListColumn[ClaimRow](
-        title="Namespace", css="not-phone", sort="ns", extra=True, key=_by_namespace, text=lambda line: line.namespace
-    ),
-    ListColumn[ClaimRow](title="State", sort="state", key=_urgency, text=lambda line: line.verdict.label),
-    ListColumn[ClaimRow](title="Details", css="wide", text=_details),
-    ListColumn[ClaimRow](
-        title="Pods", css="not-phone", extra=True, sort="pods", key=lambda line: line.pods, text=_pods_of
-    ),
-    ListColumn[ClaimRow](
-        title="Devices",
-        css="num not-phone",
-        sort="devices",
-        key=lambda line: line.devices,
-        text=lambda line: line.devices,
-    ),
-    ListColumn[ClaimRow](
-        title="Node",
-        css="not-phone",
-        sort="node",
-        key=lambda line: [natural(one) for one in line.nodes],
-        text=lambda line: " ".join(line.nodes),
-    ),
-    ListColumn[ClaimRow](title="UID", css="not-phone", extra=True, text=lambda line: line.uid),
-    ListColumn[ClaimRow](
-        title="Age",
-        css="num",
-        sort="age",
-        key=lambda line: -line.created_at.timestamp(),
-        text=lambda line: line.created_at.isoformat(timespec="seconds"),
+        title="Age", css="num", sort="age", text=lambda row: row.created_at.isoformat(timespec="seconds")
     ),
 )
 
@@ -147,60 +125,55 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person = person_of(request)
     query = ClaimQuery.read(request)
-    claims = read_claims(person, with_classes=bool(query.device_class))
-    matching = [line for line in claims if query.matches(line)]
-    acts = bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else ()
-    context = ClaimsContext(
-        place="claims",
-        revision=revision,
-        query=query,
-        table=_table(query, matching, claims, acts=acts),
-        matching=len(matching),
-        any=bool(claims),
-        devices=sum(line.devices for line in claims),
-        holding=sum(bool(line.devices) for line in claims),
-        waiting=sum(line.state == "pending" for line in claims),
-        stuck=sum(line.state == "stuck" for line in claims),
-        close_url=query.url(at=""),
-        sheet=_sheet_at(person, query.at),
-    )
-    return show_list(request, "workloads/claims/list.html", context)
-
-
-def _table(
-    query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow], *, acts: Sequence[BulkAct]
-) -> Table[ClaimRow]:
-    chosen = sorted_by(
-        COLUMNS, query.sort, sorted((line for line in matching if query.state in ("", line.state)), key=_urgency)
-    )
-    page = PageOfRows(len(chosen), PAGE, query.page)
-    counts = Counter(line.state for line in matching)
-    shown = [state for state in STATES if counts[state] or state in _USUAL or state == query.state]
-    return Table(
+    claims = Claim.objects.restrict(person)
+    chosen = query.chosen(claims)
+    states = count_states(claims)
+    matching = count_states(chosen) if query.namespace or query.device_class or query.text else states
+    page = PageOfRows(matching[query.state] if query.state else matching.total(), PAGE, query.page)
+    find = partial(find_claims, chosen, state=query.state, sort=query.sort)
+    held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
+    holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
+    shown = [state for state in STATES if matching[state] or state in _USUAL or state == query.state]
+    table = Table(
         id="claims-list",
         topics="claims: pods: nodes",
         title="Claims",
         css="rows",
         query=query,
         columns=COLUMNS,
-        rows=chosen[page.rows],
-        all_rows=lambda: chosen,
-        acts=acts,
+        rows=() if request.path.endswith(CSV) else list(claim_rows(find(rows=page.rows))),
+        all_rows=lambda: claim_rows(find()),
+        acts=bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else (),
         page=page,
         note="" if query.sort else ", stuck first, then waiting longest",
         filters=(
-            Filter.of_namespaces(query.namespace, (line.namespace for line in claims)),
+            Filter.of_namespaces(query.namespace, claims.order_by().values_list("namespace", flat=True).distinct()),
             Filter(
                 "class",
                 "Class",
                 query.device_class,
                 every="All classes",
-                options=[stored.name for stored in objects.list(kind(CLASSES)).items],
+                options=list(DeviceClass.objects.order_by("name").values_list("name", flat=True)),
             ),
             Filter("q", "Name, namespace, pod or node", query.text),
         ),
-        tabs=state_tabs(query, STATES, shown, counts, alarming="stuck"),
+        tabs=state_tabs(query, STATES, shown, matching, alarming="stuck"),
     )
+    context = ClaimsContext(
+        place="claims",
+        revision=revision,
+        query=query,
+        table=table,
+        matching=matching.total(),
+        any=bool(states),
+        devices=holding["devices"],
+        holding=holding["claims"],
+        waiting=states["pending"],
+        stuck=states["stuck"],
+        close_url=query.url(at=""),
+        sheet=_sheet_at(person, query.at),
+    )
+    return show_list(request, "workloads/claims/list.html", context)
 
 
 #: What `?tab=` may name besides the claim itself.
@@ -244,9 +217,9 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     demand_edit(request, f"delete claims in {namespace}", namespace, resource=CLAIMS)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        return _preview(request, sheet, claim_actions.effect_of_deletion(sheet.claim, sheet.line), "Delete")
+        return _preview(request, sheet, effect_of_deletion(sheet.claim, sheet.line), "Delete")
     try:
-        gone = claim_actions.delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
+        gone = delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
     said = (
@@ -266,11 +239,11 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     demand(request, "force a claim's release", "*", "*.*")
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        return _preview(request, sheet, claim_actions.effect_of_release(sheet.claim, sheet.line), "Release")
+        return _preview(request, sheet, effect_of_release(sheet.claim, sheet.line), "Release")
     if not sheet.may_force:
-        return _refused(request, sheet, claim_actions.in_use(name))
+        return _refused(request, sheet, in_use(name))
     try:
-        gone = claim_actions.force_release(person.identity, namespace, name, uid=request.POST.get("uid", ""))
+        gone = force_release(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
     messages.success(request, f"Released claim {name} by force; {'it is gone' if gone else 'its devices are free'}.")
@@ -295,9 +268,9 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 
 def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
-    namespace, name = sheet.meta.namespace, sheet.meta.name
+    namespace, name, claims = sheet.meta.namespace, sheet.meta.name, links.page_url("claims")
     above = (
-        ("Claims", "/claims"), (namespace, f"/claims?ns={namespace}"), (name, links.claim_url(namespace, name))
+        ("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, links.claim_url(namespace, name))
     )  # fmt: skip
     preview = ActionPreview(
         action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=action == "Release"
@@ -310,3 +283,159 @@ def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> Http
     messages.error(request, not_changed(refusal, noun="claim"))
     context = ClaimContext(place="claims", revision=latest_revision(), sheet=sheet)
     return render_page(request, "workloads/claims/page.html", context, status=refusal.code)
+
+
+#: Why a claim is not released by force.
+IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instead"
+
+
+def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
+    """What `kubectl delete` would do to it now."""
+    living = [user.name for user in line.users if not user.is_over]
+    others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    found = [
+        ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
+        *(
+            ("Pods", f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended.")
+            for name in living
+        ),
+        *(
+            ("Pods", f"Pod {name} waits for it, and would wait forever: it names this claim.")
+            for name in line.wanted_by
+        ),
+        *(("Finalizers", f"Finalizer {name} holds it until its owner removes it.") for name in others),
+    ]
+    waits = bool(living or others)
+    summary = "It is marked for deletion, and removed later." if waits else "It is removed immediately."
+    return ActionEffect(summary=summary, consequences=consequences(found))
+
+
+def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
+    """What a forced release would do to it now."""
+    users = [f"pod {user.name}" if user.is_pod else user.title for user in line.users]
+    deleted = claim.metadata.deletion_timestamp is not None
+    found = [
+        ("Devices", _devices(claim, line, freed="are free at once, for waiting pods")),
+        *(("Reserved for", f"The reservation for {user} is removed.") for user in users),
+        *(("Finalizers", f"Finalizer {name} is removed.") for name in removed_finalizers(claim)),
+        ("Claim", "The claim is already deleted, so it is removed." if deleted else ""),
+    ]
+    refused = "" if line.state in ("stuck", "unused", "deleting") else IN_USE
+    summary, warning = _release_in_words(claim, line)
+    return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
+
+
+def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
+    """One sentence, and what cannot be known from here."""
+    if claim.status.allocation is None:
+        others = [name for name in removed_finalizers(claim) if name != FINALIZER]
+        who = f"whoever set finalizer {others[0]}" if others else "its controllers"
+        return (
+            f"{line.name} is removed without waiting for {who}.",
+            f"The cleanup that {who} wanted to do before the claim goes is skipped. Do this only if that controller is "
+            "gone.",
+        )
+    node = line.nodes[0] if line.nodes else "its node"
+    return (
+        f"{line.name} releases what it holds without asking {node}.",
+        f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
+        "pods may then share a device that neither expects to share. Do this only if the machine is off, or "
+        "if you have checked that nothing runs on it.",
+    )
+
+
+def removed_finalizers(claim: ResourceClaim) -> tuple[str, ...]:
+    """Delete protection; on a claim that is deleted, everything that holds it."""
+    deleting = claim.metadata.deletion_timestamp is not None
+    return tuple(name for name in claim.metadata.finalizers if deleting or name == FINALIZER)
+
+
+def delete(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
+    """Whether it is gone already. uid: of the claim that the person saw. Raises: ApiError."""
+    options = only_with(uid)
+    return verbs.delete(kind(CLAIMS), namespace=namespace, name=name, identity=identity, options=options).gone
+
+
+def force_release(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
+    """Whether it is gone. The status goes first: should the second write fail, the claim controller ends what is left.
+
+    Raises: ApiError.
+    """
+
+    def without_status(claim: ResourceClaim) -> ResourceClaim:
+        _expect(claim, uid)
+        return structs.replace(claim, status=ResourceClaimStatus())
+
+    def without_finalizers(claim: ResourceClaim) -> ResourceClaim:
+        _expect(claim, uid)
+        dropped = removed_finalizers(claim)
+        kept = tuple(one for one in claim.metadata.finalizers if one not in dropped)
+        return structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=kept))
+
+    claims = kind(CLAIMS)
+    verbs.modify(claims, without_status, namespace=namespace, name=name, identity=identity, subresource="status")
+    try:
+        verbs.modify(claims, without_finalizers, namespace=namespace, name=name, identity=identity)
+        verbs.current(claims, namespace, name)
+    except NotFound:  # the claim controller was quicker
+        return True
+    return False
+
+
+def _expect(claim: ResourceClaim, uid: str) -> None:
+    """Raises: Conflict where another claim has the name now."""
+    if uid and claim.metadata.uid != uid:
+        raise Conflict.of(CLAIMS, claim.metadata.name, "another claim has this name now")
+
+
+def in_use(name: str) -> ApiError:
+    """The refusal to force the release of a claim that pods use."""
+    return Conflict.of(CLAIMS, name, IN_USE)
+
+
+#: Devices that are named in one sentence.
+NAMED = 8
+
+
+def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
+    """freed: what becomes of its devices. Those that nobody would be given all the same are told besides."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return "It holds no device."
+    snapshot, node = read_devices(), node_of(allocation)
+    names = {
+        snapshot.find(one.driver, one.pool, one.device, node): f"{one.pool}/{one.device}"
+        for one in allocation.devices.results
+    }
+    kept = _kept_back(names, snapshot) if freed.startswith("are free") else {}
+    given = [name for key, name in names.items() if key not in kept]
+    whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
+    if kept:
+        whose = f"Of its {line.devices} devices"
+    if len(given) == 1:
+        freed = freed.replace("are ", "is ", 1).replace("stay ", "stays ", 1)
+    more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
+    told = [f"{whose} {', '.join(given[:NAMED])}{more} {freed}."] if given else []
+    for why in dict.fromkeys(kept.values()):
+        alike = [names[key] for key in kept if kept[key] == why]
+        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+        are, it = ("is", "it") if len(alike) == 1 else ("are", "they")
+        told.append(f"{', '.join(alike[:NAMED])}{more} {are} {why}, so {it} cannot be allocated yet.")
+    return " ".join(told)
+
+
+_WHY_KEPT = {DeviceState.TAINTED: "tainted", DeviceState.UNHEALTHY: "unhealthy"}
+
+
+def _kept_back(devices: Iterable[DeviceKey], snapshot: DeviceSnapshot) -> dict[DeviceKey, str]:
+    """Those that nobody is given though nobody holds them -> why."""
+    found = dict[DeviceKey, str]()
+    for key in devices:
+        candidate = snapshot.candidate(key)
+        if candidate is None:
+            found[key] = "not published"
+        elif candidate.fence is not None:
+            found[key] = _WHY_KEPT[candidate.fence]
+        elif not snapshot.pools[pool_of(key)].complete:
+            found[key] = "in an incomplete pool"
+    return found

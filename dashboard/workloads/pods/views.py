@@ -21,7 +21,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from claims.models import Pod as PodRow
 from claims.pod_claims import has_group
-from dashboard.capacity.quotas.reading import quotas_refusing
+from dashboard.capacity.quotas import quotas_refusing
 from dashboard.kit.differences import dump
 from dashboard.kit.links import claim_url, page_url, pod_url, template_url
 from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs

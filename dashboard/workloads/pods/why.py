@@ -23,11 +23,11 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.capacity.overview.waiting import begun, said_of
 from dashboard.kit.links import page_url
 from dashboard.kit.wording import counted, joined
-from dashboard.workloads.claims.states import PATIENCE
+from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.pods.queries import ClaimLine, Moment
+from dashboard.workloads.waiting import begun, said_of
 from insight.offers import COUNTED, offers
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment

@@ -1,7 +1,8 @@
 // Keeps the parts of a page true. A part is an element with an id and `data-topics`; when one of its topics is touched
 // the page is fetched again and the part is merged into the one on screen, so that focus, scroll, selection and open
 // details stay. Elements with `data-keep` (editors, open dialogs) are left alone.
-// `data-says` on an element of a part: its text is said aloud when it changes.
+// `data-says` on an element of a part: its text is said aloud when it changes. `data-again="4"`: the part is fetched
+// again after so many seconds, for as long as it has such an element.
 // `data-preview=ADDRESS` on a form: it is sent there while somebody fills it in, and the elements of the answer are merged
 // into those with their ids; with `data-preview-part=ID` only that one. A GET leaves hidden fields out, and its address
 // becomes the page's.
@@ -10,7 +11,7 @@
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
   let topics = new Set(), everything = false, due = null, last = 0, cost = 0, busy = false;
 
-  const concerns = (part, all = everything, touched = topics) => all || part.dataset.topics.split(" ").some(
+  const concerns = (part, all = everything, touched = topics) => all || touched.has(`#${part.id}`) || part.dataset.topics.split(" ").some(
     (one) => (one.endsWith(":") ? [...touched].some((topic) => topic.startsWith(one)) : touched.has(one)));
   const words = (one) => { // without ages, which go on by themselves
     const copy = one.cloneNode(true);
@@ -36,6 +37,15 @@
     const selected = getSelection();
     for (const text of reworded.splice(0)) if (!selected?.containsNode(text, true)) text.replaceWith(text.cloneNode());
   };
+  const waiting = new Set(); // ids of parts that are to be fetched again
+  const fetchAgain = () => {
+    for (const element of document.querySelectorAll("[data-again]")) {
+      const id = element.closest("[id][data-topics]")?.id;
+      if (!id || waiting.has(id)) continue;
+      waiting.add(id);
+      setTimeout(() => { waiting.delete(id); topics.add(`#${id}`); plan(); }, element.dataset.again * 1000);
+    }
+  };
   const owe = () => document.dispatchEvent(new CustomEvent("manciple:owing"));
   const merge = (fresh, all, touched) => {
     const before = spoken();
@@ -48,6 +58,7 @@
     renew();
     const after = spoken(), aloud = document.getElementById("said");
     if (aloud && after !== before) aloud.textContent = after;
+    fetchAgain();
     document.dispatchEvent(new CustomEvent("manciple:merged"));
   };
   // Whoever is on the way to another page is not held up: a reload would take the place of the answer that comes, and its
@@ -121,4 +132,5 @@
     detail.topics.forEach((topic) => topics.add(topic));
     if (parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
   });
+  fetchAgain();
 })();

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dashboard.capacity.overview.health import (
+from dashboard.capacity.overview import (
     DriverSign,
     HealthLine,
     HealthSigns,

@@ -21,7 +21,7 @@ from claims.causes.causes import (
 )
 from claims.causes.messages import brief
 from claims.causes.next_steps import TOPICS, topic_of
-from dashboard.capacity.overview.waiting import WaitingPod, by_topic, said_of
+from dashboard.workloads.waiting import WaitingPod, by_topic, said_of
 from inventory.kinds.devices import ResourceSlice
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import ForgottenClaim, IncompletePool, Mended, Mending

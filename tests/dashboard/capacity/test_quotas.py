@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
-from dashboard.capacity.quotas.rehearsal import PodOutcome
+from dashboard.capacity.quotas import PodOutcome
 from manciple.access.kinds.roles import PolicyRule
 from scheduling.models import UsageSample
 from scheduling.state.fair_share import WEIGHT

@@ -12,9 +12,7 @@ import pytest
 from django.test import Client
 
 from claims.models import PastAllocation
-from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.capacity.timeline.reading import STEPS, Timeline
-from dashboard.capacity.timeline.views import HEADER
+from dashboard.capacity.timeline import HEADER, STEPS, Timeline, TimelineQuery
 from dashboard.kit.lists import csv_cell
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.store import sql

@@ -6,10 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dashboard.capacity.timeline.drawing import ROWS, TimelineBar, area, bar, device_lanes, pack
-from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.capacity.timeline.reading import STEPS, HeldSpan
-from dashboard.kit.windows import Window, axis
+from dashboard.capacity.timeline import ROWS, STEPS, HeldSpan, TimelineBar, TimelineQuery, area, bar, device_lanes, pack
+from dashboard.kit.charts import Window, axis
 from tests.outlines import Outline
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -14,8 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from claims.models import PastAllocation, UseSpell
-from dashboard.kit.charts import UNKNOWN, Layer, levels, stacked
-from dashboard.kit.windows import ChosenTime, axis
+from dashboard.kit.charts import UNKNOWN, ChosenTime, Layer, axis, levels, stacked
 from insight.usage import minute_of
 from scheduling.models import UsageSample
 from tests.builders import make_devices, make_node, make_slice

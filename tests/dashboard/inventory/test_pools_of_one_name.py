@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from claims.models import PastAllocation, UseSpell
-from dashboard.capacity.timeline.query import TimelineQuery
-from dashboard.capacity.timeline.reading import Timeline
-from dashboard.workloads.claims.reading import _held
+from claims.models import Claim, PastAllocation, UseSpell
+from dashboard.capacity.timeline import Timeline, TimelineQuery
+from dashboard.workloads.claims.queries import read_held
 from inventory.models import Incident
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.wire.identity import MASTERS, Identity
@@ -78,7 +77,8 @@ def test_each_device_has_its_own_lane_model_link_and_row_of_the_file(admin: Clie
     assert timeline(node="node-1").devices() == keys("node-1")
     assert timeline(by="model").groups() == {"A100": 2, "H100": 2}
     assert {name for name, hours in timeline(by="model").idle_hours().items() if hours} == {"H100"}
-    assert sorted(sorted(held.nodes) for held in _held("").values()) == [["node-1"], ["node-2"]]
+    held = read_held(Claim.objects.values_list("uid", flat=True)).values()
+    assert sorted(sorted(one.nodes) for one in held) == [["node-1"], ["node-2"]]
     rows = {row["claim"]: row["node"] for row in exported(admin)}
     assert rows == {f"{when}-{node}": node for when in ("on", "old") for node in ("node-1", "node-2")}
     shown = admin.get("/timeline").content.decode()

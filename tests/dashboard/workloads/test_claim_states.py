@@ -1,68 +1,119 @@
-"""The one state that a claim is shown in."""
+"""The one state that a claim is shown in, as the database decides it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from claims.controllers.reservations import FINALIZER
-from dashboard.workloads.claims.states import PATIENCE, ClaimFacts, User, fate_of, judge
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from dashboard.workloads.claims.queries import PATIENCE, STATE_OF, count_states, fate_of, find_claims
+from inventory.models import Node, Pool
+from manciple.store import sql
+from manciple.store.models import Event
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(hours=3)
+RUNNING: dict[str, Any] = {"phase": "Running"}
+STARTING: dict[str, Any] = {"phase": "Pending"}
+ENDING: dict[str, Any] = {"phase": "Running", "deleting": True}
+ENDED: dict[str, Any] = {"phase": "Succeeded"}
 
 
-def user(fate: str, **fields: Any) -> User:
-    return User(resource="pods", name="web", uid="u-1", fate=fate, **fields)
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A claim, the pods that it is reserved for (None for one that is not there), and why it is in which state.
+
+    node: whether node-1 is ready, None where it is gone. lately: uids of objects that were written a moment ago.
+    """
+
+    cause: str
+    claim: dict[str, Any]
+    pods: Sequence[dict[str, Any] | None] = ()
+    resource: str = "pods"
+    node: bool | None = True
+    device: dict[str, Any] | None = None
+    lately: Sequence[str] = ()
 
 
-def held(*users: User, **fields: Any) -> ClaimFacts:
-    return ClaimFacts(allocated=True, allocated_at=fields.pop("since", NOW), users=users, nodes=("node-1",), **fields)
+def held(cause: str, *pods: dict[str, Any] | None, since: datetime | None = NOW, **given: Any) -> Case:
+    of_case = {name: given.pop(name) for name in ("resource", "node", "device", "lately") if name in given}
+    return Case(cause=cause, claim={"allocated": True, "allocated_at": since, **given}, pods=pods, **of_case)
 
 
-#: what is so -> (facts, state, why it is stuck)
-CASES: dict[str, tuple[ClaimFacts, str, str]] = {
-    "nothing was given yet": (ClaimFacts(allocated=False), "pending", ""),
-    "its pod starts": (held(user("preparing")), "preparing", ""),
-    "its pod runs": (held(user("running")), "allocated", ""),
-    "one of its pods runs": (held(user("preparing"), user("running")), "allocated", ""),
-    "something that is no pod uses it": (held(user("other"), since=LONG_AGO), "allocated", ""),
-    "its pod is being deleted in time": (held(user("ending")), "allocated", ""),
-    "it was given a moment ago and nobody took it": (held(), "unused", ""),
-    "it was given long ago and nobody took it": (held(since=LONG_AGO), "stuck", "leaked"),
-    "it was allocated immediately, long ago": (held(since=LONG_AGO, immediate=True), "unused", ""),
-    "its driver keeps it": (held(since=LONG_AGO, driver="lamps.example.com"), "unused", ""),
-    "its driver was asked a moment ago to deallocate it": (
-        held(since=LONG_AGO, driver="lamps.example.com", deallocation_requested=True, lately=True), "releasing", "",
+DELETED: dict[str, Any] = {"deleting": True, "deleted_at": LONG_AGO}
+CASES = {
+    "nothing was given yet": Case(cause="pending", claim={}),
+    "its pod starts": held("preparing", STARTING),
+    "its pod runs": held("allocated", RUNNING),
+    "one of its pods runs": held("allocated", STARTING, RUNNING),
+    "something that is no pod uses it": held("allocated", None, resource="jobs.batch", since=LONG_AGO),
+    "its pod is being deleted in time": held("allocated", {**ENDING, "deleted_at": NOW}),
+    "it was given a moment ago and nobody took it": held("unused"),
+    "it was given long ago and nobody took it": held("leaked", since=LONG_AGO),
+    "it was given long ago, and its allocation has no time": held("leaked", since=None, created_at=LONG_AGO),
+    "it is kept, and was given long ago": held("unused", since=LONG_AGO, kept="always"),
+    "its driver was asked a moment ago to deallocate it": held(
+        "driver-asked", since=LONG_AGO, kept="requested", lately=["claim"]
     ),
-    "its driver was asked long ago to deallocate it": (
-        held(since=LONG_AGO, driver="lamps.example.com", deallocation_requested=True), "stuck", "driver",
-    ),
-    "its pod ended a moment ago": (held(user("ended", lately=True)), "releasing", ""),
-    "its pod ended long ago": (held(user("ended")), "stuck", "pod-gone"),
-    "its pod is not there": (held(user("gone")), "stuck", "pod-gone"),
-    "another pod has the name": (held(user("replaced")), "stuck", "pod-gone"),
-    "one pod is gone and another runs": (held(user("gone"), user("running")), "allocated", ""),
-    "its pod does not end": (held(user("overdue")), "stuck", "pod-stays"),
-    "its node is gone": (held(user("running"), gone_nodes=("node-1",)), "stuck", "node-gone"),
-    "its node is silent": (held(user("running"), silent_nodes=("node-1",)), "stuck", "node-silent"),
-    "it is deleted while a pod runs": (held(user("running"), deleted_at=LONG_AGO), "deleting", ""),
-    "it was deleted a moment ago": (held(deleted_at=NOW, finalizers=(FINALIZER,)), "deleting", ""),
-    "it was deleted long ago": (held(deleted_at=LONG_AGO, finalizers=(FINALIZER,)), "stuck", "controller"),
-    "somebody's finalizer holds it": (
-        ClaimFacts(allocated=False, deleted_at=NOW, finalizers=("example.org/report",)), "stuck", "finalizer",
-    ),
-}  # fmt: skip
+    "its driver was asked long ago to deallocate it": held("driver", since=LONG_AGO, kept="requested"),
+    "its pod ended a moment ago": held("pod-ended", ENDED, lately=["pod-0"]),
+    "one of its pods ended a moment ago, another long ago": held("pod-ended", ENDED, ENDED, lately=["pod-1"]),
+    "its pod ended long ago": held("pod-gone", ENDED),
+    "its pod was deleted before it had a node": held("pod-gone", {**ENDING, "node_name": ""}),
+    "its pod is not there": held("pod-gone", None),
+    "one pod is gone and another runs": held("allocated", None, RUNNING),
+    "one pod is gone and another starts": held("preparing", None, STARTING),
+    "its pod does not end": held("pod-stays", {**ENDING, "deleted_at": LONG_AGO}),
+    "its node is gone": held("node-gone", RUNNING, node=None),
+    "its node is silent": held("node-silent", RUNNING, node=False),
+    "its device is on a node that is gone": held("node-gone", node=None, device={"node": "node-1"}),
+    "its device is on a node that is silent": held("node-silent", node=False, device={"node": "node-1"}),
+    "its device is of the one pool of that name": held("node-silent", node=False, device={"pool": "of-node-1"}),
+    "its device may be of two pools": held("unused", node=False, device={"pool": "of-two"}),
+    "its device may be of a pool of no node": held("unused", node=False, device={"pool": "net", "node": "node-1"}),
+    "it is deleted while a pod runs": held("deleting", RUNNING, **DELETED),
+    "it was deleted a moment ago": held("deleting", deleting=True, deleted_at=NOW),
+    "it was deleted long ago": held("controller", **DELETED),
+    "somebody's finalizer holds it": Case(cause="finalizer", claim={**DELETED, "deleted_at": NOW, "held_back": True}),
+}
 
 
+def write(case: Case) -> None:
+    columns = {"namespace": "default", "name": "claim", "allocated": False, "deleting": False, "created_at": NOW}
+    Claim.objects.create(uid="claim", **columns | case.claim)
+    for number, pod in enumerate(case.pods):
+        uid = f"pod-{number}"
+        Reservation.objects.create(claim_id="claim", resource=case.resource, name=uid, uid=uid)
+        if pod is not None:
+            known = {"namespace": "default", "name": uid, "node_name": "node-1", "deleting": False, "claim_names": []}
+            Pod.objects.create(uid=uid, **known | pod)
+    if case.node is not None:
+        lists: dict[str, Any] = {name: {} for name in ("labels", "taints", "capacity", "allocatable")}
+        Node.objects.create(uid="node-1", name="node-1", ready=case.node, unschedulable=False, **lists)
+    for pool, node in (("of-node-1", "node-1"), ("of-two", "node-1"), ("of-two", "node-2"), ("net", "")):
+        numbers = dict.fromkeys(("generation", "slices_expected", "slices_seen", "device_count"), 1)
+        Pool.objects.create(driver="d", name=pool, node_name=node, complete=True, **numbers)
+    if case.device is not None:
+        given = {"driver": "d", "pool": "node-1", "device": "gpu-0", "admin_access": False, "consumed_capacity": {}}
+        taken = {"request": "gpu", "share_id": "", "exclusive": True}
+        AllocatedDevice.objects.create(claim_id="claim", **taken | given | case.device)
+    for revision, uid in enumerate(case.lately, sql.counter()[0] + 1):
+        texts = dict.fromkeys(("labels", "fields", "document"), "")
+        about = {"resource": "pods", "namespace": "default", "name": uid, "uid": uid, "deleting": False}
+        Event.objects.create(revision=revision, type="MODIFIED", created_at=datetime.now(UTC), **about | texts)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("case", CASES)
 def test_the_state_of_a_claim(case: str) -> None:
-    facts, state, cause = CASES[case]
-    verdict = judge(facts, now=NOW)
-    assert (verdict.state, verdict.cause) == (state, cause)
-    assert verdict.note or state in ("pending", "preparing", "allocated", "deleting")
+    write(CASES[case])
+    cause = CASES[case].cause
+    assert find_claims(Claim.objects.all(), now=NOW) == [("claim", cause)]
+    assert count_states(Claim.objects.all(), now=NOW) == {STATE_OF.get(cause, cause): 1}
 
 
 FATES: dict[str, tuple[dict[str, Any], str]] = {

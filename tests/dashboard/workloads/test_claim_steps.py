@@ -10,7 +10,7 @@ from claims.causes.causes import CannotAllocate, DevicesInUse, NoNodeFits, encod
 from claims.causes.messages import brief
 from claims.event_recorder import CAUSE
 from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
-from dashboard.workloads.claims.steps import ClaimRevision, Past, changes, steps
+from dashboard.workloads.claims.sheet import ClaimRevision, Past, changes, steps
 from manciple.wire.base import Condition, ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored

@@ -11,8 +11,7 @@ from msgspec import structs
 
 from claims.causes.messages import brief
 from claims.causes.next_steps import next_step
-from dashboard.workloads.claims import reading
-from dashboard.workloads.claims import states as claim_states
+from dashboard.workloads.claims import queries
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
@@ -131,7 +130,7 @@ def test_a_claim_for_a_pod_that_is_gone_is_called_out_after_a_moment(
     cluster.delete(cluster.pod("web"))
     assert "Stuck 0" in words(pages, "/claims")
     assert "Releasing" in words(pages, "/claims/default/web")
-    monkeypatch.setattr(reading, "MOMENT", timedelta(0))
+    monkeypatch.setattr(queries, "MOMENT", timedelta(0))
     text = words(pages, "/claims/default/web")
     assert texts.LEAKED("2 devices") in text
     assert "Pod, gone web" in text
@@ -155,7 +154,7 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
     )  # fmt: skip
     cluster.create(event)
     cluster.delete(pod, grace=1)
-    monkeypatch.setattr(claim_states, "PATIENCE", timedelta(minutes=-1))
+    monkeypatch.setattr(queries, "PATIENCE", timedelta(minutes=-1))
     text = words(pages, "/claims/default/web")
     assert texts.STUCK_IN_RELEASE in text
     assert texts.NODE_SAYS("gpu.example.com: device lost", 219) in text

@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from dashboard.workloads.claims import states
-from dashboard.workloads.claims.reading import read_claims
+from claims.models import Claim
+from dashboard.workloads.claims import queries
+from dashboard.workloads.claims.queries import read_claims
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
@@ -406,7 +407,7 @@ def test_an_immediate_claim_says_what_it_waits_for_and_is_allocated_without_a_po
 def test_a_claim_with_immediate_allocation_remains_allocated_when_no_longer_in_use_which_is_no_trouble(
     cards: DraftCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "FORGOTTEN", timedelta(0))
+    monkeypatch.setattr(queries, "FORGOTTEN", timedelta(0))
     monkeypatch.setattr(repairs, "FORGOTTEN", 0.0)
     cards.apply(parameters(SELECTOR), claim(mode="Immediate"), pod())
     cards.delete("Pod", "p")
@@ -416,7 +417,7 @@ def test_a_claim_with_immediate_allocation_remains_allocated_when_no_longer_in_u
     assert "reservedFor" not in cards.claim()["status"]
     later = cards.cluster.now + STUCK + timedelta(minutes=1)
     assert [*doctor.examine_drivers(later), *doctor.examine_claims(later)] == []
-    (line,) = (one for one in read_claims(EVERYONE) if one.name == "my-card")
+    (line,) = read_claims(Claim.objects.filter(name="my-card"))
     assert line.state == "unused"
     assert repairs.troubles() == []
     cards.delete("ResourceClaim", "my-card")

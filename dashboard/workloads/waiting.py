@@ -1,8 +1,7 @@
-"""The pods that wait, sorted by what they wait for.
+"""Why pods wait: what they have in common, and what would start them.
 
-Where something in the cluster could be mended, the pods that would start then stand under it, and no others: the rest
-stands under what it would wait for even so (`scheduling.rehearsal.repairs`). The pod's own page says more: its funnel,
-and what would help.
+Where something in the cluster could be repaired, the pods that would start then are grouped under it, and no others;
+the rest are grouped by the topic of their cause.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from claims.causes.causes import AnyCause, decode
 from claims.causes.messages import brief
 from claims.causes.next_steps import TOPICS, Topic, topic_of
 from dashboard.kit import links
+from dashboard.kit.wording import counted
 from insight.capacity import classes_asked
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import (
@@ -28,7 +28,7 @@ from scheduling.rehearsal.repairs import (
     Trouble,
 )
 
-#: Of one topic, pods that are named.
+#: Pods that a group names.
 NAMED = 3
 #: What the keys of mendings begin with, where an address names one in the place of a topic.
 MEND = "mend:"
@@ -137,7 +137,7 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
             return _of_taint(trouble)
         case TaintingRule(name=name):
             step = f"Delete rule `{name}` once what it was made for is done."
-            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"/find?q={name}"
+            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"{links.page_url('find')}?q={name}"
         case ClosedNode(node=node, cordoned=True):
             return f"Node `{node}` is cordoned", "Uncordon it on its page.", links.node_url(node)
         case ClosedNode(node=node):
@@ -148,26 +148,26 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
 
 def _of_pool(trouble: IncompletePool) -> tuple[str, str, str]:
     lacks = trouble.expected - trouble.seen
-    what = f"{_number(lacks, 'slice')} short" if lacks > 0 else f"published with {_number(-lacks, 'slice')} too many"
+    what = f"{counted(lacks, 'slice')} short" if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
     where = f" on `{trouble.node}`" if trouble.node else ""
     url = links.node_url(trouble.node) if trouble.node else links.driver_url(trouble.driver)
-    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {_number(trouble.devices, 'device')}"
+    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {counted(trouble.devices, 'device')}"
     return f"Pool `{trouble.pool}` is {what}", f"{step} can be given again.", url
 
 
 def _of_taint(trouble: TaintedDevices) -> tuple[str, str, str]:
-    devices, count = _number(trouble.devices, "device"), trouble.devices
+    devices, count, page = counted(trouble.devices, "device"), trouble.devices, links.page_url("devices")
     them = "it" if count == 1 else "them"
     if trouble.unhealthy:
         title = f"{devices} {_are(count)} unhealthy (`{trouble.taint}`)"
-        return title, f"Repair or replace {them}; the driver then takes the taint away.", "/devices?state=bad"
+        return title, f"Repair or replace {them}; the driver then takes the taint away.", f"{page}?state=bad"
     value = f"={trouble.value}" if trouble.value else ""
     title = f"{devices} {_are(count)} tainted by the driver (`{trouble.taint}{value}`)"
-    return title, f"End what keeps {them} away, or tolerate the taint in the request.", "/devices?state=taint"
+    return title, f"End what keeps {them} away, or tolerate the taint in the request.", f"{page}?state=taint"
 
 
 def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str, str, str]:
-    held = f"holds {_number(trouble.devices, 'device')} that nobody uses"
+    held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
     if not sees(trouble.namespace):
         return f"A claim of another namespace {held}", "Ask an administrator to release it.", ""
     url = links.claim_url(trouble.namespace, trouble.claim)
@@ -177,10 +177,6 @@ def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str
 def begun(title: str) -> str:
     """A title within a sentence."""
     return f"{title[:1].lower()}{title[1:]}"
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _are(count: int) -> str:

@@ -12,13 +12,21 @@ from datetime import UTC, datetime
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.capacity.overview.health import OK, HealthLine, lines
-from dashboard.capacity.overview.signs import read_signs
-from dashboard.capacity.overview.views import CapacityRow, UseOfDay, capacity_row, use_of_day, waiting_groups
-from dashboard.capacity.overview.waiting import WaitingGroup
+from dashboard.capacity.overview import (
+    OK,
+    CapacityRow,
+    HealthLine,
+    UseOfDay,
+    capacity_row,
+    lines,
+    read_signs,
+    use_of_day,
+    waiting_groups,
+)
 from dashboard.inventory.incidents import IncidentRow, described, newest
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
+from dashboard.workloads.waiting import WaitingGroup
 from insight.capacity import read_census
 from insight.usage import ALL
 from manciple.people import person_of
@@ -84,4 +92,4 @@ def show_wallboard(request: HttpRequest) -> HttpResponse:
         troubles=troubles[:TROUBLES],
         more_troubles=max(len(standing) - INCIDENTS, 0) + max(len(troubles) - TROUBLES, 0),
     )
-    return render_page(request, "capacity/wallboard/page.html", context)
+    return render_page(request, "capacity/wallboard.html", context)

@@ -1,1 +1,0 @@
-"""The first page: what is held, what waits, what is wrong."""

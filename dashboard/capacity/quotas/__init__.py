@@ -1,1 +1,0 @@
-"""Quotas: what is limited, what is used of it, and what other limits would refuse."""

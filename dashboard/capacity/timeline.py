@@ -1,0 +1,923 @@
+"""The timeline: who held which device when, now included, and when devices were out of order.
+
+- `/timeline`: `?by=device|class|model|namespace`, `?range=` or `?from=&to=` (`dashboard.kit.charts`), `?ns=`,
+  `?class=`, `?driver=`, `?node=` and `?page=`; `?view=table` shows the same as a table.
+- `/timeline.csv`: what the same address shows, with the allocations that its page left out.
+
+What is held now is never more than there are devices. The past may be hundreds of thousands of rows: the database
+groups and counts them, and only those that are drawn come out, at most `BARS`. Places in the drawing are percent of the
+window, times in Django's current zone, the reader's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from asgiref.sync import sync_to_async
+from django.db.models import (
+    Count,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Func,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    TextField,
+    Value,
+)
+from django.db.models.expressions import CombinedExpression
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce, Greatest, Least
+from django.db.models.lookups import Exact
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.http import require_safe
+
+from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
+from claims.kinds.resource_claims import pools_in_use
+from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
+from dashboard.inventory.incidents import ImpairedSpan, between, spans
+from dashboard.kit import charts, links
+from dashboard.kit.charts import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
+from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
+from dashboard.kit.middleware import begin_costly
+from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rights import listing
+from insight.waiting_times import Epoch, Wait, waits_of
+from inventory.models import Device, Impairment, Node, Pool
+from manciple.durations import clock, duration
+from manciple.people import Person, person_of
+from manciple.store import objects
+from manciple.store.event_log import latest_revision
+from manciple.wire.quantity import whole
+from manciple.wire.resources import CLASSES, NAMESPACES, PODS, SLICES, kind
+from manciple.wire.validation import natural
+
+GROUPINGS = {"device": "Devices", "class": "Classes", "model": "Models", "namespace": "Namespaces"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineQuery:
+    """by: one of GROUPINGS."""
+
+    by: str = "device"
+    time: ChosenTime = field(default_factory=ChosenTime)
+    namespace: str = ""
+    device_class: str = ""
+    driver: str = ""
+    node: str = ""
+    page: int = 1
+    table: bool = False
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> TimelineQuery:
+        """What is not understood is left out."""
+        by, page = query.get("by", ""), query.get("page", "")
+        return cls(
+            by=by if by in GROUPINGS else "device",
+            time=ChosenTime.read(query),
+            namespace=query.get("ns", "").strip(),
+            device_class=query.get("class", "").strip(),
+            driver=query.get("driver", "").strip(),
+            node=query.get("node", "").strip(),
+            page=max(1, whole(page, digits=7) or 1),
+            table=query.get("view") == "table",
+        )
+
+    def window(self, now: datetime) -> tuple[Window, str]:
+        return self.time.window(now)
+
+    def parameters(self, **changes: str | int) -> dict[str, str | int]:
+        """The address's query with some of it changed."""
+        parts: dict[str, str | int] = {
+            "by": self.by, **self.time.parameters, "ns": self.namespace,
+            "class": self.device_class, "driver": self.driver, "node": self.node, "page": self.page,
+            "view": "table" if self.table else "",
+        }  # fmt: skip
+        if set(changes) - {"page", "view"}:
+            parts["page"] = 1
+        parts |= changes
+        usual = {("by", "device"), ("range", USUAL), ("page", 1)}
+        return {name: value for name, value in parts.items() if value and (name, value) not in usual}
+
+    def url(self, route: str = "timeline", **changes: str | int) -> str:
+        kept = self.parameters(**changes)
+        path = links.page_url(route)
+        return f"{path}?{urlencode(kept)}" if kept else path
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.namespace or self.device_class or self.driver or self.node)
+
+
+#: Bars on one page; of more, the latest.
+BARS = 1500
+#: Rows of devices that the bars of classes and namespaces are put together from.
+MOST_READ = 4 * BARS
+#: Steps of an area chart.
+STEPS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSpan:
+    """Devices that one claim held together. namespace "": somebody whose namespace the person does not see."""
+
+    group: str | DeviceKey
+    began: datetime
+    ended: datetime | None  # None while it is held
+    namespace: str = ""
+    claim: str = ""
+    claim_uid: str = ""
+    pods: tuple[str, ...] = ()
+    devices: int = 1
+
+    @property
+    def known(self) -> bool:
+        return bool(self.namespace)
+
+
+class StepOf(Func):
+    """The number of the step of a chart that a moment falls into; below 0 before the first."""
+
+    output_field = IntegerField()
+
+    def __init__(self, expression: Any, *, begin: datetime, step: float) -> None:
+        super().__init__(Epoch(expression))
+        self._begin, self._step = begin.timestamp(), step
+
+    def as_sql(self, compiler: Any, connection: Any, **_extra: Any) -> tuple[str, Any]:  # type: ignore[override]
+        seconds, parameters = compiler.compile(self.source_expressions[0])
+        if connection.vendor == "postgresql":
+            # A cast to INTEGER would round.
+            return f"CAST(FLOOR(({seconds} - {self._begin!r}) / {self._step!r}) AS INTEGER)", parameters
+        # A cast to INTEGER cuts off; with enough steps added nothing is below 0, so that it always rounds down.
+        return (
+            f"CAST(({seconds} - {self._begin!r} + 1e9 * {self._step!r}) / {self._step!r} AS INTEGER) - 1000000000",
+            parameters,
+        )
+
+
+class Timeline:
+    """What one person may see of the holdings that a query asks for."""
+
+    def __init__(self, person: Person, query: TimelineQuery, window: Window) -> None:
+        self._person = person
+        self._query = query
+        self._window = window
+        pools = _pools_of(query.node) if query.node else None
+        exact = {"device_class": query.device_class, "driver": query.driver}
+        # Admin access looks on and holds nothing.
+        filters: dict[str, Any] = {"admin_access": False} | {name: value for name, value in exact.items() if value}
+        if pools is not None:
+            filters["pool__in"] = pools
+        past: Any = PastAllocation.objects.filter(ended_at__gt=window.begin, began_at__lt=window.end, **filters)
+        now: Any = AllocatedDevice.objects.annotate(
+            began_at=Coalesce("claim__allocated_at", "claim__created_at"), namespace=F("claim__namespace")
+        ).filter(began_at__lt=window.end, **filters)
+        told: Any = UseSpell.objects.filter(
+            Q(ended_at__gt=window.begin) | Q(ended_at__isnull=True),
+            began_at__lt=window.end,
+            **{name: value for name, value in filters.items() if name != "admin_access"},
+        )
+        if query.node:
+            past, now, told = (rows.filter(node__in=("", query.node)) for rows in (past, now, told))
+        if query.namespace:
+            past, now, told = (rows.filter(namespace=query.namespace).restrict(person) for rows in (past, now, told))
+        if query.by == "model":
+            past, now, told = (rows.annotate(model=_model()) for rows in (past, now, told))
+        self._past, self._now, self._told = past, now, told
+        self._pools = pools
+
+    @cached_property
+    def _nodes_of(self) -> Mapping[tuple[str, str], set[str]]:
+        return Pool.publishing_nodes()
+
+    def key_of(self, driver: str, pool: str, device: str, node: str) -> DeviceKey:
+        """node: of the allocation, or of the impairment. Where several pools are possible, the key names no node."""
+        possible = pools_in_use(driver, pool, node, self._nodes_of.get((driver, pool), ()))
+        return (driver, pool, device, possible[0].node if len(possible) == 1 else "")
+
+    # How much there is ---------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        """Rows of devices held, now and in the past."""
+        return int(self._past.count() + self._now.count())
+
+    def devices(self) -> list[DeviceKey]:
+        """Those that were held at all, or out of order; not for a rule that names no pool."""
+        columns = ("driver", "pool", "device", "node")
+        rows = {*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()}
+        held = {self.key_of(*row) for row in rows}
+        if self._query.namespace or self._query.device_class:
+            return list(held)
+        named = [span for span in self.impaired if span.place[1]]
+        return list(held.union(*(self._concerned_by(span) for span in named)))
+
+    @cached_property
+    def impaired(self) -> list[ImpairedSpan]:
+        """What was out of order in the window, of the driver and the node that are asked for."""
+        rows = between(self._window.begin, self._window.end)
+        if self._query.driver:
+            rows = rows.filter(driver__in=("", self._query.driver))
+        if self._pools is not None:
+            rows = rows.filter(pool__in=("", *self._pools)).filter(
+                Q(source=Impairment.Source.RULE) | Q(node__in=("", self._query.node))
+            )
+        return spans(rows)
+
+    def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
+        """The devices that a rule names, as far as they are published and asked for."""
+        exact = {self.key_of(*span.place, span.node)} if span.exact else set()
+        if exact and span.source != Impairment.Source.RULE:
+            return exact
+        named = zip(("driver", "pool", "name"), span.place, strict=True)
+        rows = Device.objects.filter(**{column: value for column, value in named if value})
+        if self._pools is not None:
+            rows = rows.filter(pool__in=self._pools, node_name__in=("", self._query.node))
+        if self._query.driver:
+            rows = rows.filter(driver=self._query.driver)
+        return {self.key_of(*row) for row in rows.values_list("driver", "pool", "name", "node_name")} or exact
+
+    def groups(self) -> Counter[str]:
+        """Classes, models or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
+        found: Counter[str] = Counter()
+        for rows in (self._past, self._now):
+            for name, number in rows.values_list(self._column).annotate(number=Count("pk")).order_by():
+                found[self._group_of(name)] += number
+        return found
+
+    # What is drawn -------------------------------------------------------------------------------------------------
+
+    def of_devices(self, keys: Collection[DeviceKey]) -> list[HeldSpan]:
+        """The latest holdings of those devices."""
+        wanted = set(keys)
+        names = {"pool__in": {key[1] for key in wanted}, "device__in": {key[2] for key in wanted}}
+        found = [one for one in self._held_now(self._now.filter(**names)) if one.group in wanted]
+        rows = self._past.filter(driver__in={key[0] for key in wanted}, **names).order_by("-ended_at")
+        if all(key[3] for key in wanted):
+            rows = rows.filter(node__in={"", *(key[3] for key in wanted)})
+        for *key, namespace, claim, uid, pods, began, ended in rows.values_list(*_PAST)[: BARS + 1]:
+            one = HeldSpan(
+                group=self.key_of(*key), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
+                began=began, ended=ended,
+            )  # fmt: skip
+            if one.group in wanted:
+                found.append(self._seen(one))
+        return found
+
+    def of_groups(self, names: Collection[str]) -> list[HeldSpan]:
+        """The latest holdings of those groups; what a claim held together is one."""
+        wanted = set(names)
+        together: Counter[HeldSpan] = Counter()
+        for one in self._held_now(self._now):
+            if one.group in wanted:
+                together[one] += 1
+        rows = self._past
+        if "" not in wanted:
+            rows = rows.filter(**{f"{self._column}__in": wanted})
+        columns = (self._column, "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+        # Cut before they are put together: the index gives the latest rows, and only those are read.
+        for column, namespace, claim, uid, pods, began, ended in rows.order_by("-ended_at").values_list(*columns)[
+            :MOST_READ
+        ]:
+            one = HeldSpan(
+                group=self._group_of(column), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
+                began=began, ended=ended,
+            )  # fmt: skip
+            one = self._seen(one)
+            if one.group in wanted:
+                together[one] += 1
+        return [HeldSpan(**{**_fields(one), "devices": number}) for one, number in together.items()]
+
+    def levels(self, names: Collection[str]) -> dict[str, list[int]]:
+        """For each group how many devices were held at the end of each of the STEPS steps of the window."""
+        changes: dict[str, Counter[int]] = defaultdict(Counter)
+        for rows, column, sign in (
+            (self._past, "began_at", 1), (self._past, "ended_at", -1), (self._now, "began_at", 1)
+        ):  # fmt: skip
+            for name, step, number in self._by_step(rows, column):
+                changes[self._group_of(name)][step] += sign * number
+        return {name: list(_running(changes[name])) for name in names}
+
+    def _by_step(self, rows: QuerySet[Any], column: str) -> Iterator[tuple[str, int, int]]:
+        """(class, model or namespace, step, how many rows have their `column` in it)"""
+        at = StepOf(F(column), begin=self._window.begin, step=self._window.seconds / STEPS)
+        counted = rows.annotate(step=at).values_list(self._column, "step").annotate(number=Count("pk")).order_by()
+        for name, step, number in counted:
+            yield name, max(step, 0), number
+
+    def hours(self) -> dict[str, float]:
+        """For each group how many device-hours were held in the window."""
+        found: Counter[str] = Counter()
+        for rows, until in ((self._past, Epoch("ended_at")), (self._now, self._end)):
+            for name, seconds in rows.values_list(self._column).annotate(lasted=Sum(self._lasted(until))).order_by():
+                found[self._group_of(name)] += seconds / 3600
+        return dict(found)
+
+    def _lasted(self, until: Any) -> ExpressionWrapper[CombinedExpression]:
+        """The seconds of a row that lie in the window. until: when it ended, in seconds."""
+        lasted = Least(until, self._end) - Greatest(Epoch("began_at"), Value(self._window.begin.timestamp()))
+        return ExpressionWrapper(lasted, output_field=FloatField())
+
+    @property
+    def _end(self) -> Value:
+        return Value(self._window.end.timestamp(), output_field=FloatField())
+
+    def idle_hours(self) -> dict[str, float]:
+        """The device-hours that were held idle, of each group of which a driver tells it."""
+        found: dict[str, float] = defaultdict(float)
+        lasted = Sum(self._lasted(Coalesce(Epoch("ended_at"), self._end)))
+        for name, idle, seconds in self._told.values_list(self._column, "idle").annotate(lasted=lasted).order_by():
+            found[self._group_of(name)] += seconds / 3600 if idle else 0.0
+        return dict(found)
+
+    def idle_levels(self) -> list[int]:
+        """How many devices were held idle at the end of each of the STEPS steps of the window."""
+        idle, changes = self._told.filter(idle=True), Counter[int]()
+        for rows, column, sign in ((idle, "began_at", 1), (idle.filter(ended_at__isnull=False), "ended_at", -1)):
+            for _, step, number in self._by_step(rows, column):
+                changes[step] += sign * number
+        return list(_running(changes))
+
+    def waits(self) -> list[Wait]:
+        """How long the claims waited that were allocated in the window, as far as the person sees their namespaces."""
+        begin, end = self._window.begin, self._window.end
+        now, past = self._now.filter(began_at__gte=begin), self._past.filter(began_at__gte=begin, began_at__lt=end)
+        person = self._person
+        found = waits_of(now.restrict(person), past.restrict(person), column=self._column)
+        return [Wait(self._group_of(one.group), one.at, one.seconds) for one in found]
+
+    # One row -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _column(self) -> str:
+        return {"namespace": "namespace", "model": "model"}.get(self._query.by, "device_class")
+
+    def _group_of(self, value: str) -> str:
+        """The group of a row by its class, model or namespace."""
+        return value if self._query.by != "namespace" or self._person.sees(value) else ""
+
+    def _held_now(self, rows: QuerySet[Any]) -> Iterator[HeldSpan]:
+        pods = _reserved_for()
+        columns = ("driver", "pool", "device", "node", self._column, "namespace", "claim__name", "claim_id", "began_at")
+        for *key, column, namespace, claim, uid, began in rows.values_list(*columns):
+            group = self.key_of(*key) if self._query.by == "device" else self._group_of(column)
+            one = HeldSpan(
+                group=group, namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods.get(uid, ())),
+                began=began, ended=None,
+            )  # fmt: skip
+            yield self._seen(one)
+
+    def _seen(self, holding: HeldSpan) -> HeldSpan:
+        """Without names where the person does not see the namespace."""
+        if self._person.sees(holding.namespace):
+            return holding
+        return HeldSpan(group=holding.group, began=holding.began, ended=holding.ended)
+
+    # For the export --------------------------------------------------------------------------------------------------
+
+    def rows_now(self) -> Iterable[tuple[Any, ...]]:
+        """Every device that is held: the columns of `EXPORTED`, `ended_at` None."""
+        pods = _reserved_for()
+        columns = ("driver", "pool", "device", "node", "device_class", "namespace", "claim__name", "claim_id")
+        more = ("share_id", "consumed_capacity", "began_at")
+        ordered = self._now.order_by("began_at", "pk").values_list(*columns, *more)
+        return [(*self.key_of(*row[:4]), *row[4:8], pods.get(row[7], []), *row[8:], None) for row in ordered]
+
+    def rows_impaired(self) -> Iterator[tuple[DeviceKey, ImpairedSpan]]:
+        """What was out of order, device by device. Nothing where only some holders are asked for."""
+        if self._query.namespace or self._query.device_class:
+            return
+        for span in self.impaired:
+            for device in sorted(self._concerned_by(span)):
+                yield device, span
+
+    def rows_past(self, *, after: int, limit: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """The next rows in the order in which they were given back: (number to go on after, columns of `EXPORTED`)."""
+        rows = self._past.filter(pk__gt=after).order_by("pk").values_list("pk", *EXPORTED)[:limit]
+        return [(number, (*self.key_of(*row[:4]), *row[4:])) for number, *row in rows]
+
+
+#: The columns of the export as they are stored.
+EXPORTED = (
+    "driver", "pool", "device", "node", "device_class", "namespace", "claim", "claim_uid", "pods", "share_id",
+    "consumed_capacity", "began_at", "ended_at",
+)  # fmt: skip
+_PAST = ("driver", "pool", "device", "node", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+
+
+def _model() -> Coalesce:
+    """The model of a row's device, as it is published now; of one that says none, or is gone, its driver."""
+    same_node = Q(node_name=OuterRef("node")) | Q(node_name="") | Q(Exact(OuterRef("node"), Value("")))
+    device = Device.objects.filter(same_node, driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    device = device.order_by("-node_name")
+    published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
+    return Coalesce(*published, "driver", output_field=TextField())
+
+
+def _fields(one: HeldSpan) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in HeldSpan.__dataclass_fields__}
+
+
+def _running(changes: Counter[int]) -> Iterator[int]:
+    level = 0
+    for number in range(STEPS):
+        level += changes[number]
+        yield level
+
+
+def _pools_of(node: str) -> set[str]:
+    """The names of the node's pools; a pool that is gone by now was named after its node, as drivers do."""
+    return {node, *Pool.objects.filter(node_name=node).values_list("name", flat=True)}
+
+
+def _reserved_for() -> dict[str, list[str]]:
+    """claim -> the pods that it is reserved for."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for claim, name in Reservation.objects.filter(resource=PODS).order_by("name").values_list("claim_id", "name"):
+        found[claim].append(name)
+    return found
+
+
+#: The narrowest that a bar is drawn, in percent.
+NARROWEST = 0.15
+#: Rows of bars under one area.
+ROWS = 8
+#: The height of an area, in units of its drawing.
+HEIGHT = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineBar:
+    """Devices that one claim held, as it is drawn."""
+
+    left: float
+    width: float
+    holding: HeldSpan
+    url: str  # "" where nothing is left to lead to
+    label: str
+    seconds: float
+    row: int = 0
+
+    @property
+    def style(self) -> str:
+        return f"--l:{self.left:.3f};--w:{self.width:.3f};--r:{self.row}"
+
+    @property
+    def word(self) -> str:
+        return self.holding.namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpairedStretch:
+    """A time in which a device was out of order, as it is drawn under the bars."""
+
+    left: float
+    width: float
+    span: ImpairedSpan
+    label: str
+    seconds: float
+
+    @property
+    def style(self) -> str:
+        return f"--l:{self.left:.3f};--w:{self.width:.3f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One device with who held it, or a class or namespace with how many it held."""
+
+    name: str
+    note: str
+    url: str
+    bars: tuple[TimelineBar, ...]
+    impaired: tuple[ImpairedStretch, ...] = ()
+    rows: int = 1
+    hidden: int = 0  # holdings that found no row
+    area: str = ""  # an SVG path
+    now: int = 0
+    most: int = 0
+    mean: float = 0.0
+    hours: float = 0.0  # device-hours
+    drawn: str = ""  # HTML: the bars and what lies under them
+    levels: str = ""  # of each step, for the readout: "12x30 13x5" is 30 steps with 12, then 5 with 13
+
+
+def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) -> TimelineBar:
+    """living: uids of claims that still exist, which a bar can lead to. what: whose lane it is in."""
+    left = window.place(one.began)
+    right = window.place(one.ended or window.end)
+    width = max(right - left, NARROWEST)
+    return TimelineBar(
+        left=min(left, 100 - width),
+        width=width,
+        holding=one,
+        url=links.claim_url(one.namespace, one.claim) if one.claim_uid in living else "",
+        label=describe(one, window, what=what),
+        seconds=((one.ended or window.now) - one.began).total_seconds(),
+    )
+
+
+def describe(one: HeldSpan, window: Window, *, what: str) -> str:
+    """What a screen reader says of a bar, and a tip shows."""
+    who = f"{one.namespace}/{', '.join(one.pods) or one.claim}" if one.known else "another namespace"
+    some = f"{one.devices} devices" if one.devices > 1 else what
+    since = clock(one.began, now=window.now)
+    if one.ended is None:
+        return f"{who} holds {some} since {since}, for {duration((window.now - one.began).total_seconds())}"
+    long = duration((one.ended - one.began).total_seconds())
+    return f"{who} held {some} from {since} to {clock(one.ended, now=window.now)}, {long}"
+
+
+def stretch(one: ImpairedSpan, window: Window) -> ImpairedStretch:
+    left, right = window.place(one.began), window.place(one.ended or window.end)
+    width = max(right - left, NARROWEST)
+    since, seconds = clock(one.began, now=window.now), ((one.ended or window.now) - one.began).total_seconds()
+    until = (
+        f"from {since} to {clock(one.ended, now=window.now)}, {duration(seconds)}" if one.ended else f"since {since}"
+    )
+    return ImpairedStretch(
+        left=min(left, 100 - width),
+        width=width,
+        span=one,
+        label=f"{one.state_name} {until}: {one.cause}",
+        seconds=seconds,
+    )
+
+
+def device_lanes(
+    keys: Sequence[DeviceKey],
+    holdings: Iterable[HeldSpan],
+    window: Window,
+    *,
+    living: Collection[str],
+    impaired: Sequence[ImpairedSpan] = (),
+) -> list[Lane]:
+    """A lane for each device, in the order of `keys`. Shares of one device lie in rows under each other."""
+    found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
+    for one in holdings:
+        found[one.group].append(one)
+    lanes = []
+    for key in keys:
+        _, pool, device, node = key
+        bars = [bar(one, window, living=living, what=device) for one in found[key]]
+        packed, rows, hidden = pack(bars, most=ROWS)
+        out_of_order = tuple(stretch(one, window) for one in impaired if one.concerns(key))
+        lanes.append(
+            Lane(
+                name=device, note=node or pool, url=links.device_url(*key), bars=packed, rows=rows,
+                hidden=hidden, now=sum(one.ended is None for one in found[key]),
+                impaired=out_of_order,
+                drawn=draw_bars(packed, out_of_order, live=window.live),
+            )
+        )  # fmt: skip
+    return lanes
+
+
+def group_lanes(
+    names: Sequence[str],
+    holdings: Iterable[HeldSpan],
+    levels: Mapping[str, Sequence[int]],
+    window: Window,
+    *,
+    by: str,
+    living: Collection[str],
+    hours: Mapping[str, float] = MappingProxyType({}),
+) -> list[Lane]:
+    """A lane for each class or namespace: how many devices were held, and the holdings under it."""
+    found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
+    for one in holdings:
+        found[one.group].append(one)
+    lanes = []
+    for name in names:
+        level = levels[name]
+        packed, rows, hidden = pack(
+            [bar(one, window, living=living, what="1 device") for one in found[name]], most=ROWS
+        )
+        lanes.append(
+            Lane(
+                name=called(name, by), note="", url=page_of(name, by), bars=packed, rows=rows, hidden=hidden,
+                drawn=draw_bars(packed, (), live=window.live),
+                area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
+                hours=hours.get(name, 0.0), levels=charts.levels(level),
+            )
+        )  # fmt: skip
+    return lanes
+
+
+def called(name: str, by: str) -> str:
+    """What a group of the timeline is called."""
+    return name or ("Other namespaces" if by == "namespace" else f"No {by}")
+
+
+def page_of(name: str, by: str) -> str:
+    """The page of a group; "" where there is none."""
+    pages = {"class": links.class_url, "namespace": links.namespace_url}
+    return pages[by](name) if name and by in pages else ""
+
+
+def draw_bars(bars: Iterable[TimelineBar], impaired: Iterable[ImpairedStretch], *, live: bool) -> SafeString:
+    """All bars of a lane, without a template: a page may hold fifteen hundred of them. They are no tab stops: the table
+    has the same links.
+    """
+    drawn = []
+    for one in bars:
+        holding, words = one.holding, escape(one.label)
+        classes = "b" + (" on" if holding.ended is None and live else "") + ("" if holding.known else " hidden-holder")
+        attributes = f'class="{classes}" style="{one.style}" title="{words}"'
+        if holding.claim_uid:
+            attributes += f' data-c="{escape(holding.claim_uid)}"'
+        text = f"<i>{escape(one.word)}</i>" if one.word else ""
+        said = f'<span class="sr">{words}</span>'
+        link = f'<a {attributes} href="{escape(one.url)}" tabindex="-1">{text}{said}</a>' if one.url else ""
+        drawn.append(link or f"<span {attributes}>{text}{said}</span>")
+    for out in impaired:
+        words, url = escape(out.label), escape(links.incident_url(out.span.incident))
+        attributes = f'class="out" data-s="{out.span.state}" style="{out.style}" title="{words}"'
+        drawn.append(f'<a {attributes} href="{url}" tabindex="-1"><span class="sr">{words}</span></a>')
+    return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped above
+
+
+def pack(bars: Iterable[TimelineBar], *, most: int) -> tuple[tuple[TimelineBar, ...], int, int]:
+    """Bars in as few rows as they fit into without covering each other: (bars, rows, how many found no row)."""
+    ends: list[float] = []
+    placed, hidden = [], 0
+    for one in sorted(bars, key=lambda bar: (bar.left, -bar.width)):
+        row = next((index for index, end in enumerate(ends) if end <= one.left + 1e-9), len(ends))
+        if row == most:
+            hidden += 1
+            continue
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = one.left + one.width
+        placed.append(replace(one, row=row))
+    return tuple(placed), max(len(ends), 1), hidden
+
+
+def area(level: Sequence[int]) -> str:
+    """A stepped area in a drawing of STEPS by HEIGHT units, as an SVG path."""
+    top = max([*level, 1])
+    parts = [f"M0 {HEIGHT}"]
+    before: int | None = None
+    for step, value in enumerate(level):
+        if value != before:
+            parts.append(f"H{step}V{HEIGHT - value * (HEIGHT - 2) / top:.1f}".replace(".0", ""))
+            before = value
+    parts.append(f"H{STEPS}V{HEIGHT}Z")
+    return "".join(parts)
+
+
+#: Lanes on one page.
+DEVICES, GROUPS = 48, 12
+
+
+class TimelineLink(NamedTuple):
+    """One choice of a grouping or range. name: as the address has it."""
+
+    name: str
+    label: str
+    url: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineContext(PageContext):
+    """problem: what is wrong with the time that was asked for. count, impaired: allocations and impairments in it.
+
+    bars: how many allocations are drawn at most.
+    """
+
+    query: TimelineQuery
+    window: Window
+    problem: str
+    axis: Sequence[AxisMark]
+    groupings: Sequence[TimelineLink]
+    ranges: Sequence[TimelineLink]
+    usage_url: str
+    csv_url: str
+    table_url: str
+    chart_url: str
+    wider_url: str
+    count: int
+    impaired: int
+    choices: TimelineChoices
+    drawn: DrawnTimeline
+    previous_url: str
+    next_url: str
+    bars: int = BARS
+
+
+@listing(SLICES)
+@require_safe
+def show_timeline(request: HttpRequest) -> HttpResponse:
+    """The page."""
+    revision = latest_revision()
+    person, query = person_of(request), TimelineQuery.from_query(request.GET)
+    if not query.time.is_said_by(request.GET):
+        return redirect(query.url())
+    window, problem = query.window(datetime.now(UTC))
+    timeline = Timeline(person, query, window)
+    drawn = _by_device(timeline, query, window) if query.by == "device" else _by_group(timeline, query, window)
+    context = TimelineContext(
+        place="timeline",
+        revision=revision,
+        query=query,
+        window=window,
+        problem=problem,
+        axis=axis(window),
+        groupings=[
+            TimelineLink(name, label, query.url(by=name), name == query.by) for name, label in GROUPINGS.items()
+        ],
+        ranges=[
+            TimelineLink(name, label, query.url(range=name, to="", **{"from": ""}), name == query.time.range)
+            for name, (label, _) in RANGES.items()
+        ],
+        usage_url=usage_url(query),
+        csv_url=query.url("timeline-csv", page=1, view=""),
+        table_url=query.url(view="table"),
+        chart_url=query.url(view=""),
+        wider_url=query.url(**window.wider()) if not query.time.range else "",
+        count=timeline.count(),
+        impaired=len(timeline.impaired) if query.by == "device" else 0,
+        choices=_choices(person),
+        drawn=drawn,
+        previous_url=query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
+        next_url=query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
+    )
+    return render_page(request, "capacity/timeline.html", context)
+
+
+def usage_url(query: TimelineQuery) -> str:
+    """The usage of the same time, of the groups that are shown."""
+    by = "" if query.by == "device" else query.by
+    return query.url("usage", by=by, driver="", node="", view="", page="")
+
+
+@listing(SLICES)
+@require_safe
+def export_timeline(request: HttpRequest) -> HttpResponseBase:
+    """The file."""
+    person, query = person_of(request), TimelineQuery.from_query(request.GET)
+    window, _ = query.window(datetime.now(UTC))
+    begin_costly(request, seconds=FILE_SECONDS)
+    timeline = Timeline(person, query, window)
+    impaired = (impaired_cells(*row, window.now) for row in timeline.rows_impaired())
+    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), map(line, impaired))
+    answer = StreamingHttpResponse(streamed(pieces), content_type=CONTENT_TYPE)
+    name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    """What stands on one page. capped: only the latest allocations are drawn. never: devices that nobody held."""
+
+    page: PageOfRows
+    lanes: list[Lane]
+    capped: bool
+    never: int = 0
+
+
+def _by_device(timeline: Timeline, query: TimelineQuery, window: Window) -> DrawnTimeline:
+    keys = sorted(timeline.devices(), key=lambda key: (natural(key[3] or key[1]), key[:2], natural(key[2])))
+    page = PageOfRows(len(keys), DEVICES, query.page)
+    shown = keys[page.rows]
+    holdings = _latest(timeline.of_devices(shown)) if shown else []
+    lanes = device_lanes(shown, holdings, window, living=_living(holdings), impaired=timeline.impaired)
+    never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
+    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS, never=never)
+
+
+def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> DrawnTimeline:
+    groups = timeline.groups()
+    names = sorted(groups, key=lambda name: (not name, natural(name)))
+    page = PageOfRows(len(names), GROUPS, query.page)
+    shown = names[page.rows]
+    holdings = _latest(timeline.of_groups(shown)) if shown else []
+    lanes = group_lanes(
+        shown,
+        holdings,
+        timeline.levels(shown) if shown else {},
+        window,
+        by=query.by,
+        living=_living(holdings),
+        hours=timeline.hours(),
+    )
+    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
+
+
+def _latest(holdings: list[HeldSpan]) -> list[HeldSpan]:
+    """What is held now, and the latest of the past, as many as are drawn."""
+    return sorted(holdings, key=lambda one: (one.ended is None, one.ended or one.began), reverse=True)[: BARS + 1]
+
+
+def _living(holdings: list[HeldSpan]) -> set[str]:
+    """Those of the claims that still exist."""
+    uids = {one.claim_uid for one in holdings if one.claim_uid}
+    return set(Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)) if uids else set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineChoices:
+    """What may be chosen."""
+
+    namespaces: list[str]
+    classes: list[str]
+    drivers: list[str]
+    nodes: list[str]
+
+
+def _choices(person: Person) -> TimelineChoices:
+    namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
+    return TimelineChoices(
+        namespaces=namespaces,
+        classes=[stored.name for stored in objects.list(kind(CLASSES)).items],
+        drivers=list(Pool.objects.order_by("driver").values_list("driver", flat=True).distinct()),
+        nodes=sorted(Node.objects.values_list("name", flat=True), key=natural),
+    )
+
+
+# The export ----------------------------------------------------------------------------------------------------------
+
+
+HEADER = (
+    "driver", "pool", "device", "node", "class", "namespace", "claim", "claim_uid", "pods", "share_id",
+    "consumed_capacity", "from", "to", "seconds", "state", "cause",
+)  # fmt: skip
+#: The state of a device in a line of somebody who has it; the others are those of devices that are out of order.
+HELD = "held"
+#: Rows of the past that are read at a time.
+BATCH = 2000
+#: Rows of the past in one file; it is made in memory, in some seconds of processor time.
+LONGEST_FILE, FILE_SECONDS = 100_000, 10.0
+#: Who holds a device whose namespace the person does not see.
+HIDDEN = "another namespace"
+
+
+def moment_text(at: datetime | None) -> str:
+    """RFC 3339 in UTC; empty while it goes on."""
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else ""
+
+
+def cells(row: Sequence[Any], person: Person, now: datetime) -> list[str]:
+    """One line of the file, from the columns of `EXPORTED`."""
+    driver, pool, device, node, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
+    if not person.sees(namespace):
+        namespace, claim, uid, pods, share, consumed = HIDDEN, "", "", (), "", {}
+    amounts = " ".join(f"{name}={amount}" for name, amount in consumed.items())
+    lasted = int(((ended or now) - began).total_seconds())
+    return [
+        *map(csv_cell, (driver, pool, device, node, device_class, namespace, claim, uid)),
+        csv_cell(" ".join(pods)), csv_cell(share), csv_cell(amounts),
+        moment_text(began), moment_text(ended), str(max(lasted, 0)), HELD, "",
+    ]  # fmt: skip
+
+
+def impaired_cells(key: DeviceKey, span: ImpairedSpan, now: datetime) -> list[str]:
+    """One line of the file: a device that was out of order, and why."""
+    lasted = int(((span.ended or now) - span.began).total_seconds())
+    return [
+        *map(csv_cell, key), *[""] * 7,
+        moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
+        csv_cell(span.taint or span.cause),
+    ]  # fmt: skip
+
+
+def line(row: Sequence[str]) -> str:
+    return csv_lines([row])
+
+
+def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:
+    """The file, piece by piece: header, what is held now, then the past in batches."""
+    yield csv_lines([HEADER])
+    yield csv_lines(drawn(row) for row in timeline.rows_now())
+    after = written = 0
+    while rows := timeline.rows_past(after=after, limit=BATCH):
+        after = rows[-1][0]
+        yield csv_lines(drawn(row) for _, row in rows)
+        written += len(rows)
+        if written >= LONGEST_FILE:
+            yield csv_lines([["Incomplete: ask for a shorter time, or for one class, node or namespace."]])
+            return
+
+
+async def streamed(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+    """`pieces` without holding up the server: each is made in a thread, when the reader wants it."""
+    following = sync_to_async(lambda: next(pieces, None))
+    while (piece := await following()) is not None:
+        yield piece.encode()

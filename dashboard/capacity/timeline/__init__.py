@@ -1,1 +1,0 @@
-"""Who held which device when."""

@@ -1,1 +1,0 @@
-"""How much was held by whom, how long claims waited, and what was held without being used."""

@@ -1,1 +1,0 @@
-"""The wallboard: what a team reads from across the room."""

@@ -1,1 +1,0 @@
-"""Claim templates."""
