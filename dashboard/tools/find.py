@@ -622,7 +622,7 @@ def _commands(text: str, person: Person) -> Iterator[Hit]:
 
 # The keys ------------------------------------------------------------------------------------------------------------
 
-#: (where, ((keys that do it, what they do), …)); a combination is one key ("Ctrl K"). The same is in docs/dashboard.md.
+#: (where, ((keys that do it, what they do), …)); a combination is one key ("Ctrl K").
 KEYS: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]] = (
     (
         "On every page",

@@ -98,7 +98,7 @@ def test_a_machine_that_is_busy_with_others_does_not_keep_moves_from_being_propo
 
 def asking_again(client: Client) -> list[str]:
     """In how many seconds each part of the overview asks for itself."""
-    return re.findall(r"load delay:(\d)s", client.get("/overview").content.decode())
+    return re.findall(r'data-again="(\d)"', client.get("/overview").content.decode())
 
 
 def test_who_is_shown_an_older_answer_is_told_to_ask_again(
