@@ -30,7 +30,7 @@
     due = null;
     if (asking) { again = true; return; }
     const body = new FormData(form);
-    const headers = JSON.parse(document.body.getAttribute("hx-headers") ?? "{}");
+    const headers = { "X-CSRFToken": document.body.dataset.csrf };
     try {
       asking = fetch(form.dataset.answers, { method: "POST", body, headers });
       const answer = await asking;

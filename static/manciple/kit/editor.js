@@ -1,5 +1,5 @@
 // Editors for CEL and YAML: every <textarea data-editor="cel|yaml"> becomes a CodeMirror editor. The textarea stays in
-// the form and carries the value; `input` and `change` fire on it, so forms and htmx notice nothing.
+// the form and carries the value; `input` and `change` fire on it, so forms notice nothing.
 //
 // data-completions="URL"  GET, JSON, read once for a page:
 //   cel:  {"after": {"device.": [OPTION, …], "": [OPTION, …]}} what may follow a text; the longest that fits counts.
@@ -278,7 +278,7 @@
       const body = area.form ? new FormData(area.form) : new FormData();
       body.set("text", area.value);
       body.set("editor", area.id);
-      const headers = JSON.parse(document.body.getAttribute("hx-headers") ?? "{}");
+      const headers = { "X-CSRFToken": document.body.dataset.csrf };
       try {
         const answer = await fetch(area.dataset.diagnostics, { method: "POST", body, headers });
         if (answer.ok && mine === asked) tell(area, view, box, await answer.json());
@@ -361,7 +361,6 @@
     },
   };
   enhanceAll();
-  document.addEventListener("htmx:load", (event) => enhanceAll(event.target));
   document.addEventListener("manciple:merged", () => enhanceAll());
   // A browser that goes back may fill in what was typed before.
   window.addEventListener("pageshow", () => document.querySelectorAll("textarea[data-editor]").forEach((area) => set(area, area.value)));

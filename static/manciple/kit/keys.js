@@ -90,7 +90,7 @@
     target.querySelector("[name=csrfmiddlewaretoken]")?.remove();
     if (!long) return;
     const token = Object.assign(document.createElement("input"), { type: "hidden", name: "csrfmiddlewaretoken" });
-    token.value = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+    token.value = document.body.dataset.csrf;
     target.append(token);
   });
 

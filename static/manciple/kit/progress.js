@@ -28,6 +28,4 @@
   document.addEventListener("manciple:stayed", stay); // unsaved.js
   document.addEventListener("manciple:asking", ({ detail }) => begin(detail)); // parts.js
   document.addEventListener("manciple:answered", ({ detail }) => end(detail));
-  document.addEventListener("htmx:beforeRequest", ({ detail }) => begin(detail.xhr));
-  document.addEventListener("htmx:afterRequest", ({ detail }) => end(detail.xhr));
 })();

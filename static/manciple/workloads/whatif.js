@@ -4,7 +4,7 @@
   const form = document.getElementById("whatif"), running = document.getElementById("running");
   const bar = running.querySelector("progress"), word = running.querySelector(".word"), stop = document.getElementById("stop");
   const PARTS = ["options", "result"], PAUSE = 300;
-  const headers = () => ({ "X-CSRFToken": document.querySelector("[name=csrfmiddlewaretoken]").value });
+  const headers = () => ({ "X-CSRFToken": document.body.dataset.csrf });
   let going = null;
 
   const show = (page) => {

@@ -55,7 +55,7 @@ def launched() -> Iterator[Browser]:
 
 #: Whoever tests other things has taken the tour of a first visit.
 _TAKE_THE_TOUR = """async () => {
-  const headers = JSON.parse(document.body.getAttribute("hx-headers"));
+  const headers = {"X-CSRFToken": document.body.dataset.csrf};
   const answer = await fetch("/account/tour", { method: "POST", headers });
   if (!answer.ok) throw new Error(`the tour: ${answer.status}`);
 }"""
@@ -117,13 +117,10 @@ def new_context(
 SHOWN_WITHIN = 300
 #: A busy machine gets that many more chances to be quick.
 CHANCES = 20
-#: A form that was refused: Chromium and htmx both tell of its status. Some tests ask for it.
+#: A form that was refused: Chromium tells of its status. Some tests ask for it.
 REFUSED = "422"
 #: A page that asked for what is gone by now shows the server's own words.
 GONE = "status of 404"
-#: What htmx writes about a question that a newer one replaced (`hx-sync`), or that the page left unanswered.
-#: A question that failed is told by a line of its own too, `htmx:sendError` or `htmx:timeout`, which counts.
-GIVEN_UP = ("htmx:afterRequest", "htmx:sendAbort")
 
 
 class Watched:
@@ -140,7 +137,7 @@ class Watched:
         page.on("console", self._hear)
 
     def _hear(self, said: ConsoleMessage) -> None:
-        if said.type != "error" or said.text.startswith(GIVEN_UP) or any(part in said.text for part in self._allowed):
+        if said.type != "error" or any(part in said.text for part in self._allowed):
             return
         self.errors.append(f"{said.text} ({said.location.get('url', '')})")
 

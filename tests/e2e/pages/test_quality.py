@@ -122,7 +122,7 @@ _NOTE_STOPS = """() => {
 @pytest.mark.parametrize("path", MAIN)
 def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Demo, path: str) -> None:
     admin.goto(demo.web + path)
-    expect(admin.locator("[hx-trigger^='load']")).to_have_count(0)  # what is found out a moment later has come
+    expect(admin.locator("[data-again]")).to_have_count(0)  # what is found out a moment later has come
     wanted = admin.evaluate(_REACHABLE)
     assert admin.locator(".tile[tabindex='0']").count() <= 1, "the grid is one tab stop"
     admin.evaluate(_BEGIN)
@@ -392,7 +392,7 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
     expect(admin.locator("#browser-state")).to_have_text(texts.ALLOWED_IN_THIS_BROWSER)
     body = {"channel": "browser"}
     admin.evaluate("""(body) => fetch("/notifications/test", {
-      method: "POST", body: new URLSearchParams(body), headers: JSON.parse(document.body.getAttribute("hx-headers")),
+      method: "POST", body: new URLSearchParams(body), headers: {"X-CSRFToken": document.body.dataset.csrf},
     })""", body)  # fmt: skip
 
     def tested() -> list[Any]:
@@ -449,7 +449,7 @@ def test_a_viewer_finds_no_way_to_change_anything(demo: Demo, states: dict[str, 
 def test_a_viewers_forged_posts_are_refused(demo: Demo, states: dict[str, Any]) -> None:
     statuses = {}
     with asking(demo.web, states[VIEWER]) as client:
-        token = re.search(r"X-CSRFToken[^A-Za-z0-9]+([A-Za-z0-9]+)", html.unescape(client.get("/devices").text))
+        token = re.search(r'data-csrf="([A-Za-z0-9]+)"', html.unescape(client.get("/devices").text))
         assert token
         headers = {"X-CSRFToken": token[1], "Referer": f"{demo.web}/devices"}
         for address in every_page():

@@ -42,7 +42,7 @@ _MARK_LOOKS = """(compared, seat) => {
     }
     return `${low.toString(36)}.${high.toString(36)}`;
   };
-  const NAMES = /^(id|href|title|name|value|for|src|action|datetime|aria-(label(ledby)?|describedby|controls))$|^hx-/;
+  const NAMES = /^(id|href|title|name|value|for|src|action|datetime|aria-(label(ledby)?|describedby|controls))$/;
   const looks = new Map(), shown = new Map(), seen = new Map(), places = new Map([[document.documentElement, ""]]);
   const { theme } = document.documentElement.dataset, onTheDesk = (window.onTheDesk ??= new WeakSet());
   const place = (one) => {

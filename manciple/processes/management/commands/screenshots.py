@@ -32,7 +32,7 @@ SETTLED = 400
 
 #: A screenshot shows what is there on any day but the first.
 _TAKE_THE_TOUR = """() => fetch("/account/tour", {
-  method: "POST", headers: JSON.parse(document.body.getAttribute("hx-headers")),
+  method: "POST", headers: {"X-CSRFToken": document.body.dataset.csrf},
 })"""
 
 
