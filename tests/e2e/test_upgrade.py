@@ -51,6 +51,10 @@ def play(
     return dict(found["pods"])
 
 
+#: Folder of an app whose label is another one.
+LABELS = {"dashboard": "pages"}
+
+
 def migrations(version: Path) -> dict[str, str]:
     """app -> its last migration."""
     files = [
@@ -58,7 +62,8 @@ def migrations(version: Path) -> dict[str, str]:
     ]
     found: dict[str, str] = {}
     for path in sorted(files, key=lambda one: one.name):
-        found["_".join(path.parent.parent.parts[-1:])] = path.stem
+        folder = path.parent.parent.name
+        found[LABELS.get(folder, folder)] = path.stem
     return found
 
 
