@@ -27,7 +27,7 @@ lint: .venv/.tests
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/lint-imports
-	@.venv/bin/djlint templates --check --lint --quiet
+	@.venv/bin/djlint templates --check --lint --quiet || .venv/bin/djlint templates --check --lint
 	@$(PYTHON) bin/format-css --check
 
 types: .venv/.tests

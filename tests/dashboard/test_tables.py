@@ -7,9 +7,13 @@ import io
 import re
 
 from django.test import Client
+from django.urls import get_resolver
 
 from claims.kinds.resource_claims import ResourceClaimTemplate
+from dashboard.kit.rendering import MORE, PLACES
 from dashboard.models import SavedView
+from dashboard.tools.saved_views import PAGES
+from manciple.access.view_rights import routes
 from manciple.store import objects
 from manciple.wire.resources import CLAIMS, NODES, PODS, TEMPLATES, kind
 from tests.builders import make_claim, make_node, make_pod, make_template
@@ -25,6 +29,8 @@ LISTS = (
     *("claims", "templates", "pods", "classes", "nodes", "quotas", "incidents", "taint-rules", "drivers"),
     *("namespaces", "events", "roles", "people"),
 )
+#: Files of pages that are no lists of objects.
+OTHER_FILES = {"audit", "devices", "timeline", "usage"}
 #: Rows of a list and the cells of each.
 ROW = re.compile(r"<tbody>(.*)</tbody>", re.DOTALL)
 
@@ -36,6 +42,16 @@ def rows(text: str) -> list[str]:
 
 def cells(row: str) -> int:
     return len(re.findall(r"<t[dh][ >]", row))
+
+
+def test_every_list_is_known_wherever_lists_are_named() -> None:
+    """What a new list needs besides its route: docs/how-to/pages.md."""
+    named = {pattern.name or "" for _, pattern in routes(get_resolver().url_patterns)}
+    found = {name.removesuffix("-csv") for name in named if name.endswith("-csv")} - OTHER_FILES
+    assert found - set(LISTS) == set(), "LISTS of this file"
+    assert found - set(PAGES) == set(), "PAGES of dashboard/tools/saved_views.py: without it no view can be saved"
+    navigated = {place for place, _, _ in (*PLACES, *MORE)} | {"roles", "people"}  # in the menu of administrators
+    assert found - navigated == set(), "PLACES or MORE of dashboard/kit/rendering.py"
 
 
 def test_every_list_of_the_laboratory_has_a_cell_for_each_column_and_a_file_in_the_same_order(db: None) -> None:

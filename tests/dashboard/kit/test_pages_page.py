@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -63,14 +64,16 @@ def test_the_page_of_the_docs_lists_filters_sorts_and_follows() -> None:
         reserve(namespace, claim, pod)
     mia, admin = signed_in("mia", "namespace:lab"), signed_in("root", staff=True)
     assert pods_of(mia.get("/reservations")) == ["web-2", "web-1"]
-    assert pods_of(mia.get("/reservations?sort=pod")) == ["web-1", "web-2"]
-    assert pods_of(mia.get("/reservations?sort=-pod")) == ["web-2", "web-1"]
+    assert pods_of(mia.get("/reservations?sort=user")) == ["web-1", "web-2"]
+    assert pods_of(mia.get("/reservations?sort=-user")) == ["web-2", "web-1"]
     assert pods_of(mia.get("/reservations?q=web-1")) == ["web-1"]
+    assert pods_of(admin.get("/reservations?ns=other")) == ["web-3"]
     assert pods_of(admin.get("/reservations")) == ["web-2", "web-1", "web-3"]
     page = mia.get("/reservations").content.decode()
     assert 'data-topics="claims:"' in page
     assert 'href="/claims/lab/a"' in page
-    assert mia.get("/reservations.csv").content.decode().splitlines()[1:] == ["lab/a,web-2", "lab/b,web-1"]
+    assert 'href="/pods/lab/web-2"' in page
+    assert mia.get("/reservations.csv").content.decode().splitlines()[1:] == ["lab/a,pods/web-2", "lab/b,pods/web-1"]
 
 
 @pytest.mark.usefixtures("added")
@@ -82,3 +85,15 @@ def test_the_page_of_the_docs_is_closed_to_whoever_sees_no_namespace() -> None:
 def pods_of(answer: Any) -> list[str]:
     assert answer.status_code == 200
     return [row.name for row in answer.context["table"].rows]
+
+
+def test_the_sample_is_as_lint_wants_it(tmp_path: Path) -> None:
+    template = tmp_path / "list.html"
+    template.write_text(block("html", 'extends "kit/list.html"'))
+    ruff = ["ruff", "check", "--no-cache", "--stdin-filename", "dashboard/workloads/reservations.py", "-"]
+    djlint = ["djlint", str(template), "--check", "--lint", "--configuration", "pyproject.toml"]
+    for command, text in ((ruff, block("python", "def list_reservations")), (djlint, "")):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=ROOT, input=text, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
