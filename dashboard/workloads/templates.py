@@ -55,9 +55,6 @@ from manciple.wire.resources import FINISHED_PHASES, TEMPLATES, Key, kind
 SHOWN = 100
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRow:
     """One template, and what became of it. pods: entries of pods that name it; waiting, devices: of its claims."""
@@ -192,9 +189,6 @@ def _rows(templates: Iterable[Any]) -> list[TemplateRow]:
         for row in giving_way(listed)
         if (row.namespace, row.name) in documents
     ]
-
-
-# One template --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

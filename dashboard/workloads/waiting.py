@@ -183,9 +183,6 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-# Which pods stand behind the numbers ---------------------------------------------------------------------------------
-
-
 #: Waiting pods that are looked at; of more, those that wait longest.
 LOOKED_AT = 5000
 

@@ -101,9 +101,6 @@ WRITTEN = 20
 REMEMBERED = 200
 
 
-# The question ---------------------------------------------------------------------------------------------------------
-
-
 #: parameter of the address -> how its subject is read
 SUBJECTS = {"pod": stored_pod, "claim": stored_claim, "template": stored_template}
 _PAGES = {"pod": pod_url, "claim": claim_url, "template": template_url}
@@ -218,9 +215,6 @@ def _number(text: str, default: int, least: int, most: int) -> int:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
-
-
-# The answer -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,9 +415,6 @@ def _moves(answer: SimulationAnswer, asked: Asked, person: Person) -> ShownPlan 
     return shown_plan(answer.moves, person, url=page_url("pod-move", *asked.name.partition("/")[::2]) if real else "")
 
 
-# What was rehearsed as YAML, to create it -----------------------------------------------------------------------------
-
-
 def text_of(asked: Asked) -> str:
     """Documents, in the order in which they are created; "" if nothing was rehearsed.
 
@@ -486,9 +477,6 @@ def _free(resource: str, namespace: str, name: str) -> str:
     return free_name(name, {one.name for one in objects.list(kind(resource), namespace=namespace).items})
 
 
-# Progress -------------------------------------------------------------------------------------------------------------
-
-
 #: (the person, the name that the page gave it)
 Run = tuple[str, str]
 
@@ -540,9 +528,6 @@ class Progress:
 
 
 progress = PerProcess(Progress)
-
-
-# The page -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

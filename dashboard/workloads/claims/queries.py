@@ -152,9 +152,6 @@ class ClaimRow:
         return tuple(name for name in self.finalizers if name != FINALIZER)
 
 
-# The state of claims, in the database --------------------------------------------------------------------------------
-
-
 #: What became of a user of a claim. The claim is judged by the greatest number among its users.
 _OVER, _JUST_OVER, _PREPARING, _BUSY, _OVERDUE = range(5)
 #: What a node is that a claim's devices are on; likewise.
@@ -378,9 +375,6 @@ def find_claims(
     return _judged(claims, wanted, now, sorting)
 
 
-# The rows of lists ---------------------------------------------------------------------------------------------------
-
-
 #: Claims whose users, devices and documents are read at once.
 CHUNK = 500
 
@@ -535,9 +529,6 @@ def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     """Those of the first `most` pending claims, the oldest first, that `person` sees."""
     rows = Claim.objects.restrict(person).filter(allocated=False, deleting=False).order_by("created_at")
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
-
-
-# The users of claims, and what became of each ------------------------------------------------------------------------
 
 
 def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[User, ...]]:

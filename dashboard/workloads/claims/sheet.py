@@ -521,9 +521,6 @@ def _said(complaint: Complaint) -> str:
     return f"The node says: {complaint.message}{often}."
 
 
-# The Events about a claim, and what its node complains of ------------------------------------------------------------
-
-
 #: What the agents complain of, by the reason of their Events.
 UNPREPARE, PREPARE = "FailedUnprepareDynamicResources", "FailedPrepareDynamicResources"
 

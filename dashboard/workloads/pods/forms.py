@@ -48,9 +48,6 @@ LONGEST, MOST = 256 * 1024, 50
 RESOURCES = (TEMPLATES, CLAIMS, PODS)
 
 
-# Documents ------------------------------------------------------------------------------------------------------------
-
-
 _DIVIDER = re.compile(r"^---(\s.*)?$")
 _FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
 _PREFIX = re.compile(r'^.* in version "[^"]*" cannot be handled as a \w+: (?:strict decoding error: )?')
@@ -260,9 +257,6 @@ def templates(person: Person) -> list[tuple[str, str]]:
     return [(name, one.name) for name in seen for one in objects.list(kind(TEMPLATES), namespace=name).items][:NAMES]
 
 
-# The form -------------------------------------------------------------------------------------------------------------
-
-
 #: The names of the pod's entry for its devices, and of the request in the claim.
 ENTRY, REQUEST = "devices", "device"
 #: field of the form -> its name in what a browser sends
@@ -417,9 +411,6 @@ def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
             form.add_error(name, text)
 
 
-# Existing objects as people would write them --------------------------------------------------------------------------
-
-
 #: The defaults that the API writes.
 _OF_SPEC: Mapping[str, Any] = {
     "dnsPolicy": "ClusterFirst",
@@ -513,9 +504,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-# Examples -------------------------------------------------------------------------------------------------------------
-
-
 _POD = """\
 apiVersion: v1
 kind: Pod
@@ -595,9 +583,6 @@ EXAMPLES = (
         ),
     ),
 )
-
-
-# What the editor completes: keys from the types, values that exist ----------------------------------------------------
 
 
 #: Depth of the keys; characters of a description; names of one kind.

@@ -55,9 +55,6 @@ AGENT_TIMEOUT = 5.0
 NODES = 8
 
 
-# The list -------------------------------------------------------------------------------------------------------------
-
-
 #: Neither bound nor over.
 IS_WAITING = Q(node_name="", phase__in=NEW_PHASES, deleting=False)
 #: state -> (its icon, its rows), in the order of the tabs
@@ -228,9 +225,6 @@ def read_all_lines(rows: QuerySet[PodRow]) -> Iterator[PodLine]:
         yield from read_lines(some)
 
 
-# The claims of a pod --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDevice:
     """One device that a claim of the pod holds."""
@@ -312,9 +306,6 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         ),
         claim=claim,
     )
-
-
-# Its containers -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,9 +411,6 @@ def _state(state: ContainerState) -> tuple[str, str, str | None]:
     return "Not started", "; ".join(filter(None, (waiting.reason, waiting.message))) if waiting else "", None
 
 
-# Its events -----------------------------------------------------------------------------------------------------------
-
-
 #: Reasons of events that say why something waits.
 _WAITING = frozenset({"FailedScheduling", "FailedResourceClaimCreation", "Unhealthy", "BackOff"})
 
@@ -487,9 +475,6 @@ def latest(moments: Sequence[Moment]) -> list[Moment]:
     return [one for one in moments if moment(one.at)][-SHOWN_BESIDE:]
 
 
-# Its log --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """error: why there is no log to show, in words."""
@@ -543,9 +528,6 @@ async def _read(place: LogPlace) -> str:
             if len(text) >= MOST_BYTES:
                 break
     return bytes(text[:MOST_BYTES]).decode(errors="replace")
-
-
-# How the scheduler and the drivers of its claims agreed on its node ---------------------------------------------------
 
 
 Step = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]

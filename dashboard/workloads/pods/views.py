@@ -69,9 +69,6 @@ from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod
 PAGE = 100
 
 
-# The list -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsContext(ListContext):
     """waits_for: what the pods that are shown wait for, if the address names it; waiting: how many wait."""
@@ -129,9 +126,6 @@ def list_pods(request: HttpRequest) -> HttpResponse:
 def may_create(person: Person) -> bool:
     """Whether there is a namespace in which they may create pods."""
     return person.administers or bool(person.namespaces)
-
-
-# One pod --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,9 +278,6 @@ def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     )
 
 
-# Deleting and replacing -----------------------------------------------------------------------------------------------
-
-
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -349,9 +340,6 @@ def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse
         query=f"?{as_text(changes)}",
     )
     return show_preview(request, preview, place="pods", revision=revision)
-
-
-# Creating -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

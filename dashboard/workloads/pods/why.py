@@ -83,9 +83,6 @@ LABELS = {
 }
 
 
-# Changes in an address ------------------------------------------------------------------------------------------------
-
-
 _WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
 
 
@@ -183,9 +180,6 @@ def in_words(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
             *([f"tolerating every taint of {' and '.join(tolerated)}"] if tolerated else []),
         ]
     )
-
-
-# Funnels: how many devices are left after each step -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,9 +367,6 @@ def _of_drop(drop: Drop) -> str:
     return f"{drop.count} refused by {drop.clause}"
 
 
-# Nodes ----------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelNode:
     """One node, or several that stop for the same reason. counts: under each column of the table.
@@ -491,9 +482,6 @@ def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
     return f"{LABELS[stage.name]}: {some}" if some else none
 
 
-# Holders of the devices -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceMark:
     """A device as a small mark. wanted: it is one of the requested devices."""
@@ -601,9 +589,6 @@ def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], 
         return ""
     left = (max(ends) - now).total_seconds()
     return f"in {duration(left)} at the latest" if left > 0 else "any moment"
-
-
-# The verdict ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -764,9 +749,6 @@ def kept_as_it_is(pod: Pod) -> str:
         return "it is being deleted"
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
     return f"{owner.kind} {owner.name} made it and would make another as it was; change that instead" if owner else ""
-
-
-# A pod that is being deleted ------------------------------------------------------------------------------------------
 
 
 #: The event of a node that cannot unprepare the devices of a pod.
