@@ -40,7 +40,7 @@ from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools import objects as history
 from dashboard.workloads.claims.queries import ClaimRow, read_claims
-from dashboard.workloads.claims.sheet import AskedDevices, document_yaml
+from dashboard.workloads.claims.sheet import configurations, document_yaml
 from manciple.api import verbs
 from manciple.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
@@ -210,8 +210,8 @@ class TemplatePage:
         return self.template.metadata
 
     @property
-    def spec(self) -> AskedDevices:
-        return AskedDevices.of(self.template.spec.spec.devices)
+    def configurations(self) -> list[tuple[tuple[str, ...], str, str]]:
+        return configurations(self.template.spec.spec.devices)
 
     @property
     def copies(self) -> list[tuple[str, str]]:
