@@ -131,56 +131,44 @@ def _mendable(
 def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, str]:
     """(what is wrong, what to do, where)."""
     match trouble:
-        case IncompletePool():
-            return _of_pool(trouble)
-        case TaintedDevices():
-            return _of_taint(trouble)
+        case IncompletePool(driver=driver, node=node):
+            lacks = trouble.expected - trouble.seen
+            short = f"{counted(lacks, 'slice')} short"
+            title = f"Pool `{trouble.pool}` is "
+            title += short if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
+            whole = f"with its pool whole, {counted(trouble.devices, 'device')} can be given again."
+            step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
+            url = links.node_url(node) if node else links.driver_url(driver)
+        case TaintedDevices(devices=count):
+            are, them = ("is", "it") if count == 1 else ("are", "them")
+            value = f"={trouble.value}" if trouble.value else ""
+            title = f"tainted by the driver (`{trouble.taint}{value}`)"
+            step = f"End what keeps {them} away, or tolerate the taint in the request."
+            if trouble.unhealthy:
+                title = f"unhealthy (`{trouble.taint}`)"
+                step = f"Repair or replace {them}; the driver then takes the taint away."
+            title = f"{counted(count, 'device')} {are} {title}"
+            url = f"{links.page_url('devices')}?state={'bad' if trouble.unhealthy else 'taint'}"
         case TaintingRule(name=name):
+            title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
             step = f"Delete rule `{name}` once what it was made for is done."
-            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"{links.page_url('find')}?q={name}"
-        case ClosedNode(node=node, cordoned=True):
-            return f"Node `{node}` is cordoned", "Uncordon it on its page.", links.node_url(node)
+            url = f"{links.page_url('find')}?q={name}"
         case ClosedNode(node=node):
-            return f"Node `{node}` does not report", "Start its agent again.", links.node_url(node)
-        case ForgottenClaim():
-            return _of_claim(trouble, sees)
-
-
-def _of_pool(trouble: IncompletePool) -> tuple[str, str, str]:
-    lacks = trouble.expected - trouble.seen
-    what = f"{counted(lacks, 'slice')} short" if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
-    where = f" on `{trouble.node}`" if trouble.node else ""
-    url = links.node_url(trouble.node) if trouble.node else links.driver_url(trouble.driver)
-    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {counted(trouble.devices, 'device')}"
-    return f"Pool `{trouble.pool}` is {what}", f"{step} can be given again.", url
-
-
-def _of_taint(trouble: TaintedDevices) -> tuple[str, str, str]:
-    devices, count, page = counted(trouble.devices, "device"), trouble.devices, links.page_url("devices")
-    them = "it" if count == 1 else "them"
-    if trouble.unhealthy:
-        title = f"{devices} {_are(count)} unhealthy (`{trouble.taint}`)"
-        return title, f"Repair or replace {them}; the driver then takes the taint away.", f"{page}?state=bad"
-    value = f"={trouble.value}" if trouble.value else ""
-    title = f"{devices} {_are(count)} tainted by the driver (`{trouble.taint}{value}`)"
-    return title, f"End what keeps {them} away, or tolerate the taint in the request.", f"{page}?state=taint"
-
-
-def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str, str, str]:
-    held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
-    if not sees(trouble.namespace):
-        return f"A claim of another namespace {held}", "Ask an administrator to release it.", ""
-    url = links.claim_url(trouble.namespace, trouble.claim)
-    return f"Claim `{trouble.namespace}/{trouble.claim}` {held}", "See why on its page, and release it there.", url
+            title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
+            step = "Uncordon it on its page." if trouble.cordoned else "Start its agent again."
+            url = links.node_url(node)
+        case ForgottenClaim(namespace=namespace, claim=claim):
+            hidden = not sees(namespace)
+            held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
+            title = f"A claim of another namespace {held}" if hidden else f"Claim `{namespace}/{claim}` {held}"
+            step = "Ask an administrator to release it." if hidden else "See why on its page, and release it there."
+            url = "" if hidden else links.claim_url(namespace, claim)
+    return title, step, url
 
 
 def begun(title: str) -> str:
     """A title within a sentence."""
     return f"{title[:1].lower()}{title[1:]}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 #: Waiting pods that are looked at; of more, those that wait longest.

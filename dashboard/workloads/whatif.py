@@ -62,7 +62,6 @@ from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
-from scheduling.rehearsal.departures import Departure
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
     MOST_REPLICAS,
@@ -232,10 +231,11 @@ class LandingNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MustLeave:
-    """The holders that would have to leave: (claim, pods), with links. hidden: those that the person does not see."""
+    """The holders that would have to leave: (claim, its page, pods with links). hidden: those that the person does
+    not see."""
 
     node: str
-    holders: tuple[tuple[Link, tuple[Link, ...]], ...]
+    holders: list[tuple[str, str, list[Link]]]
     hidden: int
     devices: int
 
@@ -263,10 +263,6 @@ class Result:
     missing_url: str
 
     @property
-    def icon(self) -> str:
-        return "i-ok" if self.good else "i-wait"
-
-    @property
     def figures(self) -> list[tuple[str, int | str]]:
         return [("Asked for", self.asked), ("Fit in all", self.fits), ("Would wait", self.left)]
 
@@ -279,6 +275,22 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
     report, gang, missing = answer.report, answer.gang, answer.missing
     left_out = left_out_of(asked.workload, asked.changes, report) if asked.workload else {}
     evictions = eviction_words(answer.preemption, asked.workload.pod, person) if asked.workload else ""
+    leaving = moves = None
+    if answer.departure:
+        seen = [holder for holder in answer.departure.holders if person.sees(holder.key[0])]
+        leaving = MustLeave(
+            node=answer.departure.node,
+            holders=[
+                (holder.key[1], claim_url(*holder.key), [("/".join(pod.key), pod_url(*pod.key)) for pod in holder.pods])
+                for holder in seen
+            ],
+            hidden=len(answer.departure.holders) - len(seen),
+            devices=answer.departure.devices,
+        )
+    if answer.moves is not None:  # they can be made for a pod that waits, as it is
+        real = asked.about == "pod" and not asked.changes.any and asked.replicas == 1 and not asked.nodes
+        url = page_url("pod-move", *asked.name.partition("/")[::2]) if real else ""
+        moves = shown_plan(answer.moves, person, url=url)
     return Result(
         good=not answer.left and bool(answer.placed),
         title=_title(answer) if gang is None else _gang_title(answer, gang),
@@ -289,12 +301,12 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         left=answer.left,
         domains=gang.tried[:DOMAINS] if gang and len(gang.tried) > 1 else (),
         wanted=gang.wanted if gang else 0,
-        nodes=_landing_nodes(by_node, answer.placed),
+        nodes=_landing_nodes(by_node),
         more_nodes=max(len(by_node) - SHOWN_NODES, 0),
         sections=sections(report, left_out) if report else (),
         table=node_table(report) if report and report.nodes else None,
-        leaving=_leaving(answer.departure, person) if answer.departure else None,
-        moves=_moves(answer, asked, person),
+        leaving=leaving,
+        moves=moves,
         missing=missing,
         missing_url=asked.url(shape=missing.shape, nodes=str(asked.nodes + missing.nodes))
         if missing and missing.nodes and not asked.is_too_long
@@ -355,16 +367,15 @@ def _text(answer: SimulationAnswer) -> str:
     return " ".join(parts)
 
 
-def _landing_nodes(by_node: Mapping[str, Sequence[Placed]], placed: Sequence[Placed]) -> tuple[LandingNode, ...]:
+def _landing_nodes(by_node: Mapping[str, Sequence[Placed]]) -> tuple[LandingNode, ...]:
     """In the order in which they are used. A new node has the devices of its model, all of them free."""
-    snapshot = read_devices()
-    drivers = {device.driver for one in placed for device in one.devices}
-    devices: dict[str, list[CandidateDevice]] = defaultdict(list)
-    for pool in snapshot.pools.values() if by_node else ():
-        if pool.pool.key[0] in drivers:
-            for candidate in pool.candidates:
-                devices[candidate.node].append(candidate)
+    snapshot, placed = read_devices(), [one for replicas in by_node.values() for one in replicas]
     given = {(one.node, d.driver, d.pool.partition(IMAGINED)[0], d.device) for one in placed for d in one.devices}
+    drivers = {driver for _, driver, _, _ in given}
+    devices: dict[str, list[CandidateDevice]] = defaultdict(list)
+    for pool in snapshot.pools.values() if drivers else ():
+        for candidate in pool.candidates if pool.pool.key[0] in drivers else ():
+            devices[candidate.node].append(candidate)
     nodes = []
     for name, replicas in list(by_node.items())[:SHOWN_NODES]:
         model, imagined, number = name.partition(IMAGINED)
@@ -389,30 +400,6 @@ def _landing_nodes(by_node: Mapping[str, Sequence[Placed]], placed: Sequence[Pla
             )
         )
     return tuple(nodes)
-
-
-def _leaving(departure: Departure, person: Person) -> MustLeave:
-    seen = [holder for holder in departure.holders if person.sees(holder.key[0])]
-    return MustLeave(
-        node=departure.node,
-        holders=tuple(
-            (
-                (holder.key[1], claim_url(*holder.key)),
-                tuple(("/".join(pod.key), pod_url(*pod.key)) for pod in holder.pods),
-            )
-            for holder in seen
-        ),
-        hidden=len(departure.holders) - len(seen),
-        devices=departure.devices,
-    )
-
-
-def _moves(answer: SimulationAnswer, asked: Asked, person: Person) -> ShownPlan | None:
-    """They may be carried out for a pod that waits, as it is."""
-    if answer.moves is None:
-        return None
-    real = asked.about == "pod" and not asked.changes.any and asked.replicas == 1 and not asked.nodes
-    return shown_plan(answer.moves, person, url=page_url("pod-move", *asked.name.partition("/")[::2]) if real else "")
 
 
 def text_of(asked: Asked) -> str:
@@ -625,12 +612,9 @@ def what_if(request: HttpRequest) -> HttpResponse:
 
 def _simulated(asked: Asked, workload: Workload, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
+    nodes = asked.nodes if asked.shape else 0
     question = Question(
-        workload=workload,
-        changes=asked.changes,
-        replicas=asked.replicas,
-        shape=asked.shape,
-        more_nodes=asked.nodes if asked.shape else 0,
+        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=nodes
     )
     if not run[1]:
         return simulate(question)
