@@ -103,10 +103,7 @@ class TemplatesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_templates(request: HttpRequest) -> HttpResponse:
-    """The list."""
-    revision = latest_revision()
-    person = person_of(request)
-    query = TemplateQuery.read(request)
+    revision, person, query = latest_revision(), person_of(request), TemplateQuery.read(request)
     seen = Template.objects.restrict(person)
     chosen = seen.filter(name__contains=query.text)
     if query.namespace:
@@ -227,7 +224,6 @@ class TemplatePage:
 @namespaced()
 @require_safe
 def show_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """One template."""
     revision = latest_revision()
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     if history.asked(request):
@@ -240,11 +236,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     claims, templates = links.page_url("claims"), links.page_url("templates")
     page = history.HistoryPage(
         place="claims",
-        crumbs=(
-            (claims, "Claims"),
-            (templates, "Templates"),
-            (f"{templates}?ns={namespace}", namespace),
-        ),
+        crumbs=((claims, "Claims"), (templates, "Templates"), (f"{templates}?ns={namespace}", namespace)),
         word="Template",
         name=name,
         url=links.template_url(namespace, name),
@@ -281,20 +273,16 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
 
 def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
     """What deleting a template would do. claims: made from it; unmade: pods that have none from it yet."""
-    kept = (
-        "claim created from it stays, with what it holds"
-        if claims == 1
-        else "claims created from it stay, with what they hold"
-    )
-    found = [
-        ("Claims", f"{claims} {kept}." if claims else ""),
-        *(
-            ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template exists again.")
-            for name in unmade
-        ),
+    stay = "claim created from it stays, with what it holds"
+    if claims != 1:
+        stay = "claims created from it stay, with what they hold"
+    waits = "has no claim from it yet, and would wait until the template exists again."
+    lines = [
+        ("Claims", f"{claims} {stay}." if claims else ""),
+        *(("Pods", f"Pod {name} {waits}") for name in unmade),
         ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),
     ]
-    return ActionEffect(summary="It is removed immediately.", consequences=consequences(found))
+    return ActionEffect(summary="It is removed immediately.", consequences=consequences(lines))
 
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:

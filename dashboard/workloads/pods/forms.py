@@ -276,7 +276,11 @@ class PodForm(PageForm):
         widget=code_input("registry.example.org/team/trainer:1.0"),
         error_messages={"required": "Name the image that the container runs."},
     )
-    command = forms.CharField(required=False, widget=code_input("python train.py --epochs 3"))
+    command = forms.CharField(
+        required=False,
+        widget=code_input("python train.py --epochs 3"),
+        help_text="optional; the default is the image's",
+    )
     devices = forms.ChoiceField(
         choices=[(one, one) for one in ("class", "template", "none")],
         initial="class",
@@ -295,20 +299,17 @@ class PodForm(PageForm):
     def add_prefix(self, field_name: str) -> str:
         return super().add_prefix(_SENT_AS.get(field_name, field_name))
 
+    @property
+    def of_pod(self) -> list[forms.BoundField]:
+        """The fields that do not choose its devices."""
+        return [self[name] for name in ("name", "namespace", "image", "command")]
+
     def offer(self, *, namespaces: Iterable[str], templates: Sequence[tuple[str, str]]) -> None:
         """What may be chosen. templates: (namespace, name), by namespace."""
-        choices: dict[str, list[Any]] = {
-            "namespace": [(one, one) for one in namespaces],
-            "template": [
-                ("", "Choose a template"),
-                *(
-                    (namespace, [(name, name) for _, name in group])
-                    for namespace, group in groupby(templates, key=lambda one: one[0])
-                ),
-            ],
-        }
-        for name, offered in choices.items():
-            cast("forms.Select", self.fields[name].widget).choices = offered
+        by_namespace = groupby(templates, key=lambda one: one[0])
+        offered = [(namespace, [(name, name) for _, name in group]) for namespace, group in by_namespace]
+        cast("forms.Select", self.fields["namespace"].widget).choices = [(one, one) for one in namespaces]
+        cast("forms.Select", self.fields["template"].widget).choices = [("", "Choose a template"), *offered]
 
     def clean(self) -> None:
         """Where the devices come from decides what else is required."""
