@@ -82,7 +82,6 @@ class User:
     uid: str
     fate: str
     node: str = ""
-    phase: str = ""
     ends_at: datetime | None = None  # when the pod's grace period is over
 
     @property
@@ -527,9 +526,8 @@ def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[
         if pod is not None:
             fate = fate_of(pod.phase, node=pod.node_name, ends_at=pod.deleted_at, deleting=pod.deleting, now=now)
             user = User(
-                resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, phase=pod.phase,
-                ends_at=pod.deleted_at,
-            )  # fmt: skip
+                resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, ends_at=pod.deleted_at
+            )
         else:
             fate = "other" if resource != PODS else "replaced" if (namespace, name) in in_use else "gone"
             user = User(resource=resource, name=name, uid=uid, fate=fate)

@@ -42,7 +42,7 @@ from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Event
-from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
+from manciple.wire.resources import EVENTS, PODS, kind
 from scheduling.rehearsal.explanations import Explanation, explain_claim
 
 #: Claims that wait for the same classes: so many are looked through, and so many named.
@@ -59,11 +59,6 @@ FATES = {
     "replaced": "Not found; another pod has that name now.",
     "other": "Its own controller says when it is done.",
 }
-
-
-def find_claim(person: Person, namespace: str, name: str) -> Stored | None:
-    """The claim, where there is one and `person` may know."""
-    return objects.get(kind(CLAIMS), namespace, name) if person.sees(namespace) else None
 
 
 def configurations(devices: DeviceClaim) -> list[tuple[tuple[str, ...], str, str]]:
@@ -537,12 +532,7 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         if uid not in was:
             yield f"Reserved for {resource} {now[uid]}", False
     if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
-        yield (
-            f"Reserved for pod {listed(added, DEVICES_NAMED)}"
-            if len(added) == 1
-            else f"Reserved for pods {listed(added, DEVICES_NAMED)}",
-            False,
-        )
+        yield f"Reserved for pod{'' if len(added) == 1 else 's'} {listed(added, DEVICES_NAMED)}", False
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
         yield "Deletion requested", False
     if removed := [name for uid, name in was.items() if uid not in now]:
@@ -551,7 +541,11 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         yield f"Released {names_of(had)}", False
     if old is not None:
         yield from _reports(old.devices, new.devices)
-    yield from _finalizers(before, after)
+    if before is not None:
+        held, holds = set(before.metadata.finalizers), set(after.metadata.finalizers)
+        # Delete protection comes and goes with the allocation, which has its own step.
+        for name in sorted((held ^ holds) - {FINALIZER}):
+            yield f"Finalizer {name} {'removed' if name in held else 'added'}", False
 
 
 def _reports(old: Sequence[AllocatedDeviceStatus], new: Sequence[AllocatedDeviceStatus]) -> Iterator[tuple[str, bool]]:
@@ -569,38 +563,23 @@ def _reports(old: Sequence[AllocatedDeviceStatus], new: Sequence[AllocatedDevice
             yield f"{report.driver} reports on {report.device}", False
 
 
-def _finalizers(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tuple[str, bool]]:
-    if before is None:
-        return
-    old, new = set(before.metadata.finalizers), set(after.metadata.finalizers)
-    # Delete protection comes and goes with the allocation, which is told already.
-    for name in sorted((old ^ new) - {FINALIZER}):
-        yield f"Finalizer {name} {'removed' if name in old else 'added'}", False
-
-
 def _of_events(claim: ResourceClaim, events: Iterable[Event]) -> Iterator[Step]:
     for event in events:
         last = moment(event.last_timestamp) or moment(event.event_time) or moment(event.metadata.creation_timestamp)
         first = moment(event.first_timestamp) or last
         if first is None:
             continue
-        about = event.involved_object
+        about, cause = event.involved_object, cause_in(event.metadata.annotations)
         own = about.uid == claim.metadata.uid
         yield Step(
             at=first,
-            text=words_of(event),
+            text=f"Waits: {brief(cause)}" if cause else event.message or event.reason,
             warns=event.type == "Warning",
             times=max(event.count, 1),
             last=last if event.count > 1 else None,
             about="" if own else f"{about.kind.lower()} {about.name}",
             is_said=True,
         )
-
-
-def words_of(event: Event) -> str:
-    """What an Event says; of a pod that waits, only what it waits for."""
-    cause = cause_in(event.metadata.annotations)
-    return f"Waits: {brief(cause)}" if cause else event.message or event.reason
 
 
 def names_of(allocation: AllocationResult) -> str:

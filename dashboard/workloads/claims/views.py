@@ -51,10 +51,11 @@ from dashboard.workloads.claims.queries import (
     with_class,
     with_text,
 )
-from dashboard.workloads.claims.sheet import ClaimSheet, find_claim, read_sheet
+from dashboard.workloads.claims.sheet import ClaimSheet, read_sheet
 from inventory.models import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, demand_edit, demand_sight, person_of
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
@@ -238,7 +239,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 def _sheet_at(person: Person, at: str) -> ClaimSheet | None:
     """The sheet of the claim at `namespace/name`, where there is one that `person` sees."""
     namespace, _, name = at.partition("/")
-    stored = find_claim(person, namespace, name) if name else None
+    stored = objects.get(kind(CLAIMS), namespace, name) if name and person.sees(namespace) else None
     try:
         return read_sheet(person, stored) if stored else None
     except NotFound:  # it went while it was read
