@@ -140,7 +140,6 @@ def _order(sort: str) -> Sequence[OrderBy]:
 
 
 def _made() -> QuerySet[Claim]:
-    """The claims that were made from a template."""
     named = PodClaim.objects.filter(
         namespace=OuterRef("namespace"), claim=OuterRef("name"), template=OuterRef(OuterRef("name"))
     )
@@ -249,7 +248,6 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     demand_edit(request, f"delete templates in {namespace}", namespace, resource=TEMPLATES)
     revision = latest_revision()
@@ -286,7 +284,6 @@ def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
 
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:
-    """What deleting each of these templates would do."""
     return {
         (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, claim=""))
         for namespace, name in keys

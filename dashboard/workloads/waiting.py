@@ -89,43 +89,32 @@ def by_topic(
 ) -> Sequence[WaitingGroup]:
     """What can be mended comes first, then what most pods wait for; those that wait for their turn last.
 
-    sees: whether who looks may know of what is in a namespace.
+    A group's sentence is about the pod that waits longest. sees: whether who looks may know of what is in a namespace.
     """
     found: dict[str, list[WaitingPod]] = {}
     for pod in sorted(pods, key=lambda one: (one.since, one.namespace, one.name)):
         found.setdefault(key_of(pod.uid, pod.cause, mended), []).append(pod)
     waiting = sum(map(len, found.values()))
     troubles = {f"{MEND}{one.trouble.key}": one.trouble for one in mended.mendings}
-    groups = [
-        _mendable(troubles[key], tuple(members), waiting, sees) if key in troubles else _group(key, members, mended)
-        for key, members in found.items()
-    ]
+    groups = []
+    for key, members in found.items():
+        count, first, of, url = len(members), members[0], 0, ""
+        if trouble := troubles.get(key):
+            title, step, url = said_of(trouble, sees)
+            topic, of = Topic(key, title, step), waiting
+            some = f"{count} of the {waiting} waiting pods"
+            if count == waiting:
+                some = "the waiting pod" if waiting == 1 else f"all {waiting}"
+            sentence = f"Fixing this would start {some}."
+        else:
+            topic, then = TOPICS[key], mended.rest.get(first.uid)
+            sentence = brief(first.cause)
+            if then is not None and topic_of(first.cause).key != key:
+                sentence = f"Even with everything fixed they would still wait: {brief(then)}"
+        groups.append(WaitingGroup(topic=topic, pods=tuple(members), sentence=sentence, of=of, url=url))
     return sorted(
         groups, key=lambda group: (not group.of, group.topic.key == "turn", -group.count, group.pods[0].since)
     )
-
-
-def _group(key: str, members: Sequence[WaitingPod], mended: Mended) -> WaitingGroup:
-    """What the scheduler says of the one that waits longest; of what it would wait for if all was mended, that."""
-    first = members[0]
-    then = mended.rest.get(first.uid)
-    sentence = brief(first.cause)
-    if then is not None and topic_of(first.cause).key != key:
-        sentence = f"Even with everything fixed they would still wait: {brief(then)}"
-    return WaitingGroup(topic=TOPICS[key], pods=tuple(members), sentence=sentence)
-
-
-def _mendable(
-    trouble: Trouble, members: tuple[WaitingPod, ...], waiting: int, sees: Callable[[str], bool]
-) -> WaitingGroup:
-    title, step, url = said_of(trouble, sees)
-    topic = Topic(f"{MEND}{trouble.key}", title, step)
-    starts = f"Fixing this would start {len(members)} of the {waiting} waiting pods."
-    if len(members) == waiting:
-        starts = (
-            "Fixing this would start the waiting pod." if waiting == 1 else f"Fixing this would start all {waiting}."
-        )
-    return WaitingGroup(topic=topic, pods=members, sentence=starts, of=waiting, url=url)
 
 
 def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, str]:

@@ -555,7 +555,6 @@ class RehearsalPage:
 
     @property
     def tried(self) -> str:
-        """The changes in words."""
         return in_words(self.asked.changes, self.asked.workload.claims if self.asked.workload else {})
 
     @property
@@ -585,7 +584,6 @@ class RehearsalPage:
 @listing(NODES, SLICES, CLASSES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def what_if(request: HttpRequest) -> HttpResponse:
-    """See the module's docstring."""
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error

@@ -293,7 +293,6 @@ class Complaint:
 
 
 def holder_of(finalizer: str) -> str:
-    """Who removes a finalizer."""
     return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
 
 
@@ -411,7 +410,6 @@ class _About:
 
 
 def events_about(namespace: str, uids: Collection[str]) -> list[Event]:
-    """The Events of the namespace about those objects."""
     found = objects.list(kind(EVENTS), namespace=namespace, fields=_About(frozenset(uids)))
     return [decoded(stored, Event) for stored in found.items]
 

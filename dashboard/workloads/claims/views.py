@@ -69,8 +69,6 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimQuery(ListQuery):
-    """What the list's address asks for."""
-
     state: str = parameter("state", known=STATES)
     namespace: str = parameter("ns")
     device_class: str = parameter("class")
@@ -199,7 +197,6 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaim {name}")
     demand_edit(request, f"delete claims in {namespace}", namespace, resource=CLAIMS)
     sheet = _demand_sheet(person, namespace, name)
@@ -278,13 +275,11 @@ IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instea
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
+    goes_on = "uses it now and goes on; the claim is removed when that pod has ended."
     others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
         ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
-        *(
-            ("Pods", f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended.")
-            for name in living
-        ),
+        *(("Pods", f"Pod {name} {goes_on}") for name in living),
         *(
             ("Pods", f"Pod {name} waits for it, and would wait forever: it names this claim.")
             for name in line.wanted_by

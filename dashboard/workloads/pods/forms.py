@@ -165,7 +165,6 @@ def _served(value: Any) -> Served | str:
 
 
 def _plain(text: str, path: str) -> str:
-    """The decoder's message in plain words."""
     last = path.rpartition(".")[2]
     if text.startswith("unknown field"):
         return f"{last} is not a field of this; Ctrl-Space lists the fields that are allowed here."
@@ -340,7 +339,6 @@ class PodForm(PageForm):
 
     @property
     def own_template(self) -> str:
-        """The name of the template that the form creates."""
         name = self.text("name")
         return self.named_template or (f"{name}-{ENTRY}" if name else ENTRY)
 

@@ -88,7 +88,6 @@ class PodsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_pods(request: HttpRequest) -> HttpResponse:
-    """`/pods`; see `PodQuery` for its filters."""
     revision, query, person = latest_revision(), PodQuery.read(request), person_of(request)
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
@@ -373,7 +372,6 @@ class NewPodPage:
 
     @property
     def written(self) -> str:
-        """The form as YAML."""
         return forms.as_yaml(self.form)
 
 
@@ -415,7 +413,6 @@ def new_pod(request: HttpRequest) -> HttpResponse:
 @namespaced()
 @require_safe
 def show_completions(request: HttpRequest) -> JsonResponse:
-    """What the editor completes."""
     return JsonResponse(forms.completions(person_of(request)))
 
 
