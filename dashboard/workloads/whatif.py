@@ -417,16 +417,30 @@ def text_of(asked: Asked) -> str:
 def _written(asked: Asked, workload: Workload) -> Iterator[dict[str, Any]]:
     entries = workload.pod.spec.resource_claims
     if [(one.name, one.resource_claim_name) for one in entries] == [(ONLY, ONLY)]:  # the pod was made up for a claim
-        claim = workload.own[ONLY]
-        name = claim.metadata.name or claim.metadata.generate_name.rstrip("-") or ONLY
-        yield _claim(claim, _free(CLAIMS, claim.metadata.namespace, name), written_anew(claim, ONLY, asked.changes))
+        only = workload.own[ONLY]
+        name = only.metadata.name or only.metadata.generate_name.rstrip("-") or ONLY
+        yield _claim(only, _free(CLAIMS, only.metadata.namespace, name), written_anew(only, ONLY, asked.changes))
         return
-    new_entries = []
+    new_entries = list[PodResourceClaim]()
     for entry in entries:
-        written, new_entry = _entry(asked, workload, entry)
-        new_entries.append(new_entry)
-        if written is not None:
-            yield written
+        claim, namespace = workload.claims.get(entry.name), workload.pod.metadata.namespace
+        if claim is None or not (asked.about == "text" or asked.changes.concern(entry.name)):
+            new_entries.append(entry)
+            continue
+        spec = written_anew(claim, entry.name, asked.changes)
+        if entry.resource_claim_template_name:
+            name = _free(TEMPLATES, namespace, entry.resource_claim_template_name)
+            yield {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"spec": codec.to_builtins(spec)},
+            }
+            new_entries.append(structs.replace(entry, resource_claim_template_name=name))
+        else:
+            name = _free(CLAIMS, namespace, entry.resource_claim_name or ONLY)
+            yield _claim(claim, name, spec)
+            new_entries.append(structs.replace(entry, resource_claim_name=name))
     pod = workload.changed(asked.changes).pod  # with its tolerations
     document = manifest(structs.replace(pod, spec=structs.replace(pod.spec, resource_claims=tuple(new_entries))))
     taken = {one.name for one in objects.list(kind(PODS), namespace=pod.metadata.namespace).items}
@@ -434,25 +448,6 @@ def _written(asked: Asked, workload: Workload) -> Iterator[dict[str, Any]]:
         name = free_name(pod.metadata.name or pod.metadata.generate_name.rstrip("-"), taken)
         taken.add(name)
         yield {**document, "metadata": {**document["metadata"], "name": name}}
-
-
-def _entry(asked: Asked, workload: Workload, entry: PodResourceClaim) -> tuple[dict[str, Any] | None, PodResourceClaim]:
-    """(what has to be written for it, the entry of the new pod)."""
-    claim = workload.claims.get(entry.name)
-    if claim is None or not (asked.about == "text" or asked.changes.concern(entry.name)):
-        return None, entry
-    spec, namespace = written_anew(claim, entry.name, asked.changes), workload.pod.metadata.namespace
-    if entry.resource_claim_template_name:
-        name = _free(TEMPLATES, namespace, entry.resource_claim_template_name)
-        document = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"spec": codec.to_builtins(spec)},
-        }
-        return document, structs.replace(entry, resource_claim_template_name=name)
-    name = _free(CLAIMS, namespace, entry.resource_claim_name or ONLY)
-    return _claim(claim, name, spec), structs.replace(entry, resource_claim_name=name)
 
 
 def _claim(claim: ResourceClaim, name: str, spec: ResourceClaimSpec) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from claims.kinds.resource_claims import (
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
+from dashboard.kit.links import claim_url, class_url
+from dashboard.kit.previews import Link
 from dashboard.kit.wording import counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
 from manciple.durations import age, clock, moment
@@ -45,8 +47,8 @@ from manciple.wire.machinery import Event
 from manciple.wire.resources import EVENTS, PODS, kind
 from scheduling.rehearsal.explanations import Explanation, explain_claim
 
-#: Claims that wait for the same classes: so many are looked through, and so many named.
-LOOKED_THROUGH, NAMED = 400, 6
+#: Pending claims that are looked through for those that ask for the same classes.
+LOOKED_THROUGH = 400
 
 #: What is said of each user, after its name.
 FATES = {
@@ -67,17 +69,8 @@ def configurations(devices: DeviceClaim) -> list[tuple[tuple[str, ...], str, str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rivals:
-    """The pending claims that ask for `classes`, as a claim which holds devices of these. more: those not named."""
-
-    classes: list[str]
-    claims: list[ResourceClaim]
-    more: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSheet:
-    """One claim, for one person. rivals: None where it holds nothing."""
+    """One claim, for one person. classes: of the devices that it holds; rivals: the pending claims that ask for these."""
 
     line: ClaimRow
     claim: ResourceClaim
@@ -85,7 +78,8 @@ class ClaimSheet:
     advice: Advice | None
     complaint: Complaint | None
     given: list[GivenDevice]
-    rivals: Rivals | None
+    classes: list[Link]
+    rivals: list[Link]
     steps: list[Step]
     yaml: str
     may_edit: bool
@@ -137,6 +131,7 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         for one in history.of_object(stored.uid)
     ]
     explained = explain_claim(stored.namespace, stored.name) if line.state == "pending" else None
+    classes, rivals = _rivals(person, claim) if line.state != "pending" else ([], [])
     return ClaimSheet(
         line=line,
         claim=claim,
@@ -144,7 +139,8 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         advice=advise(line, complaint=complaint, explained=explained),
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
-        rivals=_rivals(person, claim) if line.state != "pending" else None,
+        classes=classes,
+        rivals=rivals,
         steps=steps(claim, revisions, events, _past(stored.uid)),
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(stored.namespace),
@@ -169,16 +165,18 @@ def _template(claim: ResourceClaim, pods: Mapping[str, Pod]) -> str:
     return next((one.resource_claim_template_name or "" for one in entries if one.name == entry), "")
 
 
-def _rivals(person: Person, claim: ResourceClaim) -> Rivals:
+def _rivals(person: Person, claim: ResourceClaim) -> tuple[list[Link], list[Link]]:
+    """The classes of the devices that it holds, and the pending claims that ask for one of these, the oldest first."""
     rows = AllocatedDevice.objects.filter(claim=claim.metadata.uid).values_list("device_class", flat=True)
     classes = sorted(set(rows) - {""})
     waiting = [
-        other
+        other.metadata
         for other in (pending_documents(person, most=LOOKED_THROUGH) if classes else ())
         if not {name for _, name in requested_classes(other)}.isdisjoint(classes)
     ]
-    oldest = sorted(waiting, key=lambda other: other.metadata.creation_timestamp or "")
-    return Rivals(classes=classes, claims=oldest[:NAMED], more=max(0, len(oldest) - NAMED))
+    oldest = sorted(waiting, key=lambda meta: meta.creation_timestamp or "")
+    links = [(meta.name, claim_url(meta.namespace, meta.name)) for meta in oldest]
+    return [(name, class_url(name)) for name in classes], links
 
 
 def _past(uid: str) -> list[Past]:
