@@ -70,7 +70,7 @@ def configurations(devices: DeviceClaim) -> list[tuple[tuple[str, ...], str, str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSheet:
-    """One claim, for one person. classes: of the devices that it holds; rivals: the pending claims that ask for these."""
+    """One claim, for one person. classes: of the devices it holds; rivals: the pending claims that ask for these."""
 
     line: ClaimRow
     claim: ResourceClaim
