@@ -344,9 +344,11 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
         case "pod-stays":
             user = next(user for user in row.users if user.fate == "overdue")
             late = f" {age(user.ends_at)} ago" if user.ends_at else ""
-            title, text = f"{holds} for a pod that does not end.", f"Pod {user.name} should have ended{late}."
-            confirmed = "has not confirmed that its containers ended and its devices are unprepared."
-            text = f"{text} {place.capitalize()} {confirmed}"
+            title = f"{holds} for a pod that does not end."
+            text = (
+                f"Pod {user.name} should have ended{late}. {place.capitalize()} has not confirmed that its containers "
+                "ended and its devices are unprepared."
+            )
             step = f"Check the agent and the drivers on {user.node or 'its node'}."
         case "node-gone":
             title = f"{holds} on node {row.gone_nodes[0]}, which no longer exists."
@@ -375,13 +377,15 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
                 "clear the allocation."
             )
             step = f"Check the log of the controller of driver `{row.driver}`."
-        case _:  # leaked
+        case "leaked":
             title = f"{holds} that nobody uses, since {clock(row.allocated_at)}."
             text = "The claim controller releases such devices after a minute."
             step = worker
             if FINALIZER not in row.finalizers:
                 text = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
                 step = "Delete the claim; nobody uses it."
+        case unknown:
+            raise KeyError(unknown)
     if complaint:
         text = f"{text} {complaint.text}"
         if row.cause in ("pod-gone", "pod-stays"):
