@@ -44,7 +44,7 @@ MOST_LINES = 200
 #: What is random in an answer or names this run.
 _RANDOM = (
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
-    (re.compile(r'(csrfmiddlewaretoken" value="|"X-CSRFToken": "|csp-nonce" content="|nonce="|data-csrf=")[^"]*'), r"\1"),
+    (re.compile(r'(csrfmiddlewaretoken" value="|"X-CSRFToken": "|csp-nonce" content="|nonce="|csrf=")[^"]*'), r"\1"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
 )
 _STYLE = """body { font: 14px sans-serif; margin: 2em } img { max-width: 100%; border: 1px solid #999 }

@@ -72,7 +72,6 @@ class ShownPlan:
 
     @property
     def count(self) -> int:
-        """How many pods move."""
         return len(self.moves) + self.hidden
 
 
@@ -131,7 +130,6 @@ class MovePreview(ActionPreview):
 @namespaced(NODES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """See the module's docstring."""
     person = demand_sight(request, namespace, f"Pod {name}")
     revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
     if request.method == "POST":

@@ -40,7 +40,7 @@ from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
 from dashboard.tools import objects as history
 from dashboard.workloads.claims.queries import ClaimRow, read_claims
-from dashboard.workloads.claims.sheet import AskedDevices, document_yaml
+from dashboard.workloads.claims.sheet import configurations, document_yaml
 from manciple.api import verbs
 from manciple.people import Person, demand_edit, demand_sight, person_of
 from manciple.store import objects
@@ -53,9 +53,6 @@ from manciple.wire.resources import FINISHED_PHASES, TEMPLATES, Key, kind
 
 #: Claims that a template's page lists.
 SHOWN = 100
-
-
-# The list ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +103,7 @@ class TemplatesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_templates(request: HttpRequest) -> HttpResponse:
-    """The list."""
-    revision = latest_revision()
-    person = person_of(request)
-    query = TemplateQuery.read(request)
+    revision, person, query = latest_revision(), person_of(request), TemplateQuery.read(request)
     seen = Template.objects.restrict(person)
     chosen = seen.filter(name__contains=query.text)
     if query.namespace:
@@ -146,7 +140,6 @@ def _order(sort: str) -> Sequence[OrderBy]:
 
 
 def _made() -> QuerySet[Claim]:
-    """The claims that were made from a template."""
     named = PodClaim.objects.filter(
         namespace=OuterRef("namespace"), claim=OuterRef("name"), template=OuterRef(OuterRef("name"))
     )
@@ -194,9 +187,6 @@ def _rows(templates: Iterable[Any]) -> list[TemplateRow]:
     ]
 
 
-# One template --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatePage:
     """One template, for one person. living: pods that name it and have not ended; unmade: those of them without their
@@ -216,8 +206,8 @@ class TemplatePage:
         return self.template.metadata
 
     @property
-    def spec(self) -> AskedDevices:
-        return AskedDevices.of(self.template.spec.spec.devices)
+    def configurations(self) -> list[tuple[tuple[str, ...], str, str]]:
+        return configurations(self.template.spec.spec.devices)
 
     @property
     def copies(self) -> list[tuple[str, str]]:
@@ -233,7 +223,6 @@ class TemplatePage:
 @namespaced()
 @require_safe
 def show_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """One template."""
     revision = latest_revision()
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     if history.asked(request):
@@ -246,11 +235,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     claims, templates = links.page_url("claims"), links.page_url("templates")
     page = history.HistoryPage(
         place="claims",
-        crumbs=(
-            (claims, "Claims"),
-            (templates, "Templates"),
-            (f"{templates}?ns={namespace}", namespace),
-        ),
+        crumbs=((claims, "Claims"), (templates, "Templates"), (f"{templates}?ns={namespace}", namespace)),
         word="Template",
         name=name,
         url=links.template_url(namespace, name),
@@ -263,7 +248,6 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     demand_edit(request, f"delete templates in {namespace}", namespace, resource=TEMPLATES)
     revision = latest_revision()
@@ -287,24 +271,19 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
 
 def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
     """What deleting a template would do. claims: made from it; unmade: pods that have none from it yet."""
-    kept = (
-        "claim created from it stays, with what it holds"
-        if claims == 1
-        else "claims created from it stay, with what they hold"
-    )
-    found = [
-        ("Claims", f"{claims} {kept}." if claims else ""),
-        *(
-            ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template exists again.")
-            for name in unmade
-        ),
+    stay = "claim created from it stays, with what it holds"
+    if claims != 1:
+        stay = "claims created from it stay, with what they hold"
+    waits = "has no claim from it yet, and would wait until the template exists again."
+    lines = [
+        ("Claims", f"{claims} {stay}." if claims else ""),
+        *(("Pods", f"Pod {name} {waits}") for name in unmade),
         ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),
     ]
-    return ActionEffect(summary="It is removed immediately.", consequences=consequences(found))
+    return ActionEffect(summary="It is removed immediately.", consequences=consequences(lines))
 
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:
-    """What deleting each of these templates would do."""
     return {
         (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, claim=""))
         for namespace, name in keys

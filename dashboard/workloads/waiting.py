@@ -89,101 +89,75 @@ def by_topic(
 ) -> Sequence[WaitingGroup]:
     """What can be mended comes first, then what most pods wait for; those that wait for their turn last.
 
-    sees: whether who looks may know of what is in a namespace.
+    A group's sentence is about the pod that waits longest. sees: whether who looks may know of what is in a namespace.
     """
     found: dict[str, list[WaitingPod]] = {}
     for pod in sorted(pods, key=lambda one: (one.since, one.namespace, one.name)):
         found.setdefault(key_of(pod.uid, pod.cause, mended), []).append(pod)
     waiting = sum(map(len, found.values()))
     troubles = {f"{MEND}{one.trouble.key}": one.trouble for one in mended.mendings}
-    groups = [
-        _mendable(troubles[key], tuple(members), waiting, sees) if key in troubles else _group(key, members, mended)
-        for key, members in found.items()
-    ]
+    groups = []
+    for key, members in found.items():
+        count, first, of, url = len(members), members[0], 0, ""
+        if trouble := troubles.get(key):
+            title, step, url = said_of(trouble, sees)
+            topic, of = Topic(key, title, step), waiting
+            some = f"{count} of the {waiting} waiting pods"
+            if count == waiting:
+                some = "the waiting pod" if waiting == 1 else f"all {waiting}"
+            sentence = f"Fixing this would start {some}."
+        else:
+            topic, then = TOPICS[key], mended.rest.get(first.uid)
+            sentence = brief(first.cause)
+            if then is not None and topic_of(first.cause).key != key:
+                sentence = f"Even with everything fixed they would still wait: {brief(then)}"
+        groups.append(WaitingGroup(topic=topic, pods=tuple(members), sentence=sentence, of=of, url=url))
     return sorted(
         groups, key=lambda group: (not group.of, group.topic.key == "turn", -group.count, group.pods[0].since)
     )
 
 
-def _group(key: str, members: Sequence[WaitingPod], mended: Mended) -> WaitingGroup:
-    """What the scheduler says of the one that waits longest; of what it would wait for if all was mended, that."""
-    first = members[0]
-    then = mended.rest.get(first.uid)
-    sentence = brief(first.cause)
-    if then is not None and topic_of(first.cause).key != key:
-        sentence = f"Even with everything fixed they would still wait: {brief(then)}"
-    return WaitingGroup(topic=TOPICS[key], pods=tuple(members), sentence=sentence)
-
-
-def _mendable(
-    trouble: Trouble, members: tuple[WaitingPod, ...], waiting: int, sees: Callable[[str], bool]
-) -> WaitingGroup:
-    title, step, url = said_of(trouble, sees)
-    topic = Topic(f"{MEND}{trouble.key}", title, step)
-    starts = f"Fixing this would start {len(members)} of the {waiting} waiting pods."
-    if len(members) == waiting:
-        starts = (
-            "Fixing this would start the waiting pod." if waiting == 1 else f"Fixing this would start all {waiting}."
-        )
-    return WaitingGroup(topic=topic, pods=members, sentence=starts, of=waiting, url=url)
-
-
 def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, str]:
     """(what is wrong, what to do, where)."""
     match trouble:
-        case IncompletePool():
-            return _of_pool(trouble)
-        case TaintedDevices():
-            return _of_taint(trouble)
+        case IncompletePool(driver=driver, node=node):
+            lacks = trouble.expected - trouble.seen
+            short = f"{counted(lacks, 'slice')} short"
+            title = f"Pool `{trouble.pool}` is "
+            title += short if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
+            whole = f"with its pool whole, {counted(trouble.devices, 'device')} can be given again."
+            step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
+            url = links.node_url(node) if node else links.driver_url(driver)
+        case TaintedDevices(devices=count):
+            are, them = ("is", "it") if count == 1 else ("are", "them")
+            value = f"={trouble.value}" if trouble.value else ""
+            title = f"tainted by the driver (`{trouble.taint}{value}`)"
+            step = f"End what keeps {them} away, or tolerate the taint in the request."
+            if trouble.unhealthy:
+                title = f"unhealthy (`{trouble.taint}`)"
+                step = f"Repair or replace {them}; the driver then takes the taint away."
+            title = f"{counted(count, 'device')} {are} {title}"
+            url = f"{links.page_url('devices')}?state={'bad' if trouble.unhealthy else 'taint'}"
         case TaintingRule(name=name):
+            title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
             step = f"Delete rule `{name}` once what it was made for is done."
-            return f"Rule `{name}` taints devices (`{trouble.taint}`)", step, f"{links.page_url('find')}?q={name}"
-        case ClosedNode(node=node, cordoned=True):
-            return f"Node `{node}` is cordoned", "Uncordon it on its page.", links.node_url(node)
+            url = f"{links.page_url('find')}?q={name}"
         case ClosedNode(node=node):
-            return f"Node `{node}` does not report", "Start its agent again.", links.node_url(node)
-        case ForgottenClaim():
-            return _of_claim(trouble, sees)
-
-
-def _of_pool(trouble: IncompletePool) -> tuple[str, str, str]:
-    lacks = trouble.expected - trouble.seen
-    what = f"{counted(lacks, 'slice')} short" if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
-    where = f" on `{trouble.node}`" if trouble.node else ""
-    url = links.node_url(trouble.node) if trouble.node else links.driver_url(trouble.driver)
-    step = f"Restart driver `{trouble.driver}`{where}: with its pool whole, {counted(trouble.devices, 'device')}"
-    return f"Pool `{trouble.pool}` is {what}", f"{step} can be given again.", url
-
-
-def _of_taint(trouble: TaintedDevices) -> tuple[str, str, str]:
-    devices, count, page = counted(trouble.devices, "device"), trouble.devices, links.page_url("devices")
-    them = "it" if count == 1 else "them"
-    if trouble.unhealthy:
-        title = f"{devices} {_are(count)} unhealthy (`{trouble.taint}`)"
-        return title, f"Repair or replace {them}; the driver then takes the taint away.", f"{page}?state=bad"
-    value = f"={trouble.value}" if trouble.value else ""
-    title = f"{devices} {_are(count)} tainted by the driver (`{trouble.taint}{value}`)"
-    return title, f"End what keeps {them} away, or tolerate the taint in the request.", f"{page}?state=taint"
-
-
-def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str, str, str]:
-    held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
-    if not sees(trouble.namespace):
-        return f"A claim of another namespace {held}", "Ask an administrator to release it.", ""
-    url = links.claim_url(trouble.namespace, trouble.claim)
-    return f"Claim `{trouble.namespace}/{trouble.claim}` {held}", "See why on its page, and release it there.", url
+            title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
+            step = "Uncordon it on its page." if trouble.cordoned else "Start its agent again."
+            url = links.node_url(node)
+        case ForgottenClaim(namespace=namespace, claim=claim):
+            hidden = not sees(namespace)
+            held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
+            title = f"A claim of another namespace {held}" if hidden else f"Claim `{namespace}/{claim}` {held}"
+            step = "Ask an administrator to release it." if hidden else "See why on its page, and release it there."
+            url = "" if hidden else links.claim_url(namespace, claim)
+    return title, step, url
 
 
 def begun(title: str) -> str:
     """A title within a sentence."""
     return f"{title[:1].lower()}{title[1:]}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-# Which pods stand behind the numbers ---------------------------------------------------------------------------------
 
 
 #: Waiting pods that are looked at; of more, those that wait longest.

@@ -62,7 +62,6 @@ from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
-from scheduling.rehearsal.departures import Departure
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
     MOST_REPLICAS,
@@ -99,9 +98,6 @@ SHOWN_NODES, SHOWN_REPLICAS, DRAWN, DOMAINS = 60, 200, 16, 12
 WRITTEN = 20
 #: Rehearsals whose progress is kept; of more, the oldest are dropped.
 REMEMBERED = 200
-
-
-# The question ---------------------------------------------------------------------------------------------------------
 
 
 #: parameter of the address -> how its subject is read
@@ -220,9 +216,6 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-# The answer -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingNode:
     """One node with the replicas that land there. marks: its devices, `wanted` if the replicas get them."""
@@ -238,10 +231,11 @@ class LandingNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MustLeave:
-    """The holders that would have to leave: (claim, pods), with links. hidden: those that the person does not see."""
+    """The holders that would have to leave: (claim, its page, pods with links). hidden: those that the person does
+    not see."""
 
     node: str
-    holders: tuple[tuple[Link, tuple[Link, ...]], ...]
+    holders: list[tuple[str, str, list[Link]]]
     hidden: int
     devices: int
 
@@ -269,10 +263,6 @@ class Result:
     missing_url: str
 
     @property
-    def icon(self) -> str:
-        return "i-ok" if self.good else "i-wait"
-
-    @property
     def figures(self) -> list[tuple[str, int | str]]:
         return [("Asked for", self.asked), ("Fit in all", self.fits), ("Would wait", self.left)]
 
@@ -285,6 +275,22 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
     report, gang, missing = answer.report, answer.gang, answer.missing
     left_out = left_out_of(asked.workload, asked.changes, report) if asked.workload else {}
     evictions = eviction_words(answer.preemption, asked.workload.pod, person) if asked.workload else ""
+    leaving = moves = None
+    if answer.departure:
+        seen = [holder for holder in answer.departure.holders if person.sees(holder.key[0])]
+        leaving = MustLeave(
+            node=answer.departure.node,
+            holders=[
+                (holder.key[1], claim_url(*holder.key), [("/".join(pod.key), pod_url(*pod.key)) for pod in holder.pods])
+                for holder in seen
+            ],
+            hidden=len(answer.departure.holders) - len(seen),
+            devices=answer.departure.devices,
+        )
+    if answer.moves is not None:  # they can be made for a pod that waits, as it is
+        real = asked.about == "pod" and not asked.changes.any and asked.replicas == 1 and not asked.nodes
+        url = page_url("pod-move", *asked.name.partition("/")[::2]) if real else ""
+        moves = shown_plan(answer.moves, person, url=url)
     return Result(
         good=not answer.left and bool(answer.placed),
         title=_title(answer) if gang is None else _gang_title(answer, gang),
@@ -295,12 +301,12 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         left=answer.left,
         domains=gang.tried[:DOMAINS] if gang and len(gang.tried) > 1 else (),
         wanted=gang.wanted if gang else 0,
-        nodes=_landing_nodes(by_node, answer.placed),
+        nodes=_landing_nodes(by_node),
         more_nodes=max(len(by_node) - SHOWN_NODES, 0),
         sections=sections(report, left_out) if report else (),
         table=node_table(report) if report and report.nodes else None,
-        leaving=_leaving(answer.departure, person) if answer.departure else None,
-        moves=_moves(answer, asked, person),
+        leaving=leaving,
+        moves=moves,
         missing=missing,
         missing_url=asked.url(shape=missing.shape, nodes=str(asked.nodes + missing.nodes))
         if missing and missing.nodes and not asked.is_too_long
@@ -361,16 +367,15 @@ def _text(answer: SimulationAnswer) -> str:
     return " ".join(parts)
 
 
-def _landing_nodes(by_node: Mapping[str, Sequence[Placed]], placed: Sequence[Placed]) -> tuple[LandingNode, ...]:
+def _landing_nodes(by_node: Mapping[str, Sequence[Placed]]) -> tuple[LandingNode, ...]:
     """In the order in which they are used. A new node has the devices of its model, all of them free."""
-    snapshot = read_devices()
-    drivers = {device.driver for one in placed for device in one.devices}
-    devices: dict[str, list[CandidateDevice]] = defaultdict(list)
-    for pool in snapshot.pools.values() if by_node else ():
-        if pool.pool.key[0] in drivers:
-            for candidate in pool.candidates:
-                devices[candidate.node].append(candidate)
+    snapshot, placed = read_devices(), [one for replicas in by_node.values() for one in replicas]
     given = {(one.node, d.driver, d.pool.partition(IMAGINED)[0], d.device) for one in placed for d in one.devices}
+    drivers = {driver for _, driver, _, _ in given}
+    devices: dict[str, list[CandidateDevice]] = defaultdict(list)
+    for pool in snapshot.pools.values() if drivers else ():
+        for candidate in pool.candidates if pool.pool.key[0] in drivers else ():
+            devices[candidate.node].append(candidate)
     nodes = []
     for name, replicas in list(by_node.items())[:SHOWN_NODES]:
         model, imagined, number = name.partition(IMAGINED)
@@ -397,33 +402,6 @@ def _landing_nodes(by_node: Mapping[str, Sequence[Placed]], placed: Sequence[Pla
     return tuple(nodes)
 
 
-def _leaving(departure: Departure, person: Person) -> MustLeave:
-    seen = [holder for holder in departure.holders if person.sees(holder.key[0])]
-    return MustLeave(
-        node=departure.node,
-        holders=tuple(
-            (
-                (holder.key[1], claim_url(*holder.key)),
-                tuple(("/".join(pod.key), pod_url(*pod.key)) for pod in holder.pods),
-            )
-            for holder in seen
-        ),
-        hidden=len(departure.holders) - len(seen),
-        devices=departure.devices,
-    )
-
-
-def _moves(answer: SimulationAnswer, asked: Asked, person: Person) -> ShownPlan | None:
-    """They may be carried out for a pod that waits, as it is."""
-    if answer.moves is None:
-        return None
-    real = asked.about == "pod" and not asked.changes.any and asked.replicas == 1 and not asked.nodes
-    return shown_plan(answer.moves, person, url=page_url("pod-move", *asked.name.partition("/")[::2]) if real else "")
-
-
-# What was rehearsed as YAML, to create it -----------------------------------------------------------------------------
-
-
 def text_of(asked: Asked) -> str:
     """Documents, in the order in which they are created; "" if nothing was rehearsed.
 
@@ -439,16 +417,30 @@ def text_of(asked: Asked) -> str:
 def _written(asked: Asked, workload: Workload) -> Iterator[dict[str, Any]]:
     entries = workload.pod.spec.resource_claims
     if [(one.name, one.resource_claim_name) for one in entries] == [(ONLY, ONLY)]:  # the pod was made up for a claim
-        claim = workload.own[ONLY]
-        name = claim.metadata.name or claim.metadata.generate_name.rstrip("-") or ONLY
-        yield _claim(claim, _free(CLAIMS, claim.metadata.namespace, name), written_anew(claim, ONLY, asked.changes))
+        only = workload.own[ONLY]
+        name = only.metadata.name or only.metadata.generate_name.rstrip("-") or ONLY
+        yield _claim(only, _free(CLAIMS, only.metadata.namespace, name), written_anew(only, ONLY, asked.changes))
         return
-    new_entries = []
+    new_entries = list[PodResourceClaim]()
     for entry in entries:
-        written, new_entry = _entry(asked, workload, entry)
-        new_entries.append(new_entry)
-        if written is not None:
-            yield written
+        claim, namespace = workload.claims.get(entry.name), workload.pod.metadata.namespace
+        if claim is None or not (asked.about == "text" or asked.changes.concern(entry.name)):
+            new_entries.append(entry)
+            continue
+        spec = written_anew(claim, entry.name, asked.changes)
+        if entry.resource_claim_template_name:
+            name = _free(TEMPLATES, namespace, entry.resource_claim_template_name)
+            yield {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"spec": codec.to_builtins(spec)},
+            }
+            new_entries.append(structs.replace(entry, resource_claim_template_name=name))
+        else:
+            name = _free(CLAIMS, namespace, entry.resource_claim_name or ONLY)
+            yield _claim(claim, name, spec)
+            new_entries.append(structs.replace(entry, resource_claim_name=name))
     pod = workload.changed(asked.changes).pod  # with its tolerations
     document = manifest(structs.replace(pod, spec=structs.replace(pod.spec, resource_claims=tuple(new_entries))))
     taken = {one.name for one in objects.list(kind(PODS), namespace=pod.metadata.namespace).items}
@@ -458,25 +450,6 @@ def _written(asked: Asked, workload: Workload) -> Iterator[dict[str, Any]]:
         yield {**document, "metadata": {**document["metadata"], "name": name}}
 
 
-def _entry(asked: Asked, workload: Workload, entry: PodResourceClaim) -> tuple[dict[str, Any] | None, PodResourceClaim]:
-    """(what has to be written for it, the entry of the new pod)."""
-    claim = workload.claims.get(entry.name)
-    if claim is None or not (asked.about == "text" or asked.changes.concern(entry.name)):
-        return None, entry
-    spec, namespace = written_anew(claim, entry.name, asked.changes), workload.pod.metadata.namespace
-    if entry.resource_claim_template_name:
-        name = _free(TEMPLATES, namespace, entry.resource_claim_template_name)
-        document = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"spec": codec.to_builtins(spec)},
-        }
-        return document, structs.replace(entry, resource_claim_template_name=name)
-    name = _free(CLAIMS, namespace, entry.resource_claim_name or ONLY)
-    return _claim(claim, name, spec), structs.replace(entry, resource_claim_name=name)
-
-
 def _claim(claim: ResourceClaim, name: str, spec: ResourceClaimSpec) -> dict[str, Any]:
     document = manifest(structs.replace(claim, spec=spec))
     return {**document, "metadata": {"name": name, "namespace": claim.metadata.namespace}}
@@ -484,9 +457,6 @@ def _claim(claim: ResourceClaim, name: str, spec: ResourceClaimSpec) -> dict[str
 
 def _free(resource: str, namespace: str, name: str) -> str:
     return free_name(name, {one.name for one in objects.list(kind(resource), namespace=namespace).items})
-
-
-# Progress -------------------------------------------------------------------------------------------------------------
 
 
 #: (the person, the name that the page gave it)
@@ -542,9 +512,6 @@ class Progress:
 progress = PerProcess(Progress)
 
 
-# The page -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOption:
     """One request as the form changes it. selectors: (number, expression, whether it is left out)."""
@@ -583,7 +550,6 @@ class RehearsalPage:
 
     @property
     def tried(self) -> str:
-        """The changes in words."""
         return in_words(self.asked.changes, self.asked.workload.claims if self.asked.workload else {})
 
     @property
@@ -613,7 +579,6 @@ class RehearsalPage:
 @listing(NODES, SLICES, CLASSES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def what_if(request: HttpRequest) -> HttpResponse:
-    """See the module's docstring."""
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error
@@ -640,12 +605,9 @@ def what_if(request: HttpRequest) -> HttpResponse:
 
 def _simulated(asked: Asked, workload: Workload, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
+    nodes = asked.nodes if asked.shape else 0
     question = Question(
-        workload=workload,
-        changes=asked.changes,
-        replicas=asked.replicas,
-        shape=asked.shape,
-        more_nodes=asked.nodes if asked.shape else 0,
+        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=nodes
     )
     if not run[1]:
         return simulate(question)

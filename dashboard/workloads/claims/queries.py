@@ -14,7 +14,7 @@ releasing   its last pod ended a moment ago; its devices are being taken back
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -82,7 +82,6 @@ class User:
     uid: str
     fate: str
     node: str = ""
-    phase: str = ""
     ends_at: datetime | None = None  # when the pod's grace period is over
 
     @property
@@ -150,9 +149,6 @@ class ClaimRow:
     @property
     def foreign_finalizers(self) -> tuple[str, ...]:
         return tuple(name for name in self.finalizers if name != FINALIZER)
-
-
-# The state of claims, in the database --------------------------------------------------------------------------------
 
 
 #: What became of a user of a claim. The claim is judged by the greatest number among its users.
@@ -378,9 +374,6 @@ def find_claims(
     return _judged(claims, wanted, now, sorting)
 
 
-# The rows of lists ---------------------------------------------------------------------------------------------------
-
-
 #: Claims whose users, devices and documents are read at once.
 CHUNK = 500
 
@@ -417,10 +410,9 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
     for uid, cause in causes.items():
         if (row := rows.get(uid)) is None:
             continue
-        document = documents.get((row.namespace, row.name))
+        document, wanting = documents.get((row.namespace, row.name)), waiting.get((row.namespace, row.name), [])
         allocation = document.status.allocation if document and is_allocated_by_controller(document) else None
-        wanting = waiting.get((row.namespace, row.name), [])
-        told = ClaimRow(
+        claim = ClaimRow(
             uid=uid,
             namespace=row.namespace,
             name=row.name,
@@ -436,56 +428,38 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
             gone_nodes=tuple(name for name in places[uid] if name not in ready),
             silent_nodes=tuple(name for name in places[uid] if ready.get(name) is False),
             finalizers=document.metadata.finalizers if document else (),
-            driver=allocation.controller_name
-            if document and allocation and is_allocated_by_controller(document)
-            else "",
+            driver=allocation.controller_name if allocation else "",
             immediate=bool(document and stays_allocated(document)),
         )
-        if cause == "pending":
-            yield replace(told, note=_pending_note(told, (why for _, why in wanting if why)))
-        else:
-            yield replace(told, note=_NOTES[cause](told) if cause in _NOTES else "")
+        yield replace(claim, note=_note(claim, next((why for _, why in wanting if why), None)))
 
 
-def _first_name(names: Iterable[str]) -> str:
-    """ "" where it went while the claim was read."""
-    return next(iter(names), "")
+def _note(row: ClaimRow, waits: AnyCause | None) -> str:
+    """What is said of a claim in half a line. waits: why the first pod that names it waits.
 
-
-def _over(row: ClaimRow) -> str:
-    user = next((user for user in row.users if user.is_over), None)
-    return f"Pod {user.name} {'has ended' if user.fate == 'ended' else 'no longer exists'}" if user else ""
-
-
-def _living(row: ClaimRow) -> str:
-    living = [user for user in row.users if not user.is_over]
-    if not living:
-        return ""
-    first = f"pod {living[0].name}" if living[0].is_pod else living[0].title
-    return f"Waits until {first} {f'and {len(living) - 1} more have' if len(living) > 1 else 'has'} ended"
-
-
-#: Cause of a claim's state -> what is said of it in half a line; of a pending one, the reason of the pod that waits.
-_NOTES: Mapping[str, Callable[[ClaimRow], str]] = {
-    "node-gone": lambda row: f"Node {_first_name(row.gone_nodes)} no longer exists",
-    "node-silent": lambda row: f"Node {_first_name(row.silent_nodes)} is not ready",
-    "pod-stays": lambda row: f"Pod {_first_name(one.name for one in row.users if one.fate == 'overdue')} does not end",
-    "pod-ended": lambda row: f"Pod {_first_name(one.name for one in row.users if one.is_over)} has ended",
-    "pod-gone": _over,
-    "finalizer": lambda row: f"Finalizer {_first_name(row.foreign_finalizers)} holds it",
-    "controller": lambda _: "No controller removes it",
-    "driver-asked": lambda row: f"Driver {row.driver} deallocates it",
-    "driver": lambda row: f"Driver {row.driver} does not deallocate it",
-    "leaked": lambda _: "Nobody uses it, and nobody releases it",
-    "deleting": _living,
-    "unused": lambda row: f"No pod is reserved for it{'; allocated until it is deleted' if row.immediate else ''}",
-}
-
-
-def _pending_note(row: ClaimRow, causes: Iterable[AnyCause]) -> str:
-    """causes: why the pods that name it wait."""
-    cause = next(iter(causes), None)
-    return brief(cause, names_claim=claim_of(cause) != row.key) or ("" if row.wanted_by else "No pod uses it yet")
+    Names are empty where the object went while the claim was read.
+    """
+    if row.cause == "pending":
+        unused = "" if row.wanted_by else "No pod uses it yet"
+        return brief(waits, names_claim=claim_of(waits) != row.key) or unused
+    over = next((user for user in row.users if user.is_over), None)
+    overdue = next((user.name for user in row.users if user.fate == "overdue"), "")
+    living = [f"pod {user.name}" if user.is_pod else user.title for user in row.users if not user.is_over]
+    others = f"and {len(living) - 1} more have" if len(living) > 1 else "has"
+    return {
+        "node-gone": f"Node {next(iter(row.gone_nodes), '')} no longer exists",
+        "node-silent": f"Node {next(iter(row.silent_nodes), '')} is not ready",
+        "pod-stays": f"Pod {overdue} does not end",
+        "pod-ended": f"Pod {over.name if over else ''} has ended",
+        "pod-gone": f"Pod {over.name} {'has ended' if over.fate == 'ended' else 'no longer exists'}" if over else "",
+        "finalizer": f"Finalizer {next(iter(row.foreign_finalizers), '')} holds it",
+        "controller": "No controller removes it",
+        "driver-asked": f"Driver {row.driver} deallocates it",
+        "driver": f"Driver {row.driver} does not deallocate it",
+        "leaked": "Nobody uses it, and nobody releases it",
+        "deleting": f"Waits until {living[0]} {others} ended" if living else "",
+        "unused": f"No pod is reserved for it{'; allocated until it is deleted' if row.immediate else ''}",
+    }.get(row.cause, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,9 +511,6 @@ def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
 
 
-# The users of claims, and what became of each ------------------------------------------------------------------------
-
-
 def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[User, ...]]:
     """Claim, by uid -> the entries of its status.reservedFor."""
     entries = Reservation.objects.filter(claim__in=list(claims)).order_by("name")
@@ -555,9 +526,8 @@ def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[
         if pod is not None:
             fate = fate_of(pod.phase, node=pod.node_name, ends_at=pod.deleted_at, deleting=pod.deleting, now=now)
             user = User(
-                resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, phase=pod.phase,
-                ends_at=pod.deleted_at,
-            )  # fmt: skip
+                resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, ends_at=pod.deleted_at
+            )
         else:
             fate = "other" if resource != PODS else "replaced" if (namespace, name) in in_use else "gone"
             user = User(resource=resource, name=name, uid=uid, fate=fate)

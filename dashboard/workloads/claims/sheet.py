@@ -6,7 +6,7 @@ too; where it was pruned, the claim's own times stand in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,8 +17,6 @@ import yaml
 from claims.causes.messages import brief, sentence
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import DeviceKey
 from claims.event_recorder import DEFAULT_NAMESPACE, cause_in
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
@@ -26,8 +24,6 @@ from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
     AllocationResult,
     DeviceClaim,
-    DeviceConstraint,
-    DeviceRequest,
     DeviceRequestAllocationResult,
     ResourceClaim,
     class_of,
@@ -36,6 +32,8 @@ from claims.kinds.resource_claims import (
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
+from dashboard.kit.links import claim_url, class_url
+from dashboard.kit.previews import Link
 from dashboard.kit.wording import counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
 from manciple.durations import age, clock, moment
@@ -46,11 +44,11 @@ from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Event
-from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
+from manciple.wire.resources import EVENTS, PODS, kind
 from scheduling.rehearsal.explanations import Explanation, explain_claim
 
-#: Claims that wait for the same classes: so many are looked through, and so many named.
-LOOKED_THROUGH, NAMED = 400, 6
+#: Pending claims that are looked through for those that ask for the same classes.
+LOOKED_THROUGH = 400
 
 #: What is said of each user, after its name.
 FATES = {
@@ -65,48 +63,23 @@ FATES = {
 }
 
 
-def find_claim(person: Person, namespace: str, name: str) -> Stored | None:
-    """The claim, where there is one and `person` may know."""
-    return objects.get(kind(CLAIMS), namespace, name) if person.sees(namespace) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedDevices:
-    """What a claim or a template asks for, as `claims/spec.html` shows it. configs: (requests, driver, YAML)."""
-
-    requests: tuple[DeviceRequest, ...]
-    constraints: tuple[DeviceConstraint, ...]
-    configs: tuple[tuple[tuple[str, ...], str, str], ...]
-
-    @classmethod
-    def of(cls, devices: DeviceClaim) -> AskedDevices:
-        configs = (
-            (one.requests, one.opaque.driver, as_yaml(one.opaque.parameters)) for one in devices.config if one.opaque
-        )
-        return cls(requests=devices.requests, constraints=devices.constraints, configs=tuple(configs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rivals:
-    """The pending claims that ask for `classes`, as a claim which holds devices of these. more: those not named."""
-
-    classes: list[str]
-    claims: list[ResourceClaim]
-    more: int
+def configurations(devices: DeviceClaim) -> list[tuple[tuple[str, ...], str, str]]:
+    """(requests, driver, YAML) of the configurations of a claim or a template."""
+    return [(one.requests, one.opaque.driver, as_yaml(one.opaque.parameters)) for one in devices.config if one.opaque]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSheet:
-    """One claim, for one person. rivals: None where it holds nothing."""
+    """One claim, for one person. classes: of the devices it holds; rivals: the pending claims that ask for these."""
 
     line: ClaimRow
     claim: ResourceClaim
-    spec: AskedDevices
     template: str
     advice: Advice | None
     complaint: Complaint | None
     given: list[GivenDevice]
-    rivals: Rivals | None
+    classes: list[Link]
+    rivals: list[Link]
     steps: list[Step]
     yaml: str
     may_edit: bool
@@ -122,16 +95,17 @@ class ClaimSheet:
         return [(name, holder_of(name)) for name in self.meta.finalizers]
 
     @property
-    def cdi(self) -> list[CdiFile]:
-        return cdi_files(self.claim)
+    def cdi(self) -> list[str]:
+        """The drivers for which the node's agent writes a CDI file, which is on the node and nowhere else."""
+        return list(dict.fromkeys(one.result.driver for one in self.given))
 
     @property
     def users(self) -> list[tuple[User, str]]:
         return [(user, FATES[user.fate]) for user in self.line.users]
 
     @property
-    def reports(self) -> Sequence[AllocatedDeviceStatus]:
-        return self.claim.status.devices
+    def configurations(self) -> list[tuple[tuple[str, ...], str, str]]:
+        return configurations(self.claim.spec.devices)
 
     @property
     def topics(self) -> str:
@@ -157,15 +131,16 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         for one in history.of_object(stored.uid)
     ]
     explained = explain_claim(stored.namespace, stored.name) if line.state == "pending" else None
+    classes, rivals = _rivals(person, claim) if line.state != "pending" else ([], [])
     return ClaimSheet(
         line=line,
         claim=claim,
-        spec=AskedDevices.of(claim.spec.devices),
         template=_template(claim, pods),
         advice=advise(line, complaint=complaint, explained=explained),
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
-        rivals=_rivals(person, claim) if line.state != "pending" else None,
+        classes=classes,
+        rivals=rivals,
         steps=steps(claim, revisions, events, _past(stored.uid)),
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(stored.namespace),
@@ -190,16 +165,18 @@ def _template(claim: ResourceClaim, pods: Mapping[str, Pod]) -> str:
     return next((one.resource_claim_template_name or "" for one in entries if one.name == entry), "")
 
 
-def _rivals(person: Person, claim: ResourceClaim) -> Rivals:
+def _rivals(person: Person, claim: ResourceClaim) -> tuple[list[Link], list[Link]]:
+    """The classes of the devices that it holds, and the pending claims that ask for one of these, the oldest first."""
     rows = AllocatedDevice.objects.filter(claim=claim.metadata.uid).values_list("device_class", flat=True)
     classes = sorted(set(rows) - {""})
     waiting = [
-        other
+        other.metadata
         for other in (pending_documents(person, most=LOOKED_THROUGH) if classes else ())
         if not {name for _, name in requested_classes(other)}.isdisjoint(classes)
     ]
-    oldest = sorted(waiting, key=lambda other: other.metadata.creation_timestamp or "")
-    return Rivals(classes=classes, claims=oldest[:NAMED], more=max(0, len(oldest) - NAMED))
+    oldest = sorted(waiting, key=lambda meta: meta.creation_timestamp or "")
+    links = [(meta.name, claim_url(meta.namespace, meta.name)) for meta in oldest]
+    return [(name, class_url(name)) for name in classes], links
 
 
 def _past(uid: str) -> list[Past]:
@@ -223,29 +200,16 @@ def document_yaml(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenDevice:
-    """One allocated device."""
+    """One allocated device. share: what it consumes of a shared one; model, device_class: "" if not known."""
 
-    request: str
-    driver: str
-    pool: str
-    device: str
+    result: DeviceRequestAllocationResult
     node: str
     device_class: str
     model: str
     state: str
     label: str
-    share: str  # what it consumes, where it is a share
-    admin: bool
+    share: str
     prepared: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiFile:
-    """The file that the node's agent writes for one driver. It lies on the node and nowhere else."""
-
-    name: str
-    kind: str
-    ids: str  # what the names of its devices begin with
 
 
 def given_devices(claim: ResourceClaim, line: ClaimRow, pods: Iterable[Pod]) -> list[GivenDevice]:
@@ -253,75 +217,44 @@ def given_devices(claim: ResourceClaim, line: ClaimRow, pods: Iterable[Pod]) -> 
     if claim.status.allocation is None:
         return []
     snapshot, node = read_devices(), node_of(claim.status.allocation)
-    reported = _prepared_by_driver(claim)
-    started = _first_start(pods, line.users)
-    return [
-        _given(
-            claim,
-            one,
-            snapshot,
-            snapshot.find(one.driver, one.pool, one.device, node),
-            reported.get((one.driver, one.pool, one.device), started),
-        )
-        for one in claim.status.allocation.devices.results
-    ]
-
-
-def _given(
-    claim: ResourceClaim,
-    one: DeviceRequestAllocationResult,
-    snapshot: DeviceSnapshot,
-    key: DeviceKey,
-    prepared: datetime | None,
-) -> GivenDevice:
-    device, state = snapshot.candidate(key), snapshot.state(key)
-    consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
-    return GivenDevice(
-        request=one.request,
-        driver=one.driver,
-        pool=one.pool,
-        device=one.device,
-        node=key[3],
-        device_class=class_of(claim.spec.devices.requests, one.request),
-        model=device.model if device and device.model != one.driver else "",
-        state=state,
-        label=DEVICE_STATES[state],
-        share=", ".join(consumed),
-        admin=bool(one.admin_access),
-        prepared=prepared,
-    )
-
-
-def _prepared_by_driver(claim: ResourceClaim) -> dict[tuple[str, str, str], datetime]:
-    """When drivers reported devices ready."""
-    return {
+    reported = {
         (report.driver, report.pool, report.device): at
         for report in claim.status.devices
         for condition in report.conditions
         if (condition.type, condition.status) == ("Ready", "True") and (at := moment(condition.last_transition_time))
     }
+    started = _first_start(pods, line.users)
+    given = []
+    for one in claim.status.allocation.devices.results:
+        key = snapshot.find(one.driver, one.pool, one.device, node)
+        device, state = snapshot.candidate(key), snapshot.state(key)
+        consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
+        given.append(
+            GivenDevice(
+                result=one,
+                node=key[3],
+                device_class=class_of(claim.spec.devices.requests, one.request),
+                model=device.model if device and device.model != one.driver else "",
+                state=state,
+                label=DEVICE_STATES[state],
+                share=", ".join(consumed),
+                prepared=reported.get((one.driver, one.pool, one.device), started),
+            )
+        )
+    return given
 
 
 def _first_start(pods: Iterable[Pod], users: Sequence[User]) -> datetime | None:
     """When the first container of a pod that uses the claim started: its devices were prepared by then."""
-    wanted = {user.uid for user in users}
-    times = []
-    for pod in pods:
-        for status in pod.status.container_statuses if pod.metadata.uid in wanted else ():
-            ran = status.state.running or status.state.terminated or status.last_state.terminated
-            if ran is not None and (at := moment(ran.started_at)):
-                times.append(at)
-    return min(times, default=None)
-
-
-def cdi_files(claim: ResourceClaim) -> list[CdiFile]:
-    """As the agent names them: one file for each driver, its devices named after the claim's uid."""
-    allocation, uid = claim.status.allocation, claim.metadata.uid
-    drivers = dict.fromkeys(one.driver for one in allocation.devices.results) if allocation else ()
-    return [
-        CdiFile(name=f"k8s.{driver}-claim_{uid}.json", kind=f"k8s.{driver}/claim", ids=f"k8s.{driver}/claim={uid}")
-        for driver in drivers
+    uids = {user.uid for user in users}
+    times = [
+        moment(ran.started_at)
+        for pod in pods
+        if pod.metadata.uid in uids
+        for status in pod.status.container_statuses
+        if (ran := status.state.running or status.state.terminated or status.last_state.terminated)
     ]
+    return min(filter(None, times), default=None)
 
 
 #: Who sets well-known finalizers.
@@ -351,9 +284,13 @@ class Complaint:
     last: datetime | None
     about_preparing: bool = False
 
+    @property
+    def text(self) -> str:
+        often = f" ({self.times} times, last {clock(self.last)})" if self.times > 1 and self.last else ""
+        return f"The node says: {self.message}{often}."
+
 
 def holder_of(finalizer: str) -> str:
-    """Who removes a finalizer."""
     return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
 
 
@@ -364,164 +301,100 @@ def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation
     if complaint is not None and complaint.about_preparing and row.state == "preparing":
         return Advice(
             title="The node cannot prepare its devices.",
-            text=_said(complaint),
+            text=complaint.text,
             next_step="Fix what is named here; the node retries by itself.",
             alarming=True,
         )
     if row.state == "pending" and explained is not None:
-        return _of_waiting(explained)
+        waits = explained.state == "Waiting"
+        title = f"It waits because {explained.reason}." if waits else f"{sentence(explained.reason)}."
+        return Advice(title=title, next_step=explained.next_step)
     if row.state == "unused":
-        return Advice(title=f"{_it_holds(row)}, and no pod is reserved for it.", next_step=_of_unused(row))
+        step = "Create a pod that names the claim, or delete the claim."
+        if row.immediate:
+            step = f"Its allocation mode is Immediate, so it keeps its devices until it is deleted. {step}"
+        elif row.driver:
+            only = f"The controller of driver `{row.driver}` allocated it, and only that controller can deallocate it."
+            step = f"{only} {step}"
+        else:
+            step = "Create a pod that names the claim. Without one, its devices are released after a minute."
+        return Advice(title=f"{_it_holds(row)}, and no pod is reserved for it.", next_step=step)
     if row.state == "allocated" and not any(user.is_pod for user in row.users):
-        return _of_foreign(row)
+        # The end of the users is not known here: the claim may be in use, or forgotten.
+        return Advice(
+            title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
+            text="Only its owner knows when that is done, and then removes it from `status.reservedFor`. "
+            f"It has been allocated since {clock(row.allocated_at)}.",
+            next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
+        )
     return None
 
 
-def _of_unused(row: ClaimRow) -> str:
-    if row.immediate:
-        kept = "Its allocation mode is Immediate, so it keeps its devices until it is deleted."
-        return f"{kept} Create a pod that names the claim, or delete the claim."
-    if row.driver:
-        kept = f"The controller of driver `{row.driver}` allocated it, and only that controller can deallocate it."
-        return f"{kept} Create a pod that names the claim, or delete the claim."
-    return "Create a pod that names the claim. Without one, its devices are released after a minute."
-
-
-def _of_foreign(row: ClaimRow) -> Advice:
-    """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
-    since = f" It has been allocated since {clock(row.allocated_at)}."
-    return Advice(
-        title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
-        text=f"Only its owner knows when that is done, and then removes it from `status.reservedFor`.{since}",
-        next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
-    )
-
-
-def _of_waiting(explained: Explanation) -> Advice:
-    if explained.state == "Waiting":
-        return Advice(title=f"It waits because {explained.reason}.", next_step=explained.next_step)
-    return Advice(title=f"{sentence(explained.reason)}.", next_step=explained.next_step)
-
-
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
-    said = _said(complaint) if complaint else ""
-    title, text, step = _STUCK[row.cause](row)
-    if said and row.cause in ("pod-gone", "pod-stays"):
-        step = f"Fix what {_place(row)} reports here; it retries by itself."
-    return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
-
-
-def _pod_gone(row: ClaimRow) -> tuple[str, str, str]:
-    user = next(user for user in row.users if user.is_over)
-    what = "has ended" if user.fate == "ended" else "no longer exists"
-    other = " Another pod of that name is there now." if user.fate == "replaced" else ""
-    return (
-        f"{_it_holds(row)} for a pod that {what}.",
-        f"It is reserved for pod {user.name}, uid {user.uid}.{other} The claim controller removes such a reservation.",
-        "Check that a worker runs; the overview shows when each last reported.",
-    )
-
-
-def _pod_stays(row: ClaimRow) -> tuple[str, str, str]:
-    user = next(user for user in row.users if user.fate == "overdue")
-    late = f" {age(user.ends_at)} ago" if user.ends_at else ""
-    return (
-        f"{_it_holds(row)} for a pod that does not end.",
-        f"Pod {user.name} should have ended{late}. {_place(row).capitalize()} has not confirmed that its containers"
-        " ended and its devices are unprepared.",
-        f"Check the agent and the drivers on {user.node or 'its node'}.",
-    )
-
-
-def _node_gone(row: ClaimRow) -> tuple[str, str, str]:
-    node = row.gone_nodes[0]
-    return (
-        f"{_it_holds(row)} on node {node}, which no longer exists.",
-        "Nobody can unprepare them there.",
-        "Delete the pods that are bound to that node; the claim controller then releases the devices.",
-    )
-
-
-def _node_silent(row: ClaimRow) -> tuple[str, str, str]:
-    node = row.silent_nodes[0]
-    return (
-        f"{_it_holds(row)} on node {node}, which is not ready.",
-        "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are released "
-        "once the node confirms that they ended.",
-        f"Start the agent on {node} again.",
-    )
-
-
-def _finalizer(row: ClaimRow) -> tuple[str, str, str]:
-    name = row.foreign_finalizers[0]
-    return (
-        f"It is deleted, and finalizer `{name}` holds it.",
-        f"Deletion was requested {_ago(row.deleted_at)}. The finalizer is removed by {holder_of(name)}.",
-        "Check that controller. If it is gone for good, preview the forced release.",
-    )
-
-
-def _controller(row: ClaimRow) -> tuple[str, str, str]:
-    return (
-        "It is deleted, nobody uses it, and it is still there.",
-        f"Deletion was requested {_ago(row.deleted_at)}, and {_it_holds(row).lower()}. The claim controller"
-        " removes such a claim at once.",
-        "Check that a worker runs; the overview shows when each last reported.",
-    )
-
-
-def _leaked(row: ClaimRow) -> tuple[str, str, str]:
-    since = f"since {clock(row.allocated_at)}"
-    if FINALIZER in row.finalizers:
-        why = "The claim controller releases such devices after a minute."
-        step = "Check that a worker runs; the overview shows when each last reported."
-    else:
-        why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
-        step = "Delete the claim; nobody uses it."
-    return f"{_it_holds(row)} that nobody uses, {since}.", why, step
-
-
-def _driver(row: ClaimRow) -> tuple[str, str, str]:
-    return (
-        f"{_it_holds(row)} that nobody uses, and driver {row.driver} does not deallocate it.",
-        "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can clear "
-        "the allocation.",
-        f"Check the log of the controller of driver `{row.driver}`.",
-    )
-
-
-_STUCK: Mapping[str, Callable[[ClaimRow], tuple[str, str, str]]] = {
-    "pod-gone": _pod_gone,
-    "pod-stays": _pod_stays,
-    "node-gone": _node_gone,
-    "node-silent": _node_silent,
-    "finalizer": _finalizer,
-    "controller": _controller,
-    "leaked": _leaked,
-    "driver": _driver,
-}
+    holds, worker = _it_holds(row), "Check that a worker runs; the overview shows when each last reported."
+    place = f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
+    asked = f"Deletion was requested {f'{age(row.deleted_at)} ago' if row.deleted_at else 'a while ago'}"
+    match row.cause:
+        case "pod-gone":
+            user = next(user for user in row.users if user.is_over)
+            title = f"{holds} for a pod that {'has ended' if user.fate == 'ended' else 'no longer exists'}."
+            other = " Another pod of that name is there now." if user.fate == "replaced" else ""
+            text = f"It is reserved for pod {user.name}, uid {user.uid}.{other}"
+            text, step = f"{text} The claim controller removes such a reservation.", worker
+        case "pod-stays":
+            user = next(user for user in row.users if user.fate == "overdue")
+            late = f" {age(user.ends_at)} ago" if user.ends_at else ""
+            title = f"{holds} for a pod that does not end."
+            text = (
+                f"Pod {user.name} should have ended{late}. {place.capitalize()} has not confirmed that its containers "
+                "ended and its devices are unprepared."
+            )
+            step = f"Check the agent and the drivers on {user.node or 'its node'}."
+        case "node-gone":
+            title = f"{holds} on node {row.gone_nodes[0]}, which no longer exists."
+            text = "Nobody can unprepare them there."
+            step = "Delete the pods that are bound to that node; the claim controller then releases the devices."
+        case "node-silent":
+            title = f"{holds} on node {row.silent_nodes[0]}, which is not ready."
+            text = (
+                "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are "
+                "released once the node confirms that they ended."
+            )
+            step = f"Start the agent on {row.silent_nodes[0]} again."
+        case "finalizer":
+            name = row.foreign_finalizers[0]
+            title = f"It is deleted, and finalizer `{name}` holds it."
+            text = f"{asked}. The finalizer is removed by {holder_of(name)}."
+            step = "Check that controller. If it is gone for good, preview the forced release."
+        case "controller":
+            title = "It is deleted, nobody uses it, and it is still there."
+            text = f"{asked}, and {holds.lower()}. The claim controller removes such a claim at once."
+            step = worker
+        case "driver":
+            title = f"{holds} that nobody uses, and driver {row.driver} does not deallocate it."
+            text = (
+                "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can "
+                "clear the allocation."
+            )
+            step = f"Check the log of the controller of driver `{row.driver}`."
+        case "leaked":
+            title = f"{holds} that nobody uses, since {clock(row.allocated_at)}."
+            text = "The claim controller releases such devices after a minute."
+            step = worker
+            if FINALIZER not in row.finalizers:
+                text = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
+                step = "Delete the claim; nobody uses it."
+        case unknown:
+            raise KeyError(unknown)
+    if complaint:
+        text = f"{text} {complaint.text}"
+        if row.cause in ("pod-gone", "pod-stays"):
+            step = f"Fix what {place} reports here; it retries by itself."
+    return Advice(title=title, text=text, next_step=step, alarming=True)
 
 
 def _it_holds(row: ClaimRow) -> str:
     return f"This claim holds {counted(row.devices, 'device')}"
-
-
-def _place(row: ClaimRow) -> str:
-    return f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
-
-
-def _ago(at: datetime | None) -> str:
-    return f"{age(at)} ago" if at else "a while ago"
-
-
-def _said(complaint: Complaint) -> str:
-    often = (
-        f" ({complaint.times} times, last {clock(complaint.last)})" if complaint.times > 1 and complaint.last else ""
-    )
-    return f"The node says: {complaint.message}{often}."
-
-
-# The Events about a claim, and what its node complains of ------------------------------------------------------------
 
 
 #: What the agents complain of, by the reason of their Events.
@@ -539,7 +412,6 @@ class _About:
 
 
 def events_about(namespace: str, uids: Collection[str]) -> list[Event]:
-    """The Events of the namespace about those objects."""
     found = objects.list(kind(EVENTS), namespace=namespace, fields=_About(frozenset(uids)))
     return [decoded(stored, Event) for stored in found.items]
 
@@ -660,12 +532,7 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         if uid not in was:
             yield f"Reserved for {resource} {now[uid]}", False
     if added := [name for uid, name in now.items() if uid not in was and uid not in others]:
-        yield (
-            f"Reserved for pod {listed(added, DEVICES_NAMED)}"
-            if len(added) == 1
-            else f"Reserved for pods {listed(added, DEVICES_NAMED)}",
-            False,
-        )
+        yield f"Reserved for pod{'' if len(added) == 1 else 's'} {listed(added, DEVICES_NAMED)}", False
     if before and before.metadata.deletion_timestamp is None and after.metadata.deletion_timestamp is not None:
         yield "Deletion requested", False
     if removed := [name for uid, name in was.items() if uid not in now]:
@@ -674,7 +541,11 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
         yield f"Released {names_of(had)}", False
     if old is not None:
         yield from _reports(old.devices, new.devices)
-    yield from _finalizers(before, after)
+    if before is not None:
+        held, holds = set(before.metadata.finalizers), set(after.metadata.finalizers)
+        # Delete protection comes and goes with the allocation, which has its own step.
+        for name in sorted((held ^ holds) - {FINALIZER}):
+            yield f"Finalizer {name} {'removed' if name in held else 'added'}", False
 
 
 def _reports(old: Sequence[AllocatedDeviceStatus], new: Sequence[AllocatedDeviceStatus]) -> Iterator[tuple[str, bool]]:
@@ -692,38 +563,23 @@ def _reports(old: Sequence[AllocatedDeviceStatus], new: Sequence[AllocatedDevice
             yield f"{report.driver} reports on {report.device}", False
 
 
-def _finalizers(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tuple[str, bool]]:
-    if before is None:
-        return
-    old, new = set(before.metadata.finalizers), set(after.metadata.finalizers)
-    # Delete protection comes and goes with the allocation, which is told already.
-    for name in sorted((old ^ new) - {FINALIZER}):
-        yield f"Finalizer {name} {'removed' if name in old else 'added'}", False
-
-
 def _of_events(claim: ResourceClaim, events: Iterable[Event]) -> Iterator[Step]:
     for event in events:
         last = moment(event.last_timestamp) or moment(event.event_time) or moment(event.metadata.creation_timestamp)
         first = moment(event.first_timestamp) or last
         if first is None:
             continue
-        about = event.involved_object
+        about, cause = event.involved_object, cause_in(event.metadata.annotations)
         own = about.uid == claim.metadata.uid
         yield Step(
             at=first,
-            text=words_of(event),
+            text=f"Waits: {brief(cause)}" if cause else event.message or event.reason,
             warns=event.type == "Warning",
             times=max(event.count, 1),
             last=last if event.count > 1 else None,
             about="" if own else f"{about.kind.lower()} {about.name}",
             is_said=True,
         )
-
-
-def words_of(event: Event) -> str:
-    """What an Event says; of a pod that waits, only what it waits for."""
-    cause = cause_in(event.metadata.annotations)
-    return f"Waits: {brief(cause)}" if cause else event.message or event.reason
 
 
 def names_of(allocation: AllocationResult) -> str:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +20,6 @@ from msgspec import structs
 
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
@@ -42,6 +40,7 @@ from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, no
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import namespaced
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import listed
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.claims.queries import (
     STATES,
@@ -52,10 +51,11 @@ from dashboard.workloads.claims.queries import (
     with_class,
     with_text,
 )
-from dashboard.workloads.claims.sheet import ClaimSheet, find_claim, read_sheet
+from dashboard.workloads.claims.sheet import ClaimSheet, read_sheet
 from inventory.models import DeviceClass
 from manciple.api import verbs
 from manciple.people import Person, demand, demand_edit, demand_sight, person_of
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
@@ -69,8 +69,6 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimQuery(ListQuery):
-    """What the list's address asks for."""
-
     state: str = parameter("state", known=STATES)
     namespace: str = parameter("ns")
     device_class: str = parameter("class")
@@ -121,10 +119,7 @@ class ClaimsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_claims(request: HttpRequest) -> HttpResponse:
-    """The list."""
-    revision = latest_revision()
-    person = person_of(request)
-    query = ClaimQuery.read(request)
+    revision, person, query = latest_revision(), person_of(request), ClaimQuery.read(request)
     claims = Claim.objects.restrict(person)
     chosen = query.chosen(claims)
     states = count_states(claims)
@@ -133,6 +128,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     find = partial(find_claims, chosen, state=query.state, sort=query.sort)
     held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
     holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
+    classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True))
     shown = [state for state in STATES if matching[state] or state in _USUAL or state == query.state]
     table = Table(
         id="claims-list",
@@ -148,13 +144,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         note="" if query.sort else ", stuck first, then waiting longest",
         filters=(
             Filter.of_namespaces(query.namespace, claims.order_by().values_list("namespace", flat=True).distinct()),
-            Filter(
-                "class",
-                "Class",
-                query.device_class,
-                every="All classes",
-                options=list(DeviceClass.objects.order_by("name").values_list("name", flat=True)),
-            ),
+            Filter("class", "Class", query.device_class, every="All classes", options=classes),
             Filter("q", "Name, namespace, pod or node", query.text),
         ),
         tabs=state_tabs(query, STATES, shown, matching, alarming="stuck"),
@@ -192,13 +182,8 @@ class ClaimContext(PageContext):
 @namespaced()
 @require_safe
 def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """One claim."""
-    revision = latest_revision()
-    person = demand_sight(request, namespace, f"ResourceClaim {name}")
-    sheet = _sheet_at(person, f"{namespace}/{name}")
-    if sheet is None:
-        raise Http404(f"ResourceClaim {namespace}/{name} does not exist.")
-    tab = request.GET.get("tab", "")
+    revision, tab = latest_revision(), request.GET.get("tab", "")
+    sheet = _demand_sheet(demand_sight(request, namespace, f"ResourceClaim {name}"), namespace, name)
     context = ClaimContext(
         place="claims",
         revision=revision,
@@ -212,22 +197,20 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaim {name}")
     demand_edit(request, f"delete claims in {namespace}", namespace, resource=CLAIMS)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
         return _preview(request, sheet, effect_of_deletion(sheet.claim, sheet.line), "Delete")
+    options = only_with(request.POST.get("uid", ""))
     try:
-        gone = delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
+        gone = verbs.delete(
+            kind(CLAIMS), namespace=namespace, name=name, identity=person.identity, options=options
+        ).gone
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
-    said = (
-        f"Deleted claim {name}."
-        if gone
-        else f"Claim {name} is being deleted; it is removed when nobody uses it any more."
-    )
-    messages.success(request, said)
+    goes = f"Claim {name} is being deleted; it is removed when nobody uses it any more."
+    messages.success(request, f"Deleted claim {name}." if gone else goes)
     return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
 
 
@@ -241,7 +224,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     if request.method != "POST":
         return _preview(request, sheet, effect_of_release(sheet.claim, sheet.line), "Release")
     if not sheet.may_force:
-        return _refused(request, sheet, in_use(name))
+        return _refused(request, sheet, Conflict.of(CLAIMS, name, IN_USE))
     try:
         gone = force_release(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
@@ -253,7 +236,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 def _sheet_at(person: Person, at: str) -> ClaimSheet | None:
     """The sheet of the claim at `namespace/name`, where there is one that `person` sees."""
     namespace, _, name = at.partition("/")
-    stored = find_claim(person, namespace, name) if name else None
+    stored = objects.get(kind(CLAIMS), namespace, name) if name and person.sees(namespace) else None
     try:
         return read_sheet(person, stored) if stored else None
     except NotFound:  # it went while it was read
@@ -261,6 +244,7 @@ def _sheet_at(person: Person, at: str) -> ClaimSheet | None:
 
 
 def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
+    """Raises: Http404."""
     sheet = _sheet_at(person, f"{namespace}/{name}")
     if sheet is None:
         raise Http404(f"ResourceClaim {namespace}/{name} does not exist.")
@@ -269,11 +253,10 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
     namespace, name, claims = sheet.meta.namespace, sheet.meta.name, links.page_url("claims")
-    above = (
-        ("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, links.claim_url(namespace, name))
-    )  # fmt: skip
+    above = (("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, links.claim_url(namespace, name)))
+    by_force = action == "Release"
     preview = ActionPreview(
-        action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=action == "Release"
+        action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=by_force
     )
     return show_preview(request, preview, place="claims", revision=latest_revision())
 
@@ -292,13 +275,11 @@ IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instea
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
+    goes_on = "uses it now and goes on; the claim is removed when that pod has ended."
     others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
         ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
-        *(
-            ("Pods", f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended.")
-            for name in living
-        ),
+        *(("Pods", f"Pod {name} {goes_on}") for name in living),
         *(
             ("Pods", f"Pod {name} waits for it, and would wait forever: it names this claim.")
             for name in line.wanted_by
@@ -321,39 +302,29 @@ def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
         ("Claim", "The claim is already deleted, so it is removed." if deleted else ""),
     ]
     refused = "" if line.state in ("stuck", "unused", "deleting") else IN_USE
-    summary, warning = _release_in_words(claim, line)
-    return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
-
-
-def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
-    """One sentence, and what cannot be known from here."""
     if claim.status.allocation is None:
-        others = [name for name in removed_finalizers(claim) if name != FINALIZER]
-        who = f"whoever set finalizer {others[0]}" if others else "its controllers"
-        return (
-            f"{line.name} is removed without waiting for {who}.",
+        owners = [name for name in removed_finalizers(claim) if name != FINALIZER]
+        who = f"whoever set finalizer {owners[0]}" if owners else "its controllers"
+        summary = f"{line.name} is removed without waiting for {who}."
+        warning = (
             f"The cleanup that {who} wanted to do before the claim goes is skipped. Do this only if that controller is "
-            "gone.",
+            "gone."
         )
-    node = line.nodes[0] if line.nodes else "its node"
-    return (
-        f"{line.name} releases what it holds without asking {node}.",
-        f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
-        "pods may then share a device that neither expects to share. Do this only if the machine is off, or "
-        "if you have checked that nothing runs on it.",
-    )
+    else:
+        node = line.nodes[0] if line.nodes else "its node"
+        summary = f"{line.name} releases what it holds without asking {node}."
+        warning = (
+            f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
+            "pods may then share a device that neither expects to share. Do this only if the machine is off, or "
+            "if you have checked that nothing runs on it."
+        )
+    return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
 
 
 def removed_finalizers(claim: ResourceClaim) -> tuple[str, ...]:
     """Delete protection; on a claim that is deleted, everything that holds it."""
     deleting = claim.metadata.deletion_timestamp is not None
     return tuple(name for name in claim.metadata.finalizers if deleting or name == FINALIZER)
-
-
-def delete(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
-    """Whether it is gone already. uid: of the claim that the person saw. Raises: ApiError."""
-    options = only_with(uid)
-    return verbs.delete(kind(CLAIMS), namespace=namespace, name=name, identity=identity, options=options).gone
 
 
 def force_release(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
@@ -388,11 +359,6 @@ def _expect(claim: ResourceClaim, uid: str) -> None:
         raise Conflict.of(CLAIMS, claim.metadata.name, "another claim has this name now")
 
 
-def in_use(name: str) -> ApiError:
-    """The refusal to force the release of a claim that pods use."""
-    return Conflict.of(CLAIMS, name, IN_USE)
-
-
 #: Devices that are named in one sentence.
 NAMED = 8
 
@@ -407,35 +373,24 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
         snapshot.find(one.driver, one.pool, one.device, node): f"{one.pool}/{one.device}"
         for one in allocation.devices.results
     }
-    kept = _kept_back(names, snapshot) if freed.startswith("are free") else {}
+    kept = dict[DeviceKey, str]()  # devices that cannot be allocated though nobody holds them -> why
+    for key in names if freed.startswith("are free") else ():
+        candidate = snapshot.candidate(key)
+        if candidate is None:
+            kept[key] = "not published"
+        elif candidate.fence is not None:
+            kept[key] = "unhealthy" if candidate.fence == DeviceState.UNHEALTHY else "tainted"
+        elif not snapshot.pools[pool_of(key)].complete:
+            kept[key] = "in an incomplete pool"
     given = [name for key, name in names.items() if key not in kept]
     whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
     if kept:
         whose = f"Of its {line.devices} devices"
     if len(given) == 1:
         freed = freed.replace("are ", "is ", 1).replace("stay ", "stays ", 1)
-    more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
-    told = [f"{whose} {', '.join(given[:NAMED])}{more} {freed}."] if given else []
+    sentences = [f"{whose} {listed(given, NAMED)} {freed}."] if given else []
     for why in dict.fromkeys(kept.values()):
         alike = [names[key] for key in kept if kept[key] == why]
-        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
         are, it = ("is", "it") if len(alike) == 1 else ("are", "they")
-        told.append(f"{', '.join(alike[:NAMED])}{more} {are} {why}, so {it} cannot be allocated yet.")
-    return " ".join(told)
-
-
-_WHY_KEPT = {DeviceState.TAINTED: "tainted", DeviceState.UNHEALTHY: "unhealthy"}
-
-
-def _kept_back(devices: Iterable[DeviceKey], snapshot: DeviceSnapshot) -> dict[DeviceKey, str]:
-    """Those that nobody is given though nobody holds them -> why."""
-    found = dict[DeviceKey, str]()
-    for key in devices:
-        candidate = snapshot.candidate(key)
-        if candidate is None:
-            found[key] = "not published"
-        elif candidate.fence is not None:
-            found[key] = _WHY_KEPT[candidate.fence]
-        elif not snapshot.pools[pool_of(key)].complete:
-            found[key] = "in an incomplete pool"
-    return found
+        sentences.append(f"{listed(alike, NAMED)} {are} {why}, so {it} cannot be allocated yet.")
+    return " ".join(sentences)

@@ -57,9 +57,6 @@ def pods_url(namespace: str) -> str:
     return f"{page_url('pods')}?{urlencode({'ns': namespace})}"
 
 
-# Deleting -------------------------------------------------------------------------------------------------------------
-
-
 def delete(pod: Pod, uid: str, person: Person, *, by_force: bool) -> str:
     """Delete the pod, if it is the one with this uid. Returns why not; "" if it is deleted, or gone already."""
     meta = pod.metadata
@@ -137,9 +134,6 @@ def _stops(pods: Sequence[Pod]) -> str:
     where = counted(len({pod.spec.node_name for pod, _ in running}), "node")
     longest = max(grace for _, grace in running)
     return f"{len(running)} of them run, on {where}; their containers get up to {longest} s to end."
-
-
-# Replacing ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)

@@ -48,9 +48,6 @@ LONGEST, MOST = 256 * 1024, 50
 RESOURCES = (TEMPLATES, CLAIMS, PODS)
 
 
-# Documents ------------------------------------------------------------------------------------------------------------
-
-
 _DIVIDER = re.compile(r"^---(\s.*)?$")
 _FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
 _PREFIX = re.compile(r'^.* in version "[^"]*" cannot be handled as a \w+: (?:strict decoding error: )?')
@@ -168,7 +165,6 @@ def _served(value: Any) -> Served | str:
 
 
 def _plain(text: str, path: str) -> str:
-    """The decoder's message in plain words."""
     last = path.rpartition(".")[2]
     if text.startswith("unknown field"):
         return f"{last} is not a field of this; Ctrl-Space lists the fields that are allowed here."
@@ -260,9 +256,6 @@ def templates(person: Person) -> list[tuple[str, str]]:
     return [(name, one.name) for name in seen for one in objects.list(kind(TEMPLATES), namespace=name).items][:NAMES]
 
 
-# The form -------------------------------------------------------------------------------------------------------------
-
-
 #: The names of the pod's entry for its devices, and of the request in the claim.
 ENTRY, REQUEST = "devices", "device"
 #: field of the form -> its name in what a browser sends
@@ -282,7 +275,11 @@ class PodForm(PageForm):
         widget=code_input("registry.example.org/team/trainer:1.0"),
         error_messages={"required": "Name the image that the container runs."},
     )
-    command = forms.CharField(required=False, widget=code_input("python train.py --epochs 3"))
+    command = forms.CharField(
+        required=False,
+        widget=code_input("python train.py --epochs 3"),
+        help_text="optional; the default is the image's",
+    )
     devices = forms.ChoiceField(
         choices=[(one, one) for one in ("class", "template", "none")],
         initial="class",
@@ -301,20 +298,17 @@ class PodForm(PageForm):
     def add_prefix(self, field_name: str) -> str:
         return super().add_prefix(_SENT_AS.get(field_name, field_name))
 
+    @property
+    def of_pod(self) -> list[forms.BoundField]:
+        """The fields that do not choose its devices."""
+        return [self[name] for name in ("name", "namespace", "image", "command")]
+
     def offer(self, *, namespaces: Iterable[str], templates: Sequence[tuple[str, str]]) -> None:
         """What may be chosen. templates: (namespace, name), by namespace."""
-        choices: dict[str, list[Any]] = {
-            "namespace": [(one, one) for one in namespaces],
-            "template": [
-                ("", "Choose a template"),
-                *(
-                    (namespace, [(name, name) for _, name in group])
-                    for namespace, group in groupby(templates, key=lambda one: one[0])
-                ),
-            ],
-        }
-        for name, offered in choices.items():
-            cast("forms.Select", self.fields[name].widget).choices = offered
+        by_namespace = groupby(templates, key=lambda one: one[0])
+        offered = [(namespace, [(name, name) for _, name in group]) for namespace, group in by_namespace]
+        cast("forms.Select", self.fields["namespace"].widget).choices = [(one, one) for one in namespaces]
+        cast("forms.Select", self.fields["template"].widget).choices = [("", "Choose a template"), *offered]
 
     def clean(self) -> None:
         """Where the devices come from decides what else is required."""
@@ -345,7 +339,6 @@ class PodForm(PageForm):
 
     @property
     def own_template(self) -> str:
-        """The name of the template that the form creates."""
         name = self.text("name")
         return self.named_template or (f"{name}-{ENTRY}" if name else ENTRY)
 
@@ -415,9 +408,6 @@ def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
         said = form.errors.get(name) if name else form.non_field_errors()
         if text not in (said or ()):
             form.add_error(name, text)
-
-
-# Existing objects as people would write them --------------------------------------------------------------------------
 
 
 #: The defaults that the API writes.
@@ -513,9 +503,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-# Examples -------------------------------------------------------------------------------------------------------------
-
-
 _POD = """\
 apiVersion: v1
 kind: Pod
@@ -595,9 +582,6 @@ EXAMPLES = (
         ),
     ),
 )
-
-
-# What the editor completes: keys from the types, values that exist ----------------------------------------------------
 
 
 #: Depth of the keys; characters of a description; names of one kind.

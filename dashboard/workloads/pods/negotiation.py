@@ -85,9 +85,6 @@ def _in_order(nodes: Iterable[OfferedNode]) -> tuple[OfferedNode, ...]:
     return tuple(sorted(nodes, key=lambda one: (not one.selected, bool(one.refused_by), one.name)))
 
 
-# Classic DRA ----------------------------------------------------------------------------------------------------------
-
-
 class _Driven(NamedTuple):
     """A claim of the pod that the controller of a driver allocates."""
 
@@ -279,9 +276,6 @@ def _turn_of_driver(
     if entry in refusals:
         return None
     return AwaitedTurn(who=who, text=f"to say which nodes do not suit claim `{entry}`", since=last("offers"))
-
-
-# The first draft ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

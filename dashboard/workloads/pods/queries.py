@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from claims.devices.holdings import Other
 from claims.event_recorder import CAUSE
 from claims.kinds.pod_logs import agent_query
 from claims.kinds.pods import ContainerState, Pod, listed_resources
-from claims.kinds.resource_claims import ResourceClaim, names_controller, node_of
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, names_controller, node_of
 from claims.models import Pod as PodRow
 from claims.models import Reservation
 from claims.pod_claims import ClaimReference, may_be_negotiated, references
@@ -29,9 +29,8 @@ from dashboard.kit.wording import said_by
 from dashboard.workloads.waiting import REASONS, asking_for, begun, title_of, waiting_for
 from inventory import agents
 from manciple.api.subresources import StreamRequest
-from manciple.durations import moment
 from manciple.people import Person
-from manciple.store import history, objects, sql
+from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.records import author_of
 from manciple.wire.deferred import deferred_function
@@ -43,19 +42,12 @@ from scheduling.claims.extended_resources import ServedRequest
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import Mended
 
-#: Rows that a CSV file reads at a time.
-BATCH = 1000
-#: Events beside the reasons; the tab has all of them.
-SHOWN_BESIDE = 12
 #: Lines of a log that are shown by default, and at most; bytes that are read of it.
 LINES, MOST_LINES, MOST_BYTES = 500, 5_000, 512 * 1024
 #: Seconds to wait for the agent: a person waits for the page.
 AGENT_TIMEOUT = 5.0
 #: Nodes of a negotiation that are not folded.
 NODES = 8
-
-
-# The list -------------------------------------------------------------------------------------------------------------
 
 
 #: Neither bound nor over.
@@ -112,12 +104,8 @@ class PodQuery(ListQuery):
     def in_common(self, mended: Mended, person: Person) -> str:
         """What the pods that are shown wait for; "" where all pods are shown."""
         title = title_of(self.reason, mended, person.sees) or "what has been fixed meanwhile"
-        return ", ".join(
-            [
-                *([begun(title)] if self.reason else []),
-                *([f"they ask for `{self.device_class}`"] if self.device_class else []),
-            ]
-        )
+        asks = f"they ask for `{self.device_class}`" if self.device_class else ""
+        return ", ".join(filter(None, (begun(title) if self.reason else "", asks)))
 
     def in_every_state(self, rows: QuerySet[PodRow], mended: Mended) -> QuerySet[PodRow]:
         """The rows that pass all filters but the state, which the tabs count."""
@@ -222,30 +210,9 @@ def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
     return lines
 
 
-def read_all_lines(rows: QuerySet[PodRow]) -> Iterator[PodLine]:
-    """For a file: the rows are read in batches."""
-    for some in sql.chunks(rows.iterator(chunk_size=BATCH), BATCH):
-        yield from read_lines(some)
-
-
-# The claims of a pod --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDevice:
-    """One device that a claim of the pod holds."""
-
-    request: str
-    driver: str
-    pool: str
-    device: str
-    node: str
-    admin: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimLine:
-    """One entry of the pod's claims: the claim, if it exists, and the devices that it holds.
+    """One entry of the pod's claims: the claim, if it exists, and the devices that it holds on `node`.
 
     serves: of the claim for its extended resources, which has no entry.
     """
@@ -255,7 +222,8 @@ class ClaimLine:
     template: str  # "" for a claim that the pod names
     state: str
     requests: int = 0
-    devices: tuple[HeldDevice, ...] = ()
+    devices: tuple[DeviceRequestAllocationResult, ...] = ()
+    node: str = ""
     others: tuple[Other, ...] = ()  # its other users
     serves: tuple[ServedRequest, ...] = ()
     claim: ResourceClaim | None = None
@@ -289,24 +257,14 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         state = "Does not exist" if reference.claim else "Not created yet"
         return ClaimLine(entry=reference.entry, name=reference.claim or "", template=template, state=state)
     allocation = claim.status.allocation
-    node = node_of(allocation) if allocation else ""
     return ClaimLine(
         entry=reference.entry,
         name=claim.metadata.name,
         template=template,
         state="Pending" if not allocation else "Reserved" if claim.status.reserved_for else "Allocated",
         requests=len(claim.spec.devices.requests),
-        devices=tuple(
-            HeldDevice(
-                request=one.request,
-                driver=one.driver,
-                pool=one.pool,
-                device=one.device,
-                node=node,
-                admin=bool(one.admin_access),
-            )
-            for one in (allocation.devices.results if allocation else ())
-        ),
+        devices=allocation.devices.results if allocation else (),
+        node=node_of(allocation) if allocation else "",
         others=tuple(
             Other(one.full_resource, one.name) for one in claim.status.reserved_for if one.uid != pod.metadata.uid
         ),
@@ -314,31 +272,16 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
     )
 
 
-# Its containers -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerUse:
-    """What a container sees of one claim, or of one extended resource (`name`).
+    """The devices that a container sees of one claim, of one request of it, or of one extended resource (`title`).
 
-    request: "" for the whole claim. given_by: the driver whose controller allocated it, which may name no devices.
+    given_by: the driver whose controller allocated it, which may name no devices.
     """
 
-    name: str
-    request: str = ""
-    devices: tuple[HeldDevice, ...] = ()
+    title: str
+    devices: list[Link]
     given_by: str = ""
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} / {self.request}" if self.request else self.name
-
-    @property
-    def links(self) -> list[Link]:
-        return [
-            (f"{one.pool} / {one.device}", device_url(one.driver, one.pool, one.device, one.node))
-            for one in self.devices
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,18 +312,13 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLin
         for use in container.resources.claims:
             line = by_entry.get(use.name)
             allocation = line.claim.status.allocation if line and line.claim else None
-            uses.append(
-                ContainerUse(
-                    name=use.name,
-                    request=use.request,
-                    devices=_visible(line, use.request),
-                    given_by=allocation.controller_name if allocation else "",
-                )
-            )
-        special, extended = by_entry.get(""), dict[str, tuple[HeldDevice, ...]]()
+            title = f"{use.name} / {use.request}" if use.request else use.name
+            given_by = allocation.controller_name if allocation else ""
+            uses.append(ContainerUse(title=title, devices=_visible(line, use.request), given_by=given_by))
+        special, extended = by_entry.get(""), dict[str, list[Link]]()
         for one in special.serves if special else ():
             if one.container == container.name:
-                extended[one.resource] = (*extended.get(one.resource, ()), *_visible(special, one.request))
+                extended.setdefault(one.resource, []).extend(_visible(special, one.request))
         lines.append(
             ContainerLine(
                 name=container.name,
@@ -390,7 +328,7 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLin
                 detail=detail,
                 since=since,
                 restarts=status.restart_count if status else 0,
-                uses=(*uses, *(ContainerUse(name=name, devices=devices) for name, devices in extended.items())),
+                uses=(*uses, *(ContainerUse(title=name, devices=devices) for name, devices in extended.items())),
                 health={
                     one.resource_id: one.health
                     for resource in (status.allocated_resources_status if status else ())
@@ -401,10 +339,13 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLin
     return tuple(lines)
 
 
-def _visible(claim: ClaimLine | None, request: str) -> tuple[HeldDevice, ...]:
+def _visible(claim: ClaimLine | None, request: str) -> list[Link]:
     """The devices of the claim that a container sees: all, or those of one request and its alternatives."""
-    devices = claim.devices if claim else ()
-    return tuple(one for one in devices if not request or one.request.partition("/")[0] == request)
+    return [
+        (f"{one.pool} / {one.device}", device_url(one.driver, one.pool, one.device, claim.node))
+        for one in (claim.devices if claim else ())
+        if claim and (not request or one.request.partition("/")[0] == request)
+    ]
 
 
 def _state(state: ContainerState) -> tuple[str, str, str | None]:
@@ -418,9 +359,6 @@ def _state(state: ContainerState) -> tuple[str, str, str | None]:
         return "Succeeded" if not ended.exit_code else "Failed", "; ".join(filter(None, parts)), ended.finished_at
     waiting = state.waiting
     return "Not started", "; ".join(filter(None, (waiting.reason, waiting.message))) if waiting else "", None
-
-
-# Its events -----------------------------------------------------------------------------------------------------------
 
 
 #: Reasons of events that say why something waits.
@@ -482,14 +420,6 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
     return sorted(moments, key=lambda one: (one.at or "", one is not created, one.text))
 
 
-def latest(moments: Sequence[Moment]) -> list[Moment]:
-    """Those that are shown beside the reasons."""
-    return [one for one in moments if moment(one.at)][-SHOWN_BESIDE:]
-
-
-# Its log --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """error: why there is no log to show, in words."""
@@ -543,9 +473,6 @@ async def _read(place: LogPlace) -> str:
             if len(text) >= MOST_BYTES:
                 break
     return bytes(text[:MOST_BYTES]).decode(errors="replace")
-
-
-# How the scheduler and the drivers of its claims agreed on its node ---------------------------------------------------
 
 
 Step = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]

@@ -49,8 +49,9 @@ from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, cha
 from insight.class_summary import ClassStock, read_stock
 from inventory.models import DeviceClass
 from manciple.api.auditing import only_checks
+from manciple.durations import moment
 from manciple.people import Person, demand_edit, demand_sight, person_of
-from manciple.store import objects
+from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.wire import codec
@@ -67,9 +68,10 @@ from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod
 
 #: Pods on one page of the list.
 PAGE = 100
-
-
-# The list -------------------------------------------------------------------------------------------------------------
+#: Rows that a CSV file reads at a time.
+BATCH = 1000
+#: Events beside the reasons; the tab has all of them.
+SHOWN_BESIDE = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,6 @@ class PodsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_pods(request: HttpRequest) -> HttpResponse:
-    """`/pods`; see `PodQuery` for its filters."""
     revision, query, person = latest_revision(), PodQuery.read(request), person_of(request)
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
@@ -103,7 +104,9 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=queries.COLUMNS,
         rows=queries.read_lines(rows[page.rows]),
-        all_rows=lambda: queries.read_all_lines(rows),
+        all_rows=lambda: (
+            line for some in sql.chunks(rows.iterator(BATCH), BATCH) for line in queries.read_lines(some)
+        ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,
         filters=(
@@ -131,23 +134,12 @@ def may_create(person: Person) -> bool:
     return person.administers or bool(person.namespaces)
 
 
-# One pod --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodTab:
-    """number: beside the word, "" for none."""
-
-    name: str
-    word: str
-    number: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
 
-    conversation, why, log, text, history: of the `tab` that shows them. verdict: why it waits, or why it still exists.
+    tabs: (name, word, number beside it or ""). conversation, why, log, text, history: of the `tab` that shows them.
+    verdict: why it waits, or why it still exists.
     """
 
     pod: Pod
@@ -160,7 +152,7 @@ class PodContext(PageContext):
     placement: str
     tried: str
     queued: QueuedPod | None
-    tabs: Sequence[PodTab]
+    tabs: Sequence[tuple[str, str, str]]
     tab: str
     claims: Sequence[ClaimLine]
     refusing: Sequence[str]
@@ -198,14 +190,14 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     moments = queries.read_moments(pod, [claim.name for claim in claims])
     waits = explained.state in ("Waiting", "Schedulable")
     tabs = [
-        *([PodTab(name="why", word="Why it waits")] if waits else []),
-        PodTab(name="claims", word="Claims" if waits else "Claims and containers", number=str(len(claims) or "")),
-        PodTab(name="events", word="Events", number=str(len(moments))),
-        *([PodTab(name="logs", word="Logs")] if person.may("get", "pods/log", namespace, name) else []),
-        PodTab(name="yaml", word="YAML"),
-        PodTab(name=TAB, word="History"),
+        *([("why", "Why it waits", "")] if waits else []),
+        ("claims", "Claims" if waits else "Claims and containers", str(len(claims) or "")),
+        ("events", "Events", str(len(moments))),
+        *([("logs", "Logs", "")] if person.may("get", "pods/log", namespace, name) else []),
+        ("yaml", "YAML", ""),
+        (TAB, "History", ""),
     ]
-    tab = next((one.name for one in tabs if one.name == request.GET.get("tab")), tabs[0].name)
+    tab = next((one for one, _, _ in tabs if one == request.GET.get("tab")), tabs[0][0])
     changes = changes_of(request.GET)
     why = read_why(explained, person, changes) if tab == "why" else None
     if explained.state == "Schedulable":
@@ -237,7 +229,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         refusing=quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
         containers=queries.container_lines(pod, claims),
         moments=moments,
-        latest=queries.latest(moments),
+        latest=[one for one in moments if moment(one.at)][-SHOWN_BESIDE:],
         verdict=why.verdict if why else read_stay(pod, claims, moments, datetime.now(UTC), person),
         may_edit=person.may_edit(namespace),
         what_if_url=f"{page_url('what-if')}?{urlencode(question, safe='/:')}",
@@ -279,12 +271,8 @@ def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     if not person.may("get", "pods/log", namespace, name):
         raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role that allows it.")
     log = queries.read_log(stored_pod(namespace, name), request.GET)
-    return HttpResponse(
-        log.error or log.text, status=502 if log.error else 200, content_type="text/plain; charset=utf-8"
-    )
-
-
-# Deleting and replacing -----------------------------------------------------------------------------------------------
+    status = 502 if log.error else 200
+    return HttpResponse(log.error or log.text, status=status, content_type="text/plain; charset=utf-8")
 
 
 @namespaced()
@@ -351,9 +339,6 @@ def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     return show_preview(request, preview, place="pods", revision=revision)
 
 
-# Creating -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPodPage:
     """Pods by a form, or (`text`) as YAML. namespaces: in which the person may create; reading: of what was sent."""
@@ -365,6 +350,7 @@ class NewPodPage:
     text: str
     reading: Reading | None
     started: PodVerdict | None
+    examples: Sequence[Example] = forms.EXAMPLES
 
     @property
     def stock(self) -> Sequence[ClassStock]:
@@ -385,12 +371,7 @@ class NewPodPage:
         return "New claim" if "ResourceClaim" in kinds else "New claim template"
 
     @property
-    def examples(self) -> Sequence[Example]:
-        return forms.EXAMPLES
-
-    @property
     def written(self) -> str:
-        """The form as YAML."""
         return forms.as_yaml(self.form)
 
 
@@ -432,7 +413,6 @@ def new_pod(request: HttpRequest) -> HttpResponse:
 @namespaced()
 @require_safe
 def show_completions(request: HttpRequest) -> JsonResponse:
-    """What the editor completes."""
     return JsonResponse(forms.completions(person_of(request)))
 
 

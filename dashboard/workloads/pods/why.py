@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -81,9 +82,6 @@ LABELS = {
     LARGE: "Large enough",
     FREE: "Free",
 }
-
-
-# Changes in an address ------------------------------------------------------------------------------------------------
 
 
 _WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
@@ -185,9 +183,6 @@ def in_words(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
     )
 
 
-# Funnels: how many devices are left after each step -------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelRow:
     """One step. percent: the share of the published devices that is left; lost_percent: that this step excluded."""
@@ -200,7 +195,6 @@ class FunnelRow:
     lost_percent: float
     lost: str
     decisive: bool
-    empty: bool
     skipped: bool = False  # left out of a rehearsal: it is drawn struck out
     good: bool = False  # enough devices are left at the end
 
@@ -209,34 +203,20 @@ class FunnelRow:
 class FunnelSection:
     """One request with its funnel. left_out: index -> expression of the selectors that a rehearsal leaves out."""
 
-    number: int  # on the page, from 1
+    id: str  # of its part of the page
     request: RequestReport
     rows: tuple[FunnelRow, ...]
     wants: str
-    short: str
     way: str  # the funnel as a line of text, for requests that can be met
     left_out: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        return f"f{self.number}"
-
-    @property
-    def title(self) -> str:
-        return f"Request `{self.request.plan.full_name}`"
 
     @property
     def selectors(self) -> list[tuple[int, str, int, int]]:
         """(number, expression, devices kept, devices before) of the request's own."""
         return [
-            (
-                stage.selector.index + 1,
-                self.left_out.get(stage.selector.index, stage.selector.expression),
-                stage.left,
-                before.left,
-            )
-            for before, stage in zip(self.request.funnel, self.request.funnel[1:], strict=False)
-            if stage.selector and stage.name.startswith(REQUEST_SELECTOR)
+            (one.index + 1, self.left_out.get(one.index, one.expression), stage.left, before.left)
+            for before, stage in pairwise(self.request.funnel)
+            if (one := stage.selector) and stage.name.startswith(REQUEST_SELECTOR)
         ]
 
 
@@ -265,7 +245,7 @@ def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> 
 def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSection, ...]:
     """The decisive request comes first, those that can be met last."""
     suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
-    found = list[FunnelSection]()
+    drawn = list[FunnelSection]()
     for request in sorted(report.requests, key=lambda one: (not one.decisive, one.met)):
         plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
         ways = []
@@ -277,18 +257,17 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
             else:
                 words = {COMPLETE: "in complete pools", VISIBLE: "visible"}
                 ways.append(f"{stage.left} {words.get(stage.name, stage.name)}")
-        found.append(
+        drawn.append(
             FunnelSection(
-                number=len(found) + 1,
+                id=f"f{len(drawn) + 1}",
                 request=request,
                 rows=tuple(_rows(request, skipped, suggested.get(_key(request)))),
                 wants="all devices" if plan.everything else counted(request.wanted, "device"),
-                short="" if request.met else f"short by {request.short_by}",
                 way=" → ".join(ways),
                 left_out=skipped,
             )
         )
-    return tuple(found)
+    return tuple(drawn)
 
 
 def _key(request: RequestReport | Examined) -> tuple[str, str]:
@@ -314,7 +293,6 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost_percent=round(100 * lost / published, 2),
             lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
-            empty=stage.left == 0,
             skipped=skipped is not None,
             good=request.met and index == len(request.funnel) - 1,
         )
@@ -371,9 +349,6 @@ def _of_drop(drop: Drop) -> str:
     if drop.values:
         return f"{drop.count} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
     return f"{drop.count} refused by {drop.clause}"
-
-
-# Nodes ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,9 +466,6 @@ def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:
     return f"{LABELS[stage.name]}: {some}" if some else none
 
 
-# Holders of the devices -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceMark:
     """A device as a small mark. wanted: it is one of the requested devices."""
@@ -538,14 +510,6 @@ class HeldDevices:
         return "free again where a pod has a deadline" if ends else "no deadline known"
 
 
-def held_devices(report: Report) -> DeviceSet:
-    """The devices that the decisive request accepts and that others hold."""
-    decisive = _decisive(report)
-    if decisive is None or decisive.stops is None or decisive.funnel[decisive.stops].name != FREE:
-        return DeviceSet()
-    return decisive.funnel[-2].devices - decisive.funnel[-1].devices
-
-
 def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> HeldDevices:
     """The holders of these devices, the largest first. Two queries, however many devices."""
     if not keys:
@@ -556,19 +520,21 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
         by = tuple(sorted(set(snapshot.held_by(key)), key=lambda holder: holder.claim_uid))
         grouped.setdefault((pool_of(key), by), []).append(key[2])
 
-    def rank(group: tuple[tuple[PoolKey, tuple[Holder, ...]], list[str]]) -> tuple[object, ...]:
-        (pool, by), devices = group
-        return -len(devices), natural(pool.name), [holder.claim_uid for holder in by]
-
-    shown = sorted(grouped.items(), key=rank)[:NAMED_HELD]
+    ranks = {
+        (pool, by): (-len(devices), natural(pool.name), [holder.claim_uid for holder in by])
+        for (pool, by), devices in grouped.items()
+    }
+    shown = sorted(grouped.items(), key=lambda group: ranks[group[0]])[:NAMED_HELD]
     names = {(holder.namespace, name) for (_, by), _ in shown for holder in by for name in holder.pods}
     pods = {pod.key: pod for pod in (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), names))}
     lines = []
     for (pool, by), devices in shown:
         state = snapshot.pools.get(pool)
         drawn = sorted((one.name for one in state.candidates), key=natural) if state is not None else []
-        if len(drawn) > DRAWN:
-            drawn = devices[:DRAWN]
+        marks = tuple(
+            DeviceMark(name, snapshot.state((pool.driver, pool.name, name, pool.node)), name in devices)
+            for name in (devices[:DRAWN] if len(drawn) > DRAWN else drawn)
+        )
         lines.append(
             HeldLine(
                 driver=pool.driver,
@@ -577,10 +543,7 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
                 devices=tuple(devices),
                 holders=tuple(one if person.sees(one.namespace) else None for one in by),
                 since=by[0].since if by else None,
-                marks=tuple(
-                    DeviceMark(name, snapshot.state((pool.driver, pool.name, name, pool.node)), name in devices)
-                    for name in drawn
-                ),
+                marks=marks,
                 free_again=_free_again(by, pods, now or datetime.now(UTC)),
             )
         )
@@ -601,9 +564,6 @@ def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], 
         return ""
     left = (max(ends) - now).total_seconds()
     return f"in {duration(left)} at the latest" if left > 0 else "any moment"
-
-
-# The verdict ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -660,12 +620,14 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
     else:
         report, left_out = explained.report, {}
         verdict = _verdict(explained, pod, workload, person)
-    held = {(one.key.driver, one.key.name, one.name, one.key.node) for one in held_devices(report)} if report else ()
+    held, decisive = DeviceSet(), _decisive(report) if report else None
+    if decisive is not None and decisive.stops is not None and decisive.funnel[decisive.stops].name == FREE:
+        held = decisive.funnel[-2].devices - decisive.funnel[-1].devices
     return Why(
         verdict=verdict,
         sections=sections(report, left_out) if report else (),
         nodes=node_table(report) if report and report.nodes else None,
-        held=read_held(held, person),
+        held=read_held({(one.key.driver, one.key.name, one.name, one.key.node) for one in held}, person),
     )
 
 
@@ -764,9 +726,6 @@ def kept_as_it_is(pod: Pod) -> str:
         return "it is being deleted"
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
     return f"{owner.kind} {owner.name} made it and would make another as it was; change that instead" if owner else ""
-
-
-# A pod that is being deleted ------------------------------------------------------------------------------------------
 
 
 #: The event of a node that cannot unprepare the devices of a pod.
