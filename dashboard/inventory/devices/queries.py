@@ -357,7 +357,7 @@ class DeviceIncident:
 
     @property
     def url(self) -> str:
-        return links.incident_url(self.span.incident)
+        return links.incident_url(self.span.row.incident_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,7 +432,7 @@ def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]
     """impaired: the oldest first. The latest incident first."""
     found: dict[str, list[ImpairedSpan]] = {}
     for span in impaired:
-        found.setdefault(span.incident, []).append(span)
+        found.setdefault(span.row.incident_id, []).append(span)
     return tuple(
         DeviceIncident(
             span=spans[0],
