@@ -108,7 +108,7 @@ class GridLine:
     trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods.
     """
 
-    key: str
+    name: str
     node: str
     tiles: tuple[Unit, ...]
     topics: tuple[str, ...]
@@ -116,13 +116,9 @@ class GridLine:
     cordoned: bool = False
 
     @property
-    def name(self) -> str:
-        return self.key
-
-    @property
     def place(self) -> str:
         """Where its devices are, behind their names: "gpu-0 on node-1"."""
-        return f"on {self.node}" if self.node else f"in {self.key}"
+        return f"on {self.node}" if self.node else f"in {self.name}"
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
@@ -156,12 +152,8 @@ class GridLine:
         return tuple(tile for tile in self.tiles if not tile.gauge) or self.tiles
 
     @cached_property
-    def main_counts(self) -> Counter[str]:
-        return _alike(Counter(tile.state for tile in self.main))
-
-    @property
     def free(self) -> int:
-        return self.main_counts[DeviceState.FREE]
+        return sum(tile.state == DeviceState.FREE for tile in self.main)
 
     @cached_property
     def gauges(self) -> int:
@@ -194,13 +186,13 @@ def _joins(before: Unit, tile: Unit) -> bool:
 
 
 def line_of(
-    key: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
+    name: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
 ) -> GridLine:
     """Gauges stand at its end."""
     ordered = tuple(tiles)
     if any(tile.gauge for tile in ordered):
         ordered = tuple(sorted(ordered, key=lambda tile: tile.gauge))
-    return GridLine(key=key, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
+    return GridLine(name=name, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
 # All lines -----------------------------------------------------------------------------------------------------------
@@ -283,8 +275,7 @@ class Grid:
 
 def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
     """line -> the pool's tiles there."""
-    elsewhere = str(state.pool.key)
-    node = state.pool.node
+    elsewhere, node = str(state.pool.key), state.pool.node
     found: dict[str, list[Unit]] = defaultdict(list)
     for unit in state.units:
         found[(unit.candidates[0].node if unit.candidates else node) or elsewhere].append(unit)
@@ -375,8 +366,7 @@ def group_lines(
     for line in lines:
         title = line.model if by == "model" else "Nodes" if by == "node" else _class_of(line, classes)
         found.setdefault(title, []).append(line)
-    last = {NO_CLASS}
-    titles = sorted(found, key=lambda title: (title in last, title))
+    titles = sorted(found, key=lambda title: (title == NO_CLASS, title))
     return [LineGroup(title=title, lines=tuple(found[title])) for title in titles]
 
 
@@ -519,10 +509,7 @@ def _line_name(line: GridLine) -> str:
     if beside := len(line.tiles) - len(line.main):
         free += f", and {line.counts[DeviceState.FREE] - line.free} of {beside} network interfaces"
     title = f"{name}, {free}" + "".join(f". {escape(one)}" for one in said)
-    start, end = (
-        line.name[:-ENDING],
-        line.name[-ENDING:],
-    )  # names begin alike: one that does not fit loses its beginning
+    start, end = line.name[:-ENDING], line.name[-ENDING:]  # names begin alike: a long one loses its beginning
     shown = f'<span class="start">{escape(start)}</span><span>{escape(end)}</span>' if start else escape(end)
     inside = shown + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if line.node:
