@@ -19,7 +19,7 @@ from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
-from dashboard.inventory.devices.grid import STATES, bar_of, in_words
+from dashboard.inventory.devices.grid import STATES, DeviceTotals
 from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
 from dashboard.kit import links
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
@@ -48,12 +48,12 @@ MOST_SLICES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """states: its pools with their holders. counts: state -> devices as a person counts them."""
+    """states: its pools with their holders. devices: as a person counts them."""
 
     name: str
     states: Sequence[PoolState]
     pools: Sequence[DevicePool]  # published ones, the incomplete first
-    counts: Counter[str]
+    devices: DeviceTotals
     holders: Mapping[str, tuple[Holder, int]]  # uid of a claim -> (the claim, its devices)
 
     @property
@@ -63,23 +63,6 @@ class Driver:
     @property
     def incomplete(self) -> list[DevicePool]:
         return [pool for pool in self.pools if not pool.complete]
-
-    @property
-    def bar(self) -> list[tuple[str, int]]:
-        return bar_of(self.counts)
-
-    @property
-    def said(self) -> str:
-        """Its devices by state, in words."""
-        return in_words(self.counts)
-
-    @property
-    def free(self) -> int:
-        return self.counts[DeviceState.FREE]
-
-    @property
-    def total(self) -> int:
-        return self.counts.total()
 
     @property
     def published(self) -> int:
@@ -113,7 +96,7 @@ def _driver(name: str, states: Sequence[PoolState]) -> Driver:
         (state.pool for state in states if state.pool.slices), key=lambda pool: (pool.complete, natural(pool.key.name))
     )
     holders_of = {uid: (claims[uid], count) for uid, count in held.items()}
-    return Driver(name=name, states=states, pools=pools, counts=counts, holders=holders_of)
+    return Driver(name=name, states=states, pools=pools, devices=DeviceTotals(counts), holders=holders_of)
 
 
 # What it publishes ---------------------------------------------------------------------------------------------------
@@ -239,7 +222,7 @@ COLUMNS = (
     Column(title="Driver", sort="name", key=lambda row: row.name, text=lambda row: row.name),
     Column(title="Nodes", css="num", sort="nodes", key=lambda row: len(row.nodes), text=lambda row: len(row.nodes)),
     Column(title="Pools", sort="pools", key=lambda row: (-len(row.incomplete), -len(row.pools)), text=_pools_complete),
-    Column(title="Devices", sort="devices", key=lambda row: row.total, text=lambda row: row.said),
+    Column(title="Devices", sort="devices", key=lambda row: row.devices.total, text=lambda row: row.devices.said),
     Column(
         title="Claims", css="num", sort="claims", key=lambda row: len(row.holders), text=lambda row: len(row.holders)
     ),

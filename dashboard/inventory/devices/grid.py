@@ -90,6 +90,18 @@ def in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceTotals:
+    """Devices by state, as a bar and its words show them."""
+
+    counts: Mapping[str, int]
+
+    bar = property(lambda self: bar_of(self.counts))
+    said = property(lambda self: in_words(self.counts))
+    free = property(lambda self: self.counts.get(DeviceState.FREE, 0))
+    total = property(lambda self: sum(self.counts.values()))
+
+
 def how_many(fits: int) -> str:
     """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
     return f"{fits:,}" if fits < MOST else f"{fits:,} or more"

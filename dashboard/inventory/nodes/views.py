@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,18 +34,10 @@ from claims.devices.states import DeviceState
 from claims.event_recorder import DEFAULT_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.grid import (
-    STATES,
-    GridLine,
-    draw_row,
-    in_words,
-    line_for,
-    line_named,
-)
+from dashboard.inventory.devices.grid import STATES, DeviceTotals, draw_row, line_for, line_named
 from dashboard.inventory.nodes.changes import (
     EFFECT_MEANINGS,
     Effects,
-    NodeChange,
     NodeChangeForm,
     aftermath,
     evict,
@@ -73,17 +65,7 @@ from dashboard.inventory.nodes.queries import (
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import (
-    Filter,
-    ListColumn,
-    ListQuery,
-    PageOfRows,
-    Tab,
-    Table,
-    bulk_acts,
-    parameter,
-    sorted_by,
-)
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
@@ -91,7 +73,7 @@ from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted
 from dashboard.tools.events import ShownEvent, shown_event
 from dashboard.tools.objects import HistoryPage, asked, show_history
-from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
+from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node
 from inventory.models import Pool
 from manciple.people import Person, demand, person_of
 from manciple.store import history, objects
@@ -139,12 +121,12 @@ COLUMNS = (
     _column("Labels", extra=True, text=lambda row: " ".join(row.known.labelled)),
     _column("Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
     _column(
-        "Lease",
-        "lease",
-        text=lambda row: row.known.renewed_at.isoformat(timespec="seconds") if row.known.renewed_at else "",
+        "Lease", "lease", text=lambda row: at.isoformat(timespec="seconds") if (at := row.known.renewed_at) else ""
     ),
     _column("Pools", "pools", text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete"),
-    _column("Devices", "free", key=lambda row: (-row.free, -row.total), text=lambda row: row.said),
+    _column(
+        "Devices", "free", key=lambda row: (-row.devices.free, -row.devices.total), text=lambda row: row.devices.said
+    ),
     _column("Pods", "pods", css="num", text=lambda row: row.pods),
     _column("CPU", "cpu", css="num", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")),
     _column(
@@ -340,12 +322,10 @@ class ShownChange:
     effects: Effects | None
     frees: int
     told: Sequence[Consequence]
-    effect_meanings: Mapping[str, str] = field(default_factory=lambda: EFFECT_MEANINGS)
-    named: int = NAMED
 
-    @property
-    def change(self) -> NodeChange:
-        return self.form.change
+    change = property(lambda self: self.form.change)
+    named = property(lambda _: NAMED)
+    effect_meanings = property(lambda _: EFFECT_MEANINGS)
 
     @property
     def title(self) -> str:
@@ -363,14 +343,9 @@ class ShownChange:
     @property
     def button(self) -> str:
         evicts = f" and evict {self.leaving}" if self.leaving else ""
-        match self.change.what:
-            case "untaint":
-                return "Remove taint"
-            case "taint":
-                return f"Taint{evicts}" if evicts else "Add taint"
-            case "drain":
-                return f"Drain{evicts}"
-        return self.change.what.capitalize()
+        taint = f"Taint{evicts}" if evicts else "Add taint"
+        own = {"untaint": "Remove taint", "taint": taint, "drain": f"Drain{evicts}"}
+        return own.get(self.change.what) or f"{self.change.what.capitalize()}"
 
     @property
     def staying(self) -> str:
@@ -438,7 +413,7 @@ class NodeSheet:
     known: Known
     #: (what is wrong, what to do)
     troubles: list[tuple[str, str]]
-    line: GridLine | None
+    devices: DeviceTotals
     tiles: SafeString
     pools: Sequence[PoolLine]
     claims: list[HeldClaim]
@@ -448,11 +423,8 @@ class NodeSheet:
     amounts: tuple[AskedAmount, ...]
     events: list[ShownEvent]
     yaml: str
-
-    @property
-    def counts(self) -> str:
-        """Its devices by state, in words."""
-        return in_words(self.line.counts) if self.line else ""
+    #: card -> what touches it
+    topics: Mapping[str, str]
 
     @property
     def elsewhere(self) -> dict[str, str]:
@@ -465,32 +437,6 @@ class NodeSheet:
         }
 
     @property
-    def free(self) -> int:
-        return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
-
-    @property
-    def total(self) -> int:
-        return len(self.line.tiles) if self.line else 0
-
-    @property
-    def topics(self) -> dict[str, str]:
-        """card -> what touches it"""
-        name, line = self.known.name, " ".join(sorted(self.line.topics)) if self.line else ""
-        node, pods = f"node:{name}", f"node-pods:{name}:"
-        return {
-            "devices": f"{line} slices {pods}",
-            "claims": f"{line} {pods}",
-            "pods": pods,
-            "amounts": f"{pods} {node}",
-            "node": node,
-        }
-
-    @property
-    def room(self) -> str:
-        """How many pods it takes; "" where it does not say."""
-        return self.known.node.status.allocatable.get("pods", "")
-
-    @property
     def logs(self) -> str:
         """Where the agent serves the logs of its pods; "" where it does not."""
         status = self.known.node.status
@@ -499,18 +445,9 @@ class NodeSheet:
         host = addresses.get("InternalIP") or addresses.get("Hostname") or self.known.name
         return f"https://{host}:{port}" if port else ""
 
-    @property
-    def certificate(self) -> str:
-        return self.known.node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
-
-    @property
-    def labels(self) -> list[tuple[str, str]]:
-        return sorted(self.known.labels.items())
-
-    @property
-    def taints(self) -> list[tuple[Taint, bool]]:
-        """(taint, whether it follows what the node reports)"""
-        return [(taint, taint.key in LIFECYCLE_TAINTS) for taint in self.known.node.spec.taints]
+    certificate = property(lambda self: self.known.node.metadata.annotations.get(CERTIFICATE_ANNOTATION, ""))
+    #: (taint, whether it follows what the node reports)
+    taints = property(lambda self: [(one, one.key in LIFECYCLE_TAINTS) for one in self.known.node.spec.taints])
 
 
 def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
@@ -521,10 +458,12 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
     stored = objects.get(kind(NODES), "", known.name)
+    on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
+    on_pods = f"node-pods:{known.name}:"
     return NodeSheet(
         known=known,
-        troubles=_troubles(known, pools),
-        line=line,
+        troubles=list(_troubles(known, pools)),
+        devices=DeviceTotals(line.counts if line else {}),
         tiles=draw_row(line_for(person, line)) if line else SafeString(),
         pools=pool_lines(pools),
         claims=seen_claims,
@@ -534,42 +473,38 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
         amounts=allocated(known.node.status.allocatable, there.used),
         events=_events(known.name, person),
         yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
+        topics={
+            "devices": f"{on_line} slices {on_pods}",
+            "claims": f"{on_line} {on_pods}",
+            "pods": on_pods,
+            "amounts": f"{on_pods} {on_node}",
+            "node": on_node,
+        },
     )
 
 
-def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
+def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do)."""
-    found = []
     check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Silent":
-        found.append(
-            (
-                f"{known.name} has stopped reporting.",
-                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {check}",
-            )
-        )
+        then = "Its pods are evicted when their tolerations end, after 5 min unless they say otherwise."
+        yield f"{known.name} has stopped reporting.", f"{then} {check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
-        found.append((f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check))
+        yield f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            found.append(
-                (
-                    f"{type_}: {one.message or one.reason}",
-                    "No new pods are placed here until it is resolved; running pods continue.",
-                )
-            )
+            then = "No new pods are placed here until it is resolved; running pods continue."
+            yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:
             driver, count = pool.key.driver, sum(1 for _ in pool.candidates)
             devices = "its device is" if count == 1 else f"its {count} devices are"
-            short = (
-                f"{len(pool.slices)} of {pool.expected} slices of {driver} are published; {devices} not allocatable."
-            )
-            found.append((short, f"Restart the driver {driver} on {known.name}; it publishes all of them."))
-    return found
+            published = f"{len(pool.slices)} of {pool.expected} slices of {driver} are published"
+            then = f"Restart the driver {driver} on {known.name}; it publishes all of them."
+            yield f"{published}; {devices} not allocatable.", then
 
 
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
