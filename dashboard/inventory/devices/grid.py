@@ -97,6 +97,7 @@ class DeviceTotals:
     counts: Mapping[str, int]
 
     bar = property(lambda self: bar_of(self.counts))
+    worded = property(lambda self: [(state, count, STATES[state]) for state, count in self.bar])
     said = property(lambda self: in_words(self.counts))
     free = property(lambda self: self.counts.get(DeviceState.FREE, 0))
     total = property(lambda self: sum(self.counts.values()))

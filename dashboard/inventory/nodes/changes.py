@@ -230,14 +230,18 @@ def aftermath(node: Node, change: NodeChange, found: Effects, *, now: datetime) 
 
 def evict(pod: Pod, identity: Identity) -> str:
     """Evict one pod through the API; returns what it says against it, "" for nothing."""
-    uid, pods, json = pod.metadata.uid, kind(PODS), "application/json"
-    named = {"name": pod.metadata.name, "namespace": pod.metadata.namespace}
-    where = ResourcePath(group="", version="v1", plural="pods", subresource="eviction", **named)
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named}
-    body = orjson.dumps({**eviction, "deleteOptions": {"preconditions": {"uid": uid}}})
+    (namespace, name), pods = pod.key, kind(PODS)
+    where = ResourcePath(group="", version="v1", plural="pods", namespace=namespace, name=name, subresource="eviction")
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
+    }
+    body, json, options = orjson.dumps(eviction), "application/json", WriteOptions()
     try:
-        with page_write("create", pods, identity=identity, subresource="eviction", **named):
-            evictions.post(pods, where, body, content_type=json, identity=identity, options=WriteOptions())
+        with page_write("create", pods, identity=identity, namespace=namespace, name=name, subresource="eviction"):
+            evictions.post(pods, where, body, content_type=json, identity=identity, options=options)
     except NotFound:
         return ""
     except ApiError as refusal:
