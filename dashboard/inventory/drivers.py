@@ -96,9 +96,6 @@ def _driver(name: str, states: Sequence[PoolState]) -> Driver:
     return Driver(name=name, states=states, pools=pools, devices=DeviceTotals(counts), holders=holders)
 
 
-# What it publishes ---------------------------------------------------------------------------------------------------
-
-
 #: An attribute or a capacity: its name, what devices say, as one line, and how many have it.
 DriverProperty = tuple[str, str, int]
 
@@ -138,9 +135,6 @@ def _range(values: Counter[str], numbers: Sequence[int]) -> str:
 
 def _span(values: Sequence[str]) -> str:
     return ", ".join(values) if len(values) <= WRITTEN_OUT // 2 else f"{values[0]} to {values[-1]}"
-
-
-# What is wrong -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +189,6 @@ def troubles(driver: Driver) -> Iterator[DriverTrouble]:
         )
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
 Column = ListColumn[Driver]
 COLUMNS = (
     Column(title="Driver", sort="name", key=lambda row: row.name, text=lambda row: row.name),
@@ -219,7 +210,6 @@ COLUMNS = (
 @require_safe
 @opens_as_usual
 def list_drivers(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, query = latest_revision(), ListQuery.read(request)
     table = Table(
         id="drivers",
@@ -231,9 +221,6 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
     )
     context = ListContext(place="drivers", revision=revision, table=table)
     return show_list(request, "inventory/drivers/list.html", context)
-
-
-# One driver ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

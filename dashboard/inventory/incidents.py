@@ -67,9 +67,6 @@ TOPICS = "slices claims: pods: clock"
 REPORTED = "reported by agents"
 
 
-# One impairment ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ImpairedSpan:
     """One device, or all that a rule selects, from when to when."""
@@ -136,9 +133,6 @@ def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[Impaire
     driver, pool, name, _ = device
     rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
     return [span for span in spans(rows) if span.concerns(device)]
-
-
-# One incident --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +202,7 @@ class IncidentRow:
     def nodes(self) -> list[str]:
         return sorted({one.node for one in self.devices if one.node}, key=natural)
 
-    @property
-    def node_links(self) -> list[tuple[str, str]]:
-        return [(name, links.node_url(name)) for name in self.nodes]
+    node_links = property(lambda self: [(name, links.node_url(name)) for name in self.nodes])
 
     @property
     def holders(self) -> list[AffectedHolder]:
@@ -402,13 +394,8 @@ def _holders(
     return holders
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentQuery(ListQuery):
-    """The filters in the list's address."""
-
     state: str = parameter("state", known=STANDINGS)
     node: str = parameter("node")
     device_class: str = parameter("class")
@@ -451,7 +438,6 @@ class IncidentsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
     snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
     if query.node or query.device_class or query.device:
@@ -498,9 +484,6 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
     return show_list(request, "inventory/incidents/list.html", context)
 
 
-# One incident: its page, and acknowledging ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentContext(PageContext):
     row: IncidentRow
@@ -513,7 +496,6 @@ class IncidentContext(PageContext):
 @listing(SLICES)
 @require_safe
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
-    """The page. Raises: Http404."""
     revision, person = latest_revision(), person_of(request)
     context = IncidentContext(
         place="incidents",

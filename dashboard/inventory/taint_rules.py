@@ -235,8 +235,6 @@ NAMED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleQuery(ListQuery):
-    """What the list's address asks for."""
-
     text: str = parameter("q")
     effect: str = parameter("effect", known=TAINT_EFFECTS)
 
@@ -285,7 +283,6 @@ class RulesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_rules(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, snapshot = latest_revision(), read_devices()
     person = demand(request, "list taint rules", "list", TAINT_RULES)
     query = RuleQuery.read(request)
@@ -373,9 +370,6 @@ def _read(name: str) -> DeviceTaintRule:
     return decoded(stored, DeviceTaintRule)
 
 
-# Making and changing -------------------------------------------------------------------------------------------------
-
-
 class RuleForm(PageForm):
     """A rule as it is typed. version: of the rule that is changed, as it was looked at."""
 
@@ -388,6 +382,8 @@ class RuleForm(PageForm):
     value = forms.CharField(required=False, widget=code_input("may be empty"))
     effect = forms.CharField(required=False)
     version = forms.CharField(required=False)
+
+    devices = property(lambda self: [self["driver"], self["pool"], self["device"]])
 
     @classmethod
     def of(cls, rule: DeviceTaintRule) -> RuleForm:
@@ -474,7 +470,7 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
         before=before,
         back=links.taint_rule_url(before.metadata.name) if before else reverse("taint-rules"),
         effect=effect,
-        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+        effects=EFFECT_MEANINGS,
         chosen_effect=form.text("effect") or "NoSchedule",
         drivers=sorted({pool.driver for pool in pools}),
         pools=sorted({pool.name for pool in pools}, key=natural),

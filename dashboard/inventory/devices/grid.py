@@ -208,9 +208,6 @@ def line_of(
     return GridLine(name=name, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
-# All lines -----------------------------------------------------------------------------------------------------------
-
-
 class Grid:
     """The lines of the last snapshot that was asked for. Of the next one only those lines are drawn anew that changed.
 
@@ -343,13 +340,10 @@ class LineGroup:
         """The counts in words."""
         return ", ".join(f"{count:,} {STATES[state].lower()}" for state, count in self.counts.items())
 
-    @property
-    def free(self) -> int:
-        return self.counts.get("free", 0)
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
+    free = property(lambda self: self.counts.get("free", 0))
+    total = property(lambda self: sum(self.counts.values()))
+    #: whether it has cards, which want room
+    cut = property(lambda self: any(line.cut for line in self.lines))
 
     @cached_property
     def interfaces(self) -> tuple[int, int]:
@@ -362,11 +356,6 @@ class LineGroup:
         """How many gauges its columns leave room for, where that is more than the stylesheet's own; else 0."""
         most = max((line.gauges for line in self.lines), default=0)
         return min(most, _MOST_GAUGES) if most > COLUMN_GAUGES else 0
-
-    @property
-    def cut(self) -> bool:
-        """Whether it has cards, which want room."""
-        return any(line.cut for line in self.lines)
 
 
 def group_lines(

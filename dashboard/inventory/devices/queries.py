@@ -590,9 +590,6 @@ def _stands_for(tile: Unit, key: DeviceKey) -> bool:
     return tile.key == key or any(candidate.key == key for candidate in tile.candidates)
 
 
-# Who holds it --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBy:
     """A holder as the page tells it. cdi_file: the agent's name for the claim's file. cdi_ids: for the runtime."""
@@ -675,9 +672,6 @@ def _health(
     return reported if broken is None else Health("Unhealthy", broken.value, f"by taint {broken.key}")
 
 
-# What it is ----------------------------------------------------------------------------------------------------------
-
-
 def _capacity(candidate: CandidateDevice, holders: Iterable[Holder]) -> Iterator[tuple[str, str, str]]:
     """(name, amount, how much of it is in use where the device is shared)."""
     used: dict[str, int] = {}
@@ -717,9 +711,6 @@ def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, s
         domain, slash, name = full_name.rpartition("/")
         domains.setdefault(domain if slash else driver, []).append((name, attribute_text(value)))
     return sorted(domains.items(), key=lambda item: (item[0] != driver, item[0]))
-
-
-# What is beside it ---------------------------------------------------------------------------------------------------
 
 
 def _siblings(

@@ -85,7 +85,6 @@ from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted, listed
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import class_selectors, judge
-from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
 from manciple.api import verbs
@@ -127,9 +126,11 @@ class Grid:
         at = self.query.get("at", "")
         return read_panel(self.person, self.snapshot, at) if at else None
 
-    @property
-    def may(self) -> DeviceRights:
-        return DeviceRights.of(self.person)
+    may = property(lambda self: DeviceRights.of(self.person))
+    total = property(lambda self: self.snapshot.counts.total())
+    free = property(lambda self: self.snapshot.counts["free"])
+    cordoned = property(lambda self: sum(line.cordoned for line in self.lines))
+    longest_name = property(lambda self: max((len(line.name) for line in self.lines), default=0))
 
     # Lines under headings
 
@@ -174,14 +175,6 @@ class Grid:
             }
         )
 
-    @property
-    def longest_name(self) -> int:
-        return max((len(line.name) for line in self.lines), default=0)
-
-    @property
-    def cordoned(self) -> int:
-        return sum(line.cordoned for line in self.lines)
-
     # Filters, and what they leave
 
     @cached_property
@@ -196,14 +189,6 @@ class Grid:
     @property
     def facets(self) -> list[Facet]:
         return facets(self.asked, self.lines, self.snapshot.published, self.classes)
-
-    @property
-    def total(self) -> int:
-        return self.snapshot.counts.total()
-
-    @property
-    def free(self) -> int:
-        return self.snapshot.counts["free"]
 
     @cached_property
     def unjudged(self) -> str:
@@ -309,7 +294,6 @@ def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> Ht
 @require_safe
 @opens_as_usual
 def show_devices(request: HttpRequest) -> HttpResponse:
-    """The page."""
     return _show_grid(request, "devices")
 
 
@@ -349,7 +333,6 @@ class DeviceContext(PageContext):
 @listing(NODES, SLICES)
 @require_safe
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
-    """The page. Raises: Http404."""
     snapshot, person = read_devices(), person_of(request)
     panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
     if panel is None:
@@ -468,8 +451,7 @@ def _back(request: HttpRequest, data: QueryDict) -> str:
 
 
 def _show_act(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
-    effects = {effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)}
-    context = ActContext(place="devices", revision=latest_revision(), preview=preview, effects=effects)
+    context = ActContext(place="devices", revision=latest_revision(), preview=preview, effects=EFFECT_MEANINGS)
     return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
 
 
@@ -534,11 +516,8 @@ def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Pers
     effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=f"{summary}.")
     gone = Consequence(term="Unknown", sentences=(f"Nobody publishes {', '.join(chosen.gone[:3])}.",))
     does = act.does if act.effect else f"{EFFECT_MEANINGS.get(taint.effect, '').capitalize()}."
-    return replace(
-        effect,
-        summary=f"{does} {effect.summary}",
-        consequences=(*effect.consequences, *((gone,) if chosen.gone else ())),
-    )
+    consequences = (*effect.consequences, gone) if chosen.gone else effect.consequences
+    return replace(effect, summary=f"{does} {effect.summary}", consequences=consequences)
 
 
 def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
@@ -588,17 +567,12 @@ def _effect_of_untainting(untaint: Untaint, person: Person, chosen: Chosen) -> A
     return replace(effect, consequences=(*effect.consequences, *stays))
 
 
-# A selector, a list and a file of the chosen devices -----------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorContext(PageContext):
-    """published: how many of the chosen devices are; found: a selector for these, None where none is; also: devices
-    that it chooses too, in words."""
+    """found: a selector for the chosen devices, None where none is published; also: devices that it chooses too."""
 
     chosen: Chosen
     back: str
-    published: int
     found: ExactSelector | None
     also: str
 
@@ -613,15 +587,8 @@ def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Cho
             f"It also chooses {counted(len(found.also), 'device')} that {were} not chosen: nothing that a selector sees"
             f" tells {them} apart. For example {found.also[0].title}."
         )
-    context = SelectorContext(
-        place="devices",
-        revision=chosen.snapshot.revision,
-        chosen=chosen,
-        back=_back(request, data),
-        published=len(candidates),
-        found=found,
-        also=also,
-    )
+    revision, back = chosen.snapshot.revision, _back(request, data)
+    context = SelectorContext(place="devices", revision=revision, chosen=chosen, back=back, found=found, also=also)
     return render_page(request, "inventory/devices/selector.html", context)
 
 

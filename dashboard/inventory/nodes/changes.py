@@ -159,9 +159,6 @@ class NodeChangeForm(PageForm):
         return node
 
 
-# The rehearsal -------------------------------------------------------------------------------------------------------
-
-
 def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
     """What the change would do to the pods on the node, and to those that wait."""
     after, waiting = changed(node, change, now), read_waiting()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
@@ -98,14 +98,10 @@ class Known:
         return tuple(taint for taint in self.node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
 
 
-def read_node(name: str, now: datetime | None = None) -> Known | None:
-    """One node; None where there is none."""
-    stored = objects.get(kind(NODES), "", name)
-    if stored is None:
-        return None
-    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
-    renewed_at, node = renewed.get(name), decoded(stored, Node)
-    return Known(node, renewed_at, state_of(node, renewed_at, now or datetime.now(UTC)))
+def with_lease(node: Node, now: datetime) -> Known:
+    name = node.metadata.name
+    renewed_at = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name})).get(name)
+    return Known(node, renewed_at, state_of(node, renewed_at, now))
 
 
 def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
@@ -119,9 +115,6 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
     if ready.status != "True":
         return "Not ready"
     return "Cordoned" if node.spec.unschedulable else "Ready"
-
-
-# The list ------------------------------------------------------------------------------------------------------------
 
 
 def nodes_by_state(now: datetime) -> QuerySet[Any]:
@@ -182,9 +175,6 @@ def labelled(nodes: QuerySet[Any], selector: ParsedLabelSelector) -> QuerySet[An
             case _:
                 nodes = nodes.filter(there, **{f"{label}__in": one.values})
     return nodes.none() if selector.nothing else nodes
-
-
-# What is on a node ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

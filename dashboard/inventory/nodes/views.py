@@ -58,9 +58,9 @@ from dashboard.inventory.nodes.queries import (
     pods_on,
     pool_lines,
     pools_on,
-    read_node,
     read_rows,
     tab_filters,
+    with_lease,
 )
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import kept_back, told_of
@@ -80,6 +80,7 @@ from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent
 from manciple.store.objects import decoded
+from manciple.store.records import Stored
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector, parse_field_selector, parse_label_selector
 from manciple.wire.validation import natural
@@ -90,8 +91,6 @@ SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeQuery(ListQuery):
-    """What the list's address asks for."""
-
     state: str = parameter("state", known=TABS)
     text: str = parameter("q")
     labels: str = parameter("l")
@@ -158,7 +157,6 @@ class NodesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_nodes(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, now, query, snapshot = latest_revision(), datetime.now(UTC), NodeQuery.read(request), read_devices()
     selector, complaint = query.selector
     nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
@@ -234,7 +232,16 @@ class HeldClaim:
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
     """The page; with `?change=` what that would do, with `?tab=history` its history."""
     if asked(request):
-        return _show_history(request, name)
+        page = HistoryPage(
+            place="nodes",
+            crumbs=((reverse("nodes"), "Nodes"),),
+            word="Node",
+            name=name,
+            url=links.node_url(name),
+            topics=f"node:{name}",
+            yaml=links.yaml_url(NODES, "", name),
+        )
+        return show_history(request, page, [_read(name).uid])
     change = read_change(request.GET)
     if change is None:
         return _draw(request, name)
@@ -243,20 +250,11 @@ def show_node(request: HttpRequest, name: str) -> HttpResponse:
     return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
 
 
-def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+def _read(name: str) -> Stored:
     stored = objects.get(kind(NODES), "", name)
     if stored is None:
         raise Http404(f"Node {name} does not exist.")
-    page = HistoryPage(
-        place="nodes",
-        crumbs=((reverse("nodes"), "Nodes"),),
-        word="Node",
-        name=name,
-        url=links.node_url(name),
-        topics=f"node:{name}",
-        yaml=links.yaml_url(NODES, "", name),
-    )
-    return show_history(request, page, [stored.uid])
+    return stored
 
 
 @listing(NODES, SLICES)
@@ -264,8 +262,8 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""
     person = demand(request, "change nodes", "update", NODES)
-    change, stored = read_change(request.POST), objects.get(kind(NODES), "", name)
-    if change is None or stored is None:
+    change, stored = read_change(request.POST), _read(name)
+    if change is None:
         raise Http404(f"Node {name} does not exist.")
     form = NodeChangeForm(name, change, identity=person.identity)
     after = form.write() if form.is_valid() else None
@@ -295,11 +293,9 @@ def _evict(request: HttpRequest, name: str, person: Person) -> str:
 
 def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
     revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
-    known = read_node(name, now)
-    if known is None:
-        raise Http404(f"Node {name} does not exist.")
-    there = pods_on([name])[name]
-    sheet = _sheet(known, there, person)
+    stored, there = _read(name), pods_on([name])[name]
+    known = with_lease(decoded(stored, Node), now)
+    sheet = _sheet(known, stored.text, there, person)
     context = NodeContext(
         place="nodes",
         revision=revision,
@@ -392,9 +388,6 @@ def _shown(
     return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
 
 
-# What the page tells -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext(PageContext):
     """asked: the change whose effects are shown, if any."""
@@ -450,14 +443,13 @@ class NodeSheet:
     taints = property(lambda self: [(one, one.key in LIFECYCLE_TAINTS) for one in self.known.node.spec.taints])
 
 
-def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
+def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> NodeSheet:
     snapshot = read_devices()
     line = line_named(snapshot, known.name)
     pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
     claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
-    stored = objects.get(kind(NODES), "", known.name)
     on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
     on_pods = f"node-pods:{known.name}:"
     return NodeSheet(
@@ -472,7 +464,7 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
         other_pods=len(there.pods) - len(seen_pods),
         amounts=allocated(known.node.status.allocatable, there.used),
         events=_events(known.name, person),
-        yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
+        yaml=yaml.safe_dump(json.loads(document), sort_keys=False, allow_unicode=True),
         topics={
             "devices": f"{on_line} slices {on_pods}",
             "claims": f"{on_line} {on_pods}",
