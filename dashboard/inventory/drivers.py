@@ -61,9 +61,7 @@ class Driver:
     def nodes(self) -> list[str]:
         return sorted({one.node for pool in self.pools for one in pool.slices if one.node}, key=natural)
 
-    @property
-    def incomplete(self) -> list[DevicePool]:
-        return [pool for pool in self.pools if not pool.complete]
+    incomplete = property(lambda self: [pool for pool in self.pools if not pool.complete])
 
     @property
     def candidates(self) -> Iterator[CandidateDevice]:

@@ -37,9 +37,7 @@ class ExactSelector:
     expression: str
     also: tuple[CandidateDevice, ...] = ()
 
-    @property
-    def too_long(self) -> bool:
-        return len(self.expression) > LONGEST
+    too_long = property(lambda self: len(self.expression) > LONGEST)
 
 
 def exact_selector(chosen: Collection[CandidateDevice], published: Iterable[CandidateDevice]) -> ExactSelector:

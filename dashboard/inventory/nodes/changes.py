@@ -91,9 +91,7 @@ class Effects:
     nothing: bool
     kept: tuple[KeptPod, ...] = ()
 
-    @property
-    def at_once(self) -> int:
-        return sum(one.seconds <= 0 for one in self.leaving)
+    at_once = property(lambda self: sum(one.seconds <= 0 for one in self.leaving))
 
 
 def read_change(data: Mapping[str, str]) -> NodeChange | None:

@@ -88,9 +88,7 @@ class Known:
         ready = ready_condition(self.node)
         return self.renewed_at or moment(ready.last_transition_time if ready else self.node.metadata.creation_timestamp)
 
-    @property
-    def fresh(self) -> bool:
-        return self.renewed_at is not None and self.state != "Silent"
+    fresh = property(lambda self: self.renewed_at is not None and self.state != "Silent")
 
     @property
     def taints(self) -> tuple[Taint, ...]:
@@ -261,9 +259,7 @@ class NodeRow:
         """`12.5 of 64`."""
         return next((f"{one.used} of {one.whole}" for one in self.amounts if one.resource == resource), "")
 
-    @property
-    def incomplete(self) -> tuple[DevicePool, ...]:
-        return tuple(pool for pool in self.pools if not pool.complete)
+    incomplete = property(lambda self: [pool for pool in self.pools if not pool.complete])
 
     @property
     def generations(self) -> str:

@@ -219,11 +219,9 @@ NAMED = 10
 class HeldClaim:
     """A claim that holds devices here. use: what its pods do with it, as far as the API knows."""
 
-    namespace: str
-    name: str
+    holder: Holder
     devices: tuple[tuple[str, str], ...]  # (address of its page, name)
     pods: tuple[tuple[str, str], ...]  # (name, phase, or "not here")
-    others: tuple[str, ...]  # who else it is reserved for: "jobs.batch train"
     use: str
 
 
@@ -381,9 +379,11 @@ def _shown(
             told += [one for one in found if one.term != "Evicted"]
         gone = {one.pod.key for one in effects.leaving}
         frees = sum(
-            len(claim.devices)
-            for claim in sheet.claims
-            if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+            len(one.devices)
+            for one in sheet.claims
+            if (held := one.holder).pods
+            and not held.others
+            and all((held.namespace, pod) in gone for pod in held.pods)
         )
     return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
 
@@ -449,7 +449,7 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
     pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
     claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
-    seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
+    seen_claims = [claim for claim in claims if person.sees(claim.holder.namespace)]
     on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
     on_pods = f"node-pods:{known.name}:"
     return NodeSheet(
@@ -509,7 +509,7 @@ def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
             for holder in part.holders:
                 held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
     found = [_claim(holder, devices, phases) for holder, devices in held.values()]
-    return sorted(found, key=lambda claim: (claim.namespace, natural(claim.name)))
+    return sorted(found, key=lambda claim: (claim.holder.namespace, natural(claim.holder.claim)))
 
 
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
@@ -524,7 +524,7 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
         use = "Its pod is not here"
     elif pods and all(phase in ("Deleting", "not here") for _, phase in pods):
         use = "Its pod is being deleted"
-    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
+    return HeldClaim(holder, tuple(devices.items()), pods, use)
 
 
 def _phase(pod: Pod) -> str:
