@@ -381,9 +381,7 @@ def _shown(
         frees = sum(
             len(one.devices)
             for one in sheet.claims
-            if (held := one.holder).pods
-            and not held.others
-            and all((held.namespace, pod) in gone for pod in held.pods)
+            if (held := one.holder).pods and not held.others and all((held.namespace, pod) in gone for pod in held.pods)
         )
     return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
 
