@@ -241,8 +241,8 @@ class Timeline:
 
     def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
         """The devices that a rule names, as far as they are published and asked for."""
-        exact = {self.key_of(*span.place, span.node)} if span.exact else set()
-        if exact and span.source != Impairment.Source.RULE:
+        exact = {self.key_of(*span.place, span.row.node)} if span.exact else set()
+        if exact and span.row.source != Impairment.Source.RULE:
             return exact
         named = zip(("driver", "pool", "name"), span.place, strict=True)
         rows = Device.objects.filter(**{column: value for column, value in named if value})
@@ -646,7 +646,7 @@ def draw_bars(bars: Iterable[TimelineBar], impaired: Iterable[ImpairedStretch], 
         link = f'<a {attributes} href="{escape(one.url)}" tabindex="-1">{text}{said}</a>' if one.url else ""
         drawn.append(link or f"<span {attributes}>{text}{said}</span>")
     for out in impaired:
-        words, url = escape(out.label), escape(links.incident_url(out.span.incident))
+        words, url = escape(out.label), escape(links.incident_url(out.span.row.incident_id))
         attributes = f'class="out" data-s="{out.span.state}" style="{out.style}" title="{words}"'
         drawn.append(f'<a {attributes} href="{url}" tabindex="-1"><span class="sr">{words}</span></a>')
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped above

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
@@ -19,7 +20,7 @@ from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
-from dashboard.inventory.devices.grid import STATES, bar_of, in_words
+from dashboard.inventory.devices.grid import DeviceTotals
 from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
 from dashboard.kit import links
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
@@ -48,12 +49,12 @@ MOST_SLICES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """states: its pools with their holders. counts: state -> devices as a person counts them."""
+    """states: its pools with their holders. devices: as a person counts them."""
 
     name: str
     states: Sequence[PoolState]
     pools: Sequence[DevicePool]  # published ones, the incomplete first
-    counts: Counter[str]
+    devices: DeviceTotals
     holders: Mapping[str, tuple[Holder, int]]  # uid of a claim -> (the claim, its devices)
 
     @property
@@ -65,30 +66,13 @@ class Driver:
         return [pool for pool in self.pools if not pool.complete]
 
     @property
-    def bar(self) -> list[tuple[str, int]]:
-        return bar_of(self.counts)
-
-    @property
-    def said(self) -> str:
-        """Its devices by state, in words."""
-        return in_words(self.counts)
-
-    @property
-    def free(self) -> int:
-        return self.counts[DeviceState.FREE]
-
-    @property
-    def total(self) -> int:
-        return self.counts.total()
+    def candidates(self) -> Iterator[CandidateDevice]:
+        return (candidate for pool in self.pools for candidate in pool.candidates)
 
     @property
     def published(self) -> int:
         """Devices, each partition of a card by itself."""
         return sum(1 for _ in self.candidates)
-
-    @property
-    def candidates(self) -> Iterator[CandidateDevice]:
-        return (candidate for pool in self.pools for candidate in pool.candidates)
 
 
 def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
@@ -100,32 +84,20 @@ def read_drivers(snapshot: DeviceSnapshot) -> list[Driver]:
 
 
 def _driver(name: str, states: Sequence[PoolState]) -> Driver:
-    counts: Counter[str] = Counter()
-    held: Counter[str] = Counter()
-    claims: dict[str, Holder] = {}
+    counts = Counter[str]()
+    holders: dict[str, tuple[Holder, int]] = {}
     for state in states:
         counts.update(state.counts)
-        for holders in state.holders.values():
-            for holder in holders:
-                claims[holder.claim_uid] = holder
-                held[holder.claim_uid] += 1
-    pools = sorted(
-        (state.pool for state in states if state.pool.slices), key=lambda pool: (pool.complete, natural(pool.key.name))
-    )
-    holders_of = {uid: (claims[uid], count) for uid, count in held.items()}
-    return Driver(name=name, states=states, pools=pools, counts=counts, holders=holders_of)
+        for holder in chain.from_iterable(state.holders.values()):
+            _, devices = holders.get(holder.claim_uid, (holder, 0))
+            holders[holder.claim_uid] = (holder, devices + 1)
+    pools = [state.pool for state in states if state.pool.slices]
+    pools.sort(key=lambda pool: (pool.complete, natural(pool.key.name)))
+    return Driver(name=name, states=states, pools=pools, devices=DeviceTotals(counts), holders=holders)
 
 
-# What it publishes ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DriverProperty:
-    """An attribute or a capacity. values: what devices say, as one line; devices: how many have it."""
-
-    name: str
-    values: str
-    devices: int
+#: An attribute or a capacity: its name, what devices say, as one line, and how many have it.
+DriverProperty = tuple[str, str, int]
 
 
 def attributes(driver: Driver) -> list[DriverProperty]:
@@ -138,10 +110,7 @@ def attributes(driver: Driver) -> list[DriverProperty]:
             texts[short][attribute_text(attribute)] += 1
             if attribute.int_value is not None:
                 numbers[short].append(attribute.int_value)
-    return [
-        DriverProperty(name, _range(found, numbers.get(name, [])), found.total())
-        for name, found in sorted(texts.items())
-    ]
+    return [(name, _range(found, numbers[name]), found.total()) for name, found in sorted(texts.items())]
 
 
 def capacities(driver: Driver) -> list[DriverProperty]:
@@ -150,9 +119,7 @@ def capacities(driver: Driver) -> list[DriverProperty]:
     for candidate in driver.candidates:
         for name, capacity in candidate.device.capacity.items():
             found[short_name(driver.name, name)][str(capacity.value)] += 1
-    return [
-        DriverProperty(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())
-    ]
+    return [(name, _span(sorted(values, key=nanos)), values.total()) for name, values in sorted(found.items())]
 
 
 def _range(values: Counter[str], numbers: Sequence[int]) -> str:
@@ -168,9 +135,6 @@ def _range(values: Counter[str], numbers: Sequence[int]) -> str:
 
 def _span(values: Sequence[str]) -> str:
     return ", ".join(values) if len(values) <= WRITTEN_OUT // 2 else f"{values[0]} to {values[-1]}"
-
-
-# What is wrong -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,19 +191,17 @@ def troubles(driver: Driver) -> Iterator[DriverTrouble]:
         )
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
-def _pools_complete(driver: Driver) -> str:
-    return f"{len(driver.pools) - len(driver.incomplete)} of {len(driver.pools)} complete"
-
-
 Column = ListColumn[Driver]
 COLUMNS = (
     Column(title="Driver", sort="name", key=lambda row: row.name, text=lambda row: row.name),
     Column(title="Nodes", css="num", sort="nodes", key=lambda row: len(row.nodes), text=lambda row: len(row.nodes)),
-    Column(title="Pools", sort="pools", key=lambda row: (-len(row.incomplete), -len(row.pools)), text=_pools_complete),
-    Column(title="Devices", sort="devices", key=lambda row: row.total, text=lambda row: row.said),
+    Column(
+        title="Pools",
+        sort="pools",
+        key=lambda row: (-len(row.incomplete), -len(row.pools)),
+        text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete",
+    ),
+    Column(title="Devices", sort="devices", key=lambda row: row.devices.total, text=lambda row: row.devices.said),
     Column(
         title="Claims", css="num", sort="claims", key=lambda row: len(row.holders), text=lambda row: len(row.holders)
     ),
@@ -250,7 +212,6 @@ COLUMNS = (
 @require_safe
 @opens_as_usual
 def list_drivers(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, query = latest_revision(), ListQuery.read(request)
     table = Table(
         id="drivers",
@@ -260,12 +221,8 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, read_drivers(read_devices())),
     )
-    return show_list(
-        request, "inventory/drivers/list.html", ListContext(place="drivers", revision=revision, table=table)
-    )
-
-
-# One driver ----------------------------------------------------------------------------------------------------------
+    context = ListContext(place="drivers", revision=revision, table=table)
+    return show_list(request, "inventory/drivers/list.html", context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +243,6 @@ class DriverContext(PageContext):
     more_claims: int
     elsewhere: str  # a sentence about claims of namespaces that the person does not see
     generations: str
-    states: Mapping[str, str]
 
 
 @listing(SLICES)
@@ -314,7 +270,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
     hidden = len(driver.holders) - len(seen)
     hold = counted(hidden, "claim of other namespaces holds", "claims of other namespaces hold")
-    generations = sorted({pool.generation for pool in driver.pools})
+    generations = [str(one) for one in sorted({pool.generation for pool in driver.pools})] or ["none"]
     context = DriverContext(
         place="drivers",
         revision=revision,
@@ -329,10 +285,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         claims=seen[:shown],
         more_claims=len(seen[shown:]) if shown else 0,
         elsewhere=f"{hold} devices of it{' too' if seen else ''}." if hidden else "",
-        generations=" to ".join(str(one) for one in dict.fromkeys((generations[0], generations[-1])))
-        if generations
-        else "none",
-        states=STATES,
+        generations=" to ".join(dict.fromkeys((generations[0], generations[-1]))),
     )
     return render_page(request, "inventory/drivers/page.html", context)
 

@@ -67,32 +67,36 @@ TOPICS = "slices claims: pods: clock"
 REPORTED = "reported by agents"
 
 
-# One impairment ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ImpairedSpan:
-    """One device, or all that a rule selects, from when to when. place: (driver, pool, device), "" for any.
+    """One device, or all that a rule selects, from when to when."""
 
-    node: "" for any, or if it is not known.
-    """
+    row: Impairment
 
-    incident: str
-    place: tuple[str, str, str]
-    node: str
-    source: str
-    reporter: str
-    state: DeviceState
-    key: str
-    value: str
-    effect: str
-    message: str
-    began: datetime
-    ended: datetime | None
+    @property
+    def began(self) -> datetime:
+        return self.row.began_at
+
+    @property
+    def ended(self) -> datetime | None:
+        return self.row.ended_at
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """(driver, pool, device), "" for any."""
+        return self.row.driver, self.row.pool, self.row.device
+
+    @property
+    def state(self) -> DeviceState:
+        return DeviceState.UNHEALTHY if self.row.unhealthy else DeviceState.TAINTED
 
     def concerns(self, device: DeviceKey) -> bool:
         """A rule names no node, and a device of a pool of no single node may be impaired on one."""
-        same_node = self.source == SOURCES.RULE or "" in (self.node, device[3]) or self.node == device[3]
+        same_node = self.row.source == SOURCES.RULE or "" in (self.row.node, device[3]) or self.row.node == device[3]
         return same_node and all(wanted in ("", found) for wanted, found in zip(self.place, device[:3], strict=True))
 
     @property
@@ -101,27 +105,21 @@ class ImpairedSpan:
         return all(self.place)
 
     @property
-    def state_name(self) -> str:
-        return STATES[self.state]
-
-    @property
     def taint(self) -> str:
         """As kubectl writes it; "" for a report."""
-        return taint_text(self.key, self.value, self.effect)
+        return taint_text(self.row.key, self.row.value, self.row.effect)
 
     @property
     def cause(self) -> str:
         """The taint without its effect, or the agent's message."""
-        return taint_text(self.key, self.value) or self.message or "reported Unhealthy"
+        return taint_text(self.row.key, self.row.value) or self.row.message or "reported Unhealthy"
 
     @property
     def said_by(self) -> str:
-        match self.source:
-            case SOURCES.RULE:
-                return f"DeviceTaintRule {self.reporter}"
-            case SOURCES.REPORT:
-                return "the node's agent, with a pod that uses it"
-        return f"driver {self.place[0]}"
+        if self.row.source == SOURCES.RULE:
+            return f"DeviceTaintRule {self.row.reporter}"
+        reported = self.row.source == SOURCES.REPORT
+        return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
 
 def taint_text(key: str, value: str, effect: str = "") -> str:
@@ -130,23 +128,7 @@ def taint_text(key: str, value: str, effect: str = "") -> str:
 
 def spans(rows: QuerySet[Impairment]) -> list[ImpairedSpan]:
     """The oldest first."""
-    return [
-        ImpairedSpan(
-            incident=row.incident_id,
-            place=(row.driver, row.pool, row.device),
-            node=row.node,
-            source=row.source,
-            reporter=row.reporter,
-            state=DeviceState.UNHEALTHY if row.unhealthy else DeviceState.TAINTED,
-            key=row.key,
-            value=row.value,
-            effect=row.effect,
-            message=row.message,
-            began=row.began_at,
-            ended=row.ended_at,
-        )
-        for row in rows.order_by("began_at", "pk")
-    ]
+    return [ImpairedSpan(row) for row in rows.order_by("began_at", "pk")]
 
 
 def between(begin: datetime, end: datetime) -> QuerySet[Impairment]:
@@ -159,9 +141,6 @@ def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[Impaire
     driver, pool, name, _ = device
     rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
     return [span for span in spans(rows) if span.concerns(device)]
-
-
-# One incident --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +171,6 @@ class ImpairedDevice(Keyed):
     span: ImpairedSpan
     holders: tuple[AffectedHolder, ...] = ()
 
-    @property
-    def url(self) -> str:
-        return links.device_url(*self.key)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentRow:
@@ -207,22 +182,6 @@ class IncidentRow:
     total: int
 
     @property
-    def id(self) -> str:
-        return self.incident.id
-
-    @property
-    def url(self) -> str:
-        return self.incident.get_absolute_url()
-
-    @property
-    def state(self) -> DeviceState:
-        return DeviceState.UNHEALTHY if self.incident.unhealthy else DeviceState.TAINTED
-
-    @property
-    def state_name(self) -> str:
-        return STATES[self.state]
-
-    @property
     def began(self) -> datetime:
         return self.incident.began_at
 
@@ -231,13 +190,21 @@ class IncidentRow:
         return self.incident.ended_at
 
     @property
-    def standing(self) -> str:
-        """One of `STANDINGS`."""
-        return "closed" if self.ended else "acknowledged" if self.incident.acknowledged_at else "open"
+    def state(self) -> str:
+        return DeviceState.UNHEALTHY if self.incident.unhealthy else DeviceState.TAINTED
+
+    @property
+    def state_name(self) -> str:
+        return STATES[self.state]
 
     @property
     def standing_name(self) -> str:
         return STANDINGS[self.standing]
+
+    @property
+    def standing(self) -> str:
+        """One of `STANDINGS`."""
+        return "closed" if self.ended else "acknowledged" if self.incident.acknowledged_at else "open"
 
     @property
     def cause(self) -> str:
@@ -251,7 +218,7 @@ class IncidentRow:
     @property
     def messages(self) -> list[str]:
         """Agents' messages other than the cause."""
-        return list(dict.fromkeys(one.message for one in self.spans if one.message and one.message != self.cause))
+        return list(dict.fromkeys(one.row.message for one in self.spans if one.row.message not in ("", self.cause)))
 
     @property
     def nodes(self) -> list[str]:
@@ -272,7 +239,7 @@ class IncidentRow:
     @property
     def seconds(self) -> float:
         """How long a closed one lasted."""
-        return (self.ended - self.began).total_seconds() if self.ended else 0.0
+        return (self.incident.ended_at - self.incident.began_at).total_seconds() if self.incident.ended_at else 0.0
 
     @property
     def what(self) -> str:
@@ -281,10 +248,6 @@ class IncidentRow:
             return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
         where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
         return f"{self.total:,} devices{where}" if self.total else "No published device"
-
-    @property
-    def devices_said(self) -> str:
-        return counted(self.total, "device")
 
     @property
     def shown_said(self) -> str:
@@ -324,15 +287,12 @@ def newest() -> list[Incident]:
 
 def incidents() -> QuerySet[Any]:
     """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
-    acknowledged = When(acknowledged_at__isnull=False, then=Value("acknowledged"))
-    closed = When(ended_at__isnull=False, then=Value("closed"))
+    closed, acknowledged = Q(ended_at__isnull=False), Q(acknowledged_at__isnull=False)
     return Incident.objects.annotate(
-        standing=Case(closed, acknowledged, default=Value("open")),
-        urgency=Case(
-            When(ended_at__isnull=False, then=Value(2)),
-            When(acknowledged_at__isnull=False, then=Value(1)),
-            default=Value(0),
+        standing=Case(
+            When(closed, then=Value("closed")), When(acknowledged, then=Value("acknowledged")), default=Value("open")
         ),
+        urgency=Case(When(closed, then=Value(2)), When(acknowledged, then=Value(1)), default=Value(0)),
         cause=Case(
             When(key="", then=Value(REPORTED, output_field=TextField())),
             When(value="", then=F("key")),
@@ -344,12 +304,8 @@ def incidents() -> QuerySet[Any]:
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     """The most urgent first, then the newest, unless the address sorts by a column."""
     lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
-    columns: dict[str, tuple[Any, ...]] = {
-        "cause": (F("key"), F("value")),
-        "since": (F("began_at"),),
-        "lasted": (lasted,),
-    }
-    keys = columns.get(sort.removeprefix("-"))
+    columns = {"cause": [F("key"), F("value")], "since": [F("began_at")], "lasted": [lasted]}
+    keys: Any = columns.get(sort.removeprefix("-"))
     if keys is None:
         return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
     directed = (key.desc() if sort.startswith("-") else key.asc() for key in keys)
@@ -404,7 +360,7 @@ def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSna
     incidents = list(incidents)
     of: dict[str, list[ImpairedSpan]] = {one.id: [] for one in incidents}
     for span in spans(Impairment.objects.filter(incident__in=list(of))):
-        of[span.incident].append(span)
+        of[span.row.incident_id].append(span)
     named = {one.id: _devices(of[one.id], snapshot) for one in incidents}
     holders = _holders(person, [one for found in named.values() for one in found[:DESCRIBED]], snapshot)
     return [
@@ -428,7 +384,7 @@ def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Na
     """Each device once, with its last span, an open one before closed ones."""
     by_device: dict[DeviceKey, Named] = {}
     for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
-        for key, node in _named(span.source, span.place, span.node, snapshot):
+        for key, node in _named(span.row.source, span.place, span.row.node, snapshot):
             by_device[key] = (key, node, span)
     return sorted(by_device.values(), key=lambda one: (natural(one[1] or one[0][1]), natural(one[0][2])))
 
@@ -462,13 +418,8 @@ def _holders(
     return holders
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentQuery(ListQuery):
-    """The filters in the list's address."""
-
     state: str = parameter("state", known=STANDINGS)
     node: str = parameter("node")
     device_class: str = parameter("class")
@@ -480,17 +431,18 @@ def _affected(row: IncidentRow) -> str:
     return " ".join(f"{one.namespace}/{one.claim}" if one.claim else one.namespace for one in row.holders)
 
 
-def _lasted(row: IncidentRow) -> str:
-    return duration(row.seconds) if row.ended else "still lasts"
-
-
 Column = ListColumn[IncidentRow]
 COLUMNS = (
     Column(title="Incident", text=lambda row: row.what),
     Column(title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
     Column(title="Affected", css="affected", text=_affected),
     Column(title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")),
-    Column(title="Lasted", css="num", sort="lasted", text=_lasted),
+    Column(
+        title="Lasted",
+        css="num",
+        sort="lasted",
+        text=lambda row: duration(row.seconds) if row.ended else "still lasts",
+    ),
     Column(title="Acknowledged", css="seen", text=lambda row: row.incident.acknowledged_by),
 )
 
@@ -510,7 +462,6 @@ class IncidentsContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
     snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
     if query.node or query.device_class or query.device:
@@ -557,9 +508,6 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
     return show_list(request, "inventory/incidents/list.html", context)
 
 
-# One incident: its page, and acknowledging ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentContext(PageContext):
     row: IncidentRow
@@ -572,7 +520,6 @@ class IncidentContext(PageContext):
 @listing(SLICES)
 @require_safe
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
-    """The page. Raises: Http404."""
     revision, person = latest_revision(), person_of(request)
     context = IncidentContext(
         place="incidents",

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from django import forms
+from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -138,8 +139,8 @@ def selected_in_words(rule: DeviceTaintRule) -> str:
         return "No device: it has no selector"
     driver, pool, device = place
     first = f"device {device}" if device else "every device"
-    rest = [f"pool {pool}" if pool else "", f"driver {driver}" if driver else ""]
-    return f"{first[0].upper()}{first[1:]}" + "".join(f", {one}" for one in rest if one)
+    rest = (f", pool {pool}" if pool else "") + (f", driver {driver}" if driver else "")
+    return f"{first[0].upper()}{first[1:]}{rest}"
 
 
 def taint_in_words(taint: DeviceTaint) -> str:
@@ -209,9 +210,8 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
     yield Consequence(term="Devices", sentences=(f"{counted(len(keys), 'device')}: {names}.",))
     fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
     if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
-        said = (
-            f"{counted(free, 'device is', 'devices are')} free now and no longer given to claims without a toleration."
-        )
+        are = counted(free, "device is", "devices are")
+        said = f"{are} free now and no longer given to claims without a toleration."
         yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
@@ -236,8 +236,6 @@ NAMED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleQuery(ListQuery):
-    """What the list's address asks for."""
-
     text: str = parameter("q")
     effect: str = parameter("effect", known=TAINT_EFFECTS)
 
@@ -266,9 +264,9 @@ class RuleRow:
     def meaning(self) -> str:
         return EFFECT_MEANINGS.get(self.rule.spec.taint.effect, "")
 
+    #: the eviction controller's condition; None until it has processed the rule
     @property
     def progress(self) -> Condition | None:
-        """The eviction controller's condition; None until it has processed the rule."""
         return condition_of(self.rule.status.conditions, CONDITION)
 
     @property
@@ -306,7 +304,6 @@ class RulesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_rules(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, snapshot = latest_revision(), read_devices()
     person = demand(request, "list taint rules", "list", TAINT_RULES)
     query = RuleQuery.read(request)
@@ -332,15 +329,10 @@ def list_rules(request: HttpRequest) -> HttpResponse:
         query=query,
         table=table,
         total=len(rows),
-        off=_off(),
+        off="" if gates.enabled(GATE) else OFF,
         may_create=person.may("create", TAINT_RULES),
     )
     return show_list(request, "inventory/taint_rules/list.html", context)
-
-
-def _off() -> str:
-    """Why rules have no effect; "" while they have one."""
-    return "" if gates.enabled(GATE) else OFF
 
 
 def _row(rule: DeviceTaintRule, snapshot: DeviceSnapshot) -> RuleRow:
@@ -353,14 +345,11 @@ class RuleContext(PageContext):
     """devices: the first that it taints; more: how many others there are. off: why it has no effect now."""
 
     row: RuleRow
-    rule: DeviceTaintRule
-    url: str
     off: str
     devices: Sequence[tuple[str, str, str]]  # address, title, state
     more: int
     may_update: bool
     may_delete: bool
-    word: str = "Taint rule"
 
 
 @listing(TAINT_RULES)
@@ -386,9 +375,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
         place="devices",
         revision=revision,
         row=_row(rule, snapshot),
-        rule=rule,
-        url=links.taint_rule_url(name),
-        off=_off(),
+        off="" if gates.enabled(GATE) else OFF,
         devices=[(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]],
         more=max(0, len(keys) - NAMED),
         may_update=person.may("update", TAINT_RULES),
@@ -404,9 +391,6 @@ def _read(name: str) -> DeviceTaintRule:
     return decoded(stored, DeviceTaintRule)
 
 
-# Making and changing -------------------------------------------------------------------------------------------------
-
-
 class RuleForm(PageForm):
     """A rule as it is typed. version: of the rule that is changed, as it was looked at."""
 
@@ -420,22 +404,17 @@ class RuleForm(PageForm):
     effect = forms.CharField(required=False)
     version = forms.CharField(required=False)
 
+    @property
+    def devices(self) -> list[BoundField]:
+        return [self["driver"], self["pool"], self["device"]]
+
     @classmethod
     def of(cls, rule: DeviceTaintRule) -> RuleForm:
         """Filled in with a rule that exists."""
         selector, taint = rule.spec.device_selector or DeviceTaintSelector(), rule.spec.taint
-        return cls(
-            {
-                "name": rule.metadata.name,
-                "driver": selector.driver or "",
-                "pool": selector.pool or "",
-                "device": selector.device or "",
-                "key": taint.key,
-                "value": taint.value,
-                "effect": taint.effect,
-                "version": rule.metadata.resource_version,
-            }
-        )
+        devices = {name: getattr(selector, name) or "" for name in ("driver", "pool", "device")}
+        typed = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        return cls({"name": rule.metadata.name, **devices, **typed, "version": rule.metadata.resource_version})
 
     def rule(self, before: DeviceTaintRule | None) -> DeviceTaintRule:
         """What the form asks for, in place of `before`."""
@@ -453,16 +432,11 @@ class RuleForm(PageForm):
     def write(self, before: DeviceTaintRule | None, person: Person, *, dry_run: bool) -> Any:
         """The rule as stored; None where the API refuses it, which then stands at the fields."""
         self.is_valid()
+        rules, rule, identity = kind(TAINT_RULES), self.rule(before), person.identity
         try:
             if before is None:
-                return verbs.create(kind(TAINT_RULES), self.rule(None), identity=person.identity, dry_run=dry_run)
-            return verbs.update(
-                kind(TAINT_RULES),
-                self.rule(before),
-                name=before.metadata.name,
-                identity=person.identity,
-                dry_run=dry_run,
-            ).object
+                return verbs.create(rules, rule, identity=identity, dry_run=dry_run)
+            return verbs.update(rules, rule, name=before.metadata.name, identity=identity, dry_run=dry_run).object
         except ApiError as refusal:
             self.add_refusal(refusal, not_changed(refusal, noun="rule"))
             return None
@@ -486,8 +460,7 @@ class RuleFormContext(PageContext):
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_rule(request: HttpRequest) -> HttpResponse:
     """A form; with something typed, what the rule would do; a POST makes it."""
-    person = demand(request, "create taint rules", "create", TAINT_RULES)
-    return _edit(request, person, None)
+    return _edit(request, demand(request, "create taint rules", "create", TAINT_RULES), None)
 
 
 @listing(TAINT_RULES)
@@ -510,8 +483,8 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
             said = f"Taint rule {made.metadata.name} is {word}."
             undo.offer(request, said, [undo.UndoStep.of(kind(TAINT_RULES), before, made)])
             return redirect(links.taint_rule_url(made.metadata.name))
-        changes = [RuleChange(before=before, after=form.rule(before))]
-        effect = effect_of(changes, person, read_devices(), datetime.now(UTC))
+        change = RuleChange(before=before, after=form.rule(before))
+        effect = effect_of([change], person, read_devices(), datetime.now(UTC))
     pools = sorted(read_devices().pools)
     context = RuleFormContext(
         place="devices",
@@ -520,7 +493,7 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
         before=before,
         back=links.taint_rule_url(before.metadata.name) if before else reverse("taint-rules"),
         effect=effect,
-        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+        effects=EFFECT_MEANINGS,
         chosen_effect=form.text("effect") or "NoSchedule",
         drivers=sorted({pool.driver for pool in pools}),
         pools=sorted({pool.name for pool in pools}, key=natural),

@@ -90,6 +90,33 @@ def in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceTotals:
+    """Devices by state, as a bar and its words show them."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def bar(self) -> list[tuple[str, int]]:
+        return bar_of(self.counts)
+
+    @property
+    def worded(self) -> list[tuple[str, int, str]]:
+        return [(state, count, STATES[state]) for state, count in self.bar]
+
+    @property
+    def said(self) -> str:
+        return in_words(self.counts)
+
+    @property
+    def free(self) -> int:
+        return self.counts.get(DeviceState.FREE, 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
 def how_many(fits: int) -> str:
     """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
     return f"{fits:,}" if fits < MOST else f"{fits:,} or more"
@@ -108,7 +135,7 @@ class GridLine:
     trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods.
     """
 
-    key: str
+    name: str
     node: str
     tiles: tuple[Unit, ...]
     topics: tuple[str, ...]
@@ -116,13 +143,9 @@ class GridLine:
     cordoned: bool = False
 
     @property
-    def name(self) -> str:
-        return self.key
-
-    @property
     def place(self) -> str:
         """Where its devices are, behind their names: "gpu-0 on node-1"."""
-        return f"on {self.node}" if self.node else f"in {self.key}"
+        return f"on {self.node}" if self.node else f"in {self.name}"
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
@@ -156,12 +179,8 @@ class GridLine:
         return tuple(tile for tile in self.tiles if not tile.gauge) or self.tiles
 
     @cached_property
-    def main_counts(self) -> Counter[str]:
-        return _alike(Counter(tile.state for tile in self.main))
-
-    @property
     def free(self) -> int:
-        return self.main_counts[DeviceState.FREE]
+        return sum(tile.state == DeviceState.FREE for tile in self.main)
 
     @cached_property
     def gauges(self) -> int:
@@ -194,16 +213,13 @@ def _joins(before: Unit, tile: Unit) -> bool:
 
 
 def line_of(
-    key: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
+    name: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
 ) -> GridLine:
     """Gauges stand at its end."""
     ordered = tuple(tiles)
     if any(tile.gauge for tile in ordered):
         ordered = tuple(sorted(ordered, key=lambda tile: tile.gauge))
-    return GridLine(key=key, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
-
-
-# All lines -----------------------------------------------------------------------------------------------------------
+    return GridLine(name=name, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
 
 
 class Grid:
@@ -283,8 +299,7 @@ class Grid:
 
 def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
     """line -> the pool's tiles there."""
-    elsewhere = str(state.pool.key)
-    node = state.pool.node
+    elsewhere, node = str(state.pool.key), state.pool.node
     found: dict[str, list[Unit]] = defaultdict(list)
     for unit in state.units:
         found[(unit.candidates[0].node if unit.candidates else node) or elsewhere].append(unit)
@@ -347,6 +362,11 @@ class LineGroup:
     def total(self) -> int:
         return sum(self.counts.values())
 
+    #: whether it has cards, which want room
+    @property
+    def cut(self) -> bool:
+        return any(line.cut for line in self.lines)
+
     @cached_property
     def interfaces(self) -> tuple[int, int]:
         """Of the network interfaces, where they stand beside others: free, all."""
@@ -359,11 +379,6 @@ class LineGroup:
         most = max((line.gauges for line in self.lines), default=0)
         return min(most, _MOST_GAUGES) if most > COLUMN_GAUGES else 0
 
-    @property
-    def cut(self) -> bool:
-        """Whether it has cards, which want room."""
-        return any(line.cut for line in self.lines)
-
 
 def group_lines(
     by: str, lines: Iterable[GridLine], classes: Mapping[str, frozenset[CandidateDevice]]
@@ -375,8 +390,7 @@ def group_lines(
     for line in lines:
         title = line.model if by == "model" else "Nodes" if by == "node" else _class_of(line, classes)
         found.setdefault(title, []).append(line)
-    last = {NO_CLASS}
-    titles = sorted(found, key=lambda title: (title in last, title))
+    titles = sorted(found, key=lambda title: (title == NO_CLASS, title))
     return [LineGroup(title=title, lines=tuple(found[title])) for title in titles]
 
 
@@ -519,10 +533,7 @@ def _line_name(line: GridLine) -> str:
     if beside := len(line.tiles) - len(line.main):
         free += f", and {line.counts[DeviceState.FREE] - line.free} of {beside} network interfaces"
     title = f"{name}, {free}" + "".join(f". {escape(one)}" for one in said)
-    start, end = (
-        line.name[:-ENDING],
-        line.name[-ENDING:],
-    )  # names begin alike: one that does not fit loses its beginning
+    start, end = line.name[:-ENDING], line.name[-ENDING:]  # names begin alike: a long one loses its beginning
     shown = f'<span class="start">{escape(start)}</span><span>{escape(end)}</span>' if start else escape(end)
     inside = shown + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if line.node:

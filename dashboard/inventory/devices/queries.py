@@ -8,9 +8,9 @@ Of holders in namespaces that a person does not see, a device's page says only t
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise, starmap
@@ -52,7 +52,6 @@ from dashboard.inventory.devices.grid import (
 )
 from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
-from dashboard.kit import links
 from dashboard.kit.links import device_url
 from dashboard.kit.wording import counted, listed
 from insight.selector_matches import SelectorVerdict, judge
@@ -144,7 +143,6 @@ class TileFilter:
     unjudged: devices for which there was no time.
     """
 
-    asked: DeviceFilters
     matches: Matches
     verdict: SelectorVerdict | None = None
     unjudged: int = 0
@@ -170,9 +168,7 @@ def select(asked: DeviceFilters, published: Published, classes: Mapping[str, Seq
         tests.append(_is_in(verdict.matching))
         verdicts.append(verdict)
     unjudged = max((one.unjudged for one in verdicts), default=0)
-    return TileFilter(
-        asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict, unjudged=unjudged
-    )
+    return TileFilter(matches=lambda tile: all(test(tile) for test in tests), verdict=verdict, unjudged=unjudged)
 
 
 def _is_in(matching: frozenset[CandidateDevice]) -> Matches:
@@ -249,22 +245,17 @@ def _kept_counts(lines: Sequence[GridLine], published: Published, classes: Mappi
     if last is not None and last[0] is published and last[1] == key:
         return last[2]
     verdicts = {name: judge(selectors, published) for name, selectors in key}
-    counts = _count(lines, {name: verdict.matching for name, verdict in verdicts.items()})
+    counts = Counts(Counter(dict.fromkeys(verdicts, 0)), Counter(), Counter(), defaultdict(Counter))
+    for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
+        counts.models[tile.model] += 1
+        counts.drivers[tile.key[0]] += 1
+        for name, verdict in verdicts.items():
+            counts.classes[name] += not verdict.matching.isdisjoint(tile.candidates)
+        for name, value in {fact for candidate in tile.candidates for fact in candidate.facts}:
+            counts.facts[name][value] += 1
     if not any(verdict.unjudged for verdict in verdicts.values()):
         _last_counts.value = (published, key, counts)
     return counts
-
-
-def _count(lines: Iterable[GridLine], matching: Mapping[str, frozenset[CandidateDevice]]) -> Counts:
-    found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
-    for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
-        found.models[tile.model] += 1
-        found.drivers[tile.key[0]] += 1
-        for name, accepted in matching.items():
-            found.classes[name] += not accepted.isdisjoint(tile.candidates)
-        for name, value in {fact for candidate in tile.candidates for fact in candidate.facts}:
-            found.facts.setdefault(name, Counter())[value] += 1
-    return found
 
 
 def _choices(
@@ -298,10 +289,10 @@ def _attribute_facets(facts: Mapping[str, Counter[str]], asked: DeviceFilters) -
 @lru_cache(maxsize=1)
 def fact_counts(candidates: tuple[CandidateDevice, ...]) -> Mapping[str, Counter[str]]:
     """name of an attribute or a capacity -> value -> devices that have it."""
-    found: dict[str, Counter[str]] = {}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     for candidate in candidates:
         for name, value in candidate.facts:
-            found.setdefault(name, Counter())[value] += 1
+            found[name][value] += 1
     return found
 
 
@@ -355,10 +346,6 @@ class DeviceIncident:
     ended: datetime | None
     times: int
 
-    @property
-    def url(self) -> str:
-        return links.incident_url(self.span.incident)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
@@ -398,11 +385,7 @@ def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *
 
 
 def strip_of(
-    held: Iterable[tuple[datetime, datetime]],
-    impaired: Iterable[ImpairedSpan] = (),
-    *,
-    start: datetime,
-    now: datetime,
+    held: Iterable[tuple[datetime, datetime]], impaired: Iterable[ImpairedSpan] = (), *, start: datetime, now: datetime
 ) -> Strip:
     """held: spans in any order, which may overlap where several claims share the device; so may `impaired`."""
     of: dict[DeviceState, list[tuple[datetime, datetime]]] = {state: [] for state in OUT_OF_ORDER}
@@ -432,7 +415,7 @@ def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]
     """impaired: the oldest first. The latest incident first."""
     found: dict[str, list[ImpairedSpan]] = {}
     for span in impaired:
-        found.setdefault(span.incident, []).append(span)
+        found.setdefault(span.row.incident_id, []).append(span)
     return tuple(
         DeviceIncident(
             span=spans[0],
@@ -495,15 +478,6 @@ class Health(NamedTuple):
     source: str = ""
 
 
-class Sibling(NamedTuple):
-    """Another device of the same card. by: its holders, or its state in words."""
-
-    at: str
-    name: str
-    state: DeviceState
-    by: str
-
-
 class Neighbour(NamedTuple):
     """A tile of the same line, as the strip draws it."""
 
@@ -538,32 +512,17 @@ class DevicePanel(Keyed):
     history: History
     health: Health
     pool_row: DevicePool | None
-    siblings: tuple[Sibling, ...]
+    siblings: Sequence[tuple[str, str, DeviceState, str]]  # as `_siblings` has them
     neighbours: NeighbourStrip
-    #: (name, amount, how much of it is in use where the device is shared)
-    capacity: tuple[tuple[str, str, str], ...] = ()
-    #: (counter set, counter, what the device draws, what is left, whether that is too little)
-    counters: tuple[tuple[str, str, str, str, bool], ...] = ()
-    #: (domain, [(name, value as text)])
-    attributes: Sequence[tuple[str, list[tuple[str, str]]]] = ()
-    #: an expression that chooses such devices
-    selector: str = ""
-    #: names of the rules that taint it
-    rules: tuple[str, ...] = ()
+    capacity: Sequence[tuple[str, str, str]]  # as `_capacity` has it
+    counters: Sequence[tuple[str, str, str, str, bool]]  # as `_counters` has them
+    attributes: Sequence[tuple[str, list[tuple[str, str]]]]  # as `_attributes` has them
+    selector: str  # an expression that chooses such devices
+    rules: tuple[str, ...]  # names of those that taint it
 
     @property
     def topic(self) -> str:
         return pool_topic(self.driver, self.pool)
-
-    @property
-    def model(self) -> str:
-        return self.candidate.model if self.candidate else ""
-
-    @property
-    def acts_url(self) -> str:
-        """The device as a choice of one, to act on; back to its panel."""
-        back = f"{reverse('devices')}?{urlencode({'at': self.address})}"
-        return f"{reverse('devices-act', args=('list',))}?{urlencode({'at': self.address, 'back': back})}"
 
     @property
     def state_name(self) -> str:
@@ -572,6 +531,12 @@ class DevicePanel(Keyed):
     @property
     def meaning(self) -> str:
         return MEANINGS[self.state]
+
+    @property
+    def acts_url(self) -> str:
+        """The device as a choice of one, to act on; back to its panel."""
+        back = f"{reverse('devices')}?{urlencode({'at': self.address})}"
+        return f"{reverse('devices-act', args=('list',))}?{urlencode({'at': self.address, 'back': back})}"
 
     @property
     def taints(self) -> list[tuple[DeviceTaint, str]]:
@@ -594,9 +559,11 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
         return None
     seen = holders_for(person, holders)
     pool = snapshot.pools[pool_of(key)]
-    line = _line_of(snapshot, key)
+    topic = pool_topic(key[0], key[1])
+    lines = [line for line in lines_of(snapshot) if topic in line.topics]
+    line = next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
     pods = _pods(seen[:DESCRIBED])
-    panel = DevicePanel(
+    return DevicePanel(
         key=key,
         node=line.node if line else "",
         candidate=candidate,
@@ -609,16 +576,11 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
         pool_row=pool.pool if pool.pool.slices else None,
         siblings=_siblings(person, snapshot, key, line),
         neighbours=_neighbours(person, key, line),
-    )
-    if candidate is None:
-        return panel
-    return replace(
-        panel,
-        capacity=tuple(_capacity(candidate, holders)),
-        counters=tuple(_counters(snapshot, candidate)),
-        attributes=_attributes(candidate),
-        selector=selector_of(candidate, fact_counts(snapshot.candidates)),
-        rules=_rules(key, candidate),
+        capacity=list(_capacity(candidate, holders)) if candidate else (),
+        counters=list(_counters(snapshot, candidate)) if candidate else (),
+        attributes=_attributes(candidate) if candidate else (),
+        selector=selector_of(candidate, fact_counts(snapshot.candidates)) if candidate else "",
+        rules=_rules(key, candidate) if candidate else (),
     )
 
 
@@ -632,17 +594,8 @@ def _rules(key: DeviceKey, candidate: CandidateDevice) -> tuple[str, ...]:
     return tuple(rule.metadata.name for rule in known) if behind == tuple(rule.spec.taint for rule in known) else ()
 
 
-def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> GridLine | None:
-    topic = pool_topic(key[0], key[1])
-    lines = [line for line in lines_of(snapshot) if topic in line.topics]
-    return next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
-
-
 def _stands_for(tile: Unit, key: DeviceKey) -> bool:
     return tile.key == key or any(candidate.key == key for candidate in tile.candidates)
-
-
-# Who holds it --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -727,9 +680,6 @@ def _health(
     return reported if broken is None else Health("Unhealthy", broken.value, f"by taint {broken.key}")
 
 
-# What it is ----------------------------------------------------------------------------------------------------------
-
-
 def _capacity(candidate: CandidateDevice, holders: Iterable[Holder]) -> Iterator[tuple[str, str, str]]:
     """(name, amount, how much of it is in use where the device is shared)."""
     used: dict[str, int] = {}
@@ -771,22 +721,20 @@ def _attributes(candidate: CandidateDevice) -> list[tuple[str, list[tuple[str, s
     return sorted(domains.items(), key=lambda item: (item[0] != driver, item[0]))
 
 
-# What is beside it ---------------------------------------------------------------------------------------------------
-
-
-def _siblings(person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: GridLine | None) -> tuple[Sibling, ...]:
-    """The other devices of its card: those that are held or can be had, then those that others block."""
+def _siblings(
+    person: Person, snapshot: DeviceSnapshot, key: DeviceKey, line: GridLine | None
+) -> list[tuple[str, str, DeviceState, str]]:
+    """(address, name, state, its holders, or its state in words) of the other devices of its card: those that are held
+    or can be had, then those that others block."""
     tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
-    if tile is None or not tile.cut:
-        return ()
-    found = []
-    for candidate in tile.candidates:
+    found: list[tuple[str, str, DeviceState, str]] = []
+    for candidate in tile.candidates if tile and tile.cut else ():
         holders = holders_for(person, snapshot.held_by(candidate.key))
         state = snapshot.state_of(candidate)
         named = "; ".join(holder.label if holder.claim else holder.namespace for holder in holders)
-        found.append(Sibling(at=candidate.address, name=candidate.name, state=state, by=named or STATES[state].lower()))
+        found.append((candidate.address, candidate.name, state, named or STATES[state].lower()))
     order, last = list(STATES), {DeviceState.FREE, DeviceState.BLOCKED}
-    return tuple(sorted(found, key=lambda one: (one.state in last, order.index(one.state))))
+    return sorted(found, key=lambda one: (one[2] in last, order.index(one[2])))
 
 
 def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> NeighbourStrip:

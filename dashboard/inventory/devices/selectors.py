@@ -95,7 +95,10 @@ def _told_apart(
     if len(left) == len(outside):
         return "", outside
     lacking = any(best not in seen.vector for seen in (*inside, *outside))
-    texts = [_and(_is_one_of(best, values, guarded=lacking), rest) for rest, values in alternatives.items()]
+    texts = [
+        _is_one_of(best, values, guarded=lacking) + (f" && {rest}" if rest else "")
+        for rest, values in alternatives.items()
+    ]
     return (texts[0] if len(texts) == 1 else f"({' || '.join(texts)})"), left
 
 
@@ -118,10 +121,6 @@ def _by_value(some: Iterable[_Seen], place: Place) -> dict[Value, list[_Seen]]:
 
 
 # As CEL --------------------------------------------------------------------------------------------------------------
-
-
-def _and(first: str, second: str) -> str:
-    return f"{first} && {second}" if second else first
 
 
 def _is_one_of(place: Place, values: Sequence[Value], *, guarded: bool) -> str:
@@ -204,11 +203,8 @@ def _access(kind: str, driver: str, name: str) -> str:
 
 def _of_attribute(where: str, attribute: DeviceAttribute) -> Iterator[str]:
     """Nothing of attributes with several values: which of them matters is for a person to say."""
-    if attribute.bool_value is not None:
+    type_, text = _value(attribute) or ("", "")
+    if type_ == "bool":
         yield where if attribute.bool_value else f"!{where}"
-    elif attribute.int_value is not None:
-        yield f"{where} == {attribute.int_value}"
-    elif attribute.string_value is not None:
-        yield f"{where} == {json.dumps(attribute.string_value)}"
-    elif attribute.version_value is not None:
-        yield f'{where}.compareTo(semver("{attribute.version_value}")) >= 0'
+    elif type_:
+        yield f"{where}.compareTo({text}) >= 0" if type_ == "version" else f"{where} == {text}"

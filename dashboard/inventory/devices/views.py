@@ -19,8 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
 from urllib.parse import urlencode
 
 from django import forms
@@ -86,7 +85,6 @@ from dashboard.kit.saved_views import opens_as_usual
 from dashboard.kit.wording import counted, listed
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import class_selectors, judge
-from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
 from manciple.api import verbs
@@ -104,38 +102,8 @@ SMALLEST = "s"
 SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 #: States that the legend shows even where no device is in them.
 _ALWAYS = {"free", "reserved"}
-
-
 #: Query parameters of the filters, which dim tiles.
 FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
-
-
-class GridChoice(NamedTuple):
-    """A grouping, or a size of tiles. key: as the address has it."""
-
-    key: str
-    title: str
-    url: str
-
-
-class LegendEntry(NamedTuple):
-    """A state in the legend. url: filters by it, or no longer if it is `chosen`."""
-
-    state: str
-    name: str
-    meaning: str
-    devices: int
-    chosen: bool
-    url: str
-
-
-class ClassCount(NamedTuple):
-    """A class that the filters ask for. fits: how many more claims; said: all of it as a sentence."""
-
-    name: str
-    devices: int
-    fits: str
-    said: str
 
 
 @dataclass(frozen=True)
@@ -161,6 +129,22 @@ class Grid:
     @property
     def may(self) -> DeviceRights:
         return DeviceRights.of(self.person)
+
+    @property
+    def total(self) -> int:
+        return self.snapshot.counts.total()
+
+    @property
+    def free(self) -> int:
+        return self.snapshot.counts["free"]
+
+    @property
+    def cordoned(self) -> int:
+        return sum(line.cordoned for line in self.lines)
+
+    @property
+    def longest_name(self) -> int:
+        return max((len(line.name) for line in self.lines), default=0)
 
     # Lines under headings
 
@@ -205,14 +189,6 @@ class Grid:
             }
         )
 
-    @property
-    def longest_name(self) -> int:
-        return max((len(line.name) for line in self.lines), default=0)
-
-    @property
-    def cordoned(self) -> int:
-        return sum(line.cordoned for line in self.lines)
-
     # Filters, and what they leave
 
     @cached_property
@@ -228,14 +204,6 @@ class Grid:
     def facets(self) -> list[Facet]:
         return facets(self.asked, self.lines, self.snapshot.published, self.classes)
 
-    @property
-    def total(self) -> int:
-        return self.snapshot.counts.total()
-
-    @property
-    def free(self) -> int:
-        return self.snapshot.counts["free"]
-
     @cached_property
     def unjudged(self) -> str:
         """`3 of 5,000 devices` for which there was no time to evaluate a class or the filter; "" for none."""
@@ -244,8 +212,8 @@ class Grid:
         return f"{unjudged:,} of {counted(devices, 'device')}" if unjudged else ""
 
     @property
-    def class_counts(self) -> list[ClassCount]:
-        """Of the classes that the filters ask for."""
+    def class_counts(self) -> list[str]:
+        """A sentence about each class that the filters ask for: its devices, and how many more claims fit."""
         apart, counts = ", partitions counted one by one" if any(tile.cut for tile in self.matched) else "", []
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
@@ -254,13 +222,14 @@ class Grid:
                 found = NOTHING
             fits, fit = how_many(found.fits), "more claim fits" if found.fits == 1 else "more claims fit"
             devices = f"{counted(found.devices, 'device')}{apart}, {found.free:,} free"
-            counts.append(ClassCount(name, found.devices, fits, f"Class {name}: {devices}; {fits} {fit}."))
+            counts.append(f"Class {name}: {devices}; {fits} {fit}.")
         return counts
 
     # Legend and links
 
     @property
-    def legend(self) -> Iterator[LegendEntry]:
+    def legend(self) -> Iterator[tuple[str, str, str, int, bool, str]]:
+        """(state, name, meaning, devices, whether it is chosen, the address that chooses it, or no longer does)."""
         for state, title in STATES.items():
             devices, chosen = self.snapshot.counts[state], state in self.asked.states
             if devices or state in _ALWAYS or chosen:
@@ -268,7 +237,7 @@ class Grid:
                 states = query.getlist("state")
                 query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
                 query.pop("topic", None)
-                yield LegendEntry(state, title, MEANINGS[state], devices, chosen, f"?{query.urlencode()}")
+                yield state, title, MEANINGS[state], devices, chosen, f"?{query.urlencode()}"
 
     @property
     def words(self) -> str:
@@ -276,8 +245,9 @@ class Grid:
         return _json({state: title.lower() for state, title in STATES.items()})
 
     @property
-    def groupings(self) -> list[GridChoice]:
-        return [GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()]
+    def groupings(self) -> list[tuple[str, str, str]]:
+        """(as the address has it, title, address)."""
+        return [(key, title, self._link(group=key)) for key, title in GROUPINGS.items()]
 
     @property
     def density(self) -> str:
@@ -285,8 +255,9 @@ class Grid:
         return asked if asked in SIZE_NAMES else next((size for most, size in SIZES if self.total <= most), SMALLEST)
 
     @property
-    def sizes(self) -> list[GridChoice]:
-        return [GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()]
+    def sizes(self) -> list[tuple[str, str, str]]:
+        """Of tiles, as `groupings`."""
+        return [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()]
 
     @property
     def unfiltered(self) -> str:
@@ -312,7 +283,7 @@ class Grid:
 
 def line_id(line: GridLine, group: LineGroup) -> str:
     """A node may stand under several headings."""
-    return f"line-{group.id}-{line.key}"
+    return f"line-{group.id}-{line.name}"
 
 
 def _json(value: object) -> str:
@@ -337,7 +308,6 @@ def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> Ht
 @require_safe
 @opens_as_usual
 def show_devices(request: HttpRequest) -> HttpResponse:
-    """The page."""
     return _show_grid(request, "devices")
 
 
@@ -377,7 +347,6 @@ class DeviceContext(PageContext):
 @listing(NODES, SLICES)
 @require_safe
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
-    """The page. Raises: Http404."""
     snapshot, person = read_devices(), person_of(request)
     panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
     if panel is None:
@@ -451,12 +420,29 @@ class DevicesPreview:
     uid: str = ""
     topics: str = ""
 
-    action = property(lambda self: self.word)
-    name = property(lambda self: self.chosen.count)
-    button = property(lambda self: f"{self.word} {self.chosen.count}")
-    question = property(lambda self: f"{self.word} {self.chosen.count}?")
-    url = property(lambda self: reverse("devices-act", args=(self.act,)))
-    above = property(lambda _: (("Devices", reverse("devices")),))
+    @property
+    def action(self) -> str:
+        return self.word
+
+    @property
+    def name(self) -> str:
+        return self.chosen.count
+
+    @property
+    def button(self) -> str:
+        return f"{self.word} {self.chosen.count}"
+
+    @property
+    def question(self) -> str:
+        return f"{self.word} {self.chosen.count}?"
+
+    @property
+    def url(self) -> str:
+        return reverse("devices-act", args=(self.act,))
+
+    @property
+    def above(self) -> tuple[tuple[str, str], ...]:
+        return (("Devices", reverse("devices")),)
 
     @property
     def method(self) -> str:
@@ -496,12 +482,7 @@ def _back(request: HttpRequest, data: QueryDict) -> str:
 
 
 def _show_act(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
-    context = ActContext(
-        place="devices",
-        revision=latest_revision(),
-        preview=preview,
-        effects={effect: EFFECT_MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
-    )
+    context = ActContext(place="devices", revision=latest_revision(), preview=preview, effects=EFFECT_MEANINGS)
     return render_page(request, "inventory/devices/act.html", context, status=422 if refused else 200)
 
 
@@ -518,36 +499,40 @@ def _taint(request: HttpRequest, data: QueryDict, name: str, chosen: Chosen) -> 
     form = TaintForm(None if begins else typed)
     if not begins:
         rules = rules_for(chosen.keys, form.taint, chosen.pools, word=form.taint.key.rpartition("/")[2] or name)
-        steps = _create(form, rules, person.identity, dry_run=True)
+
+        def create(rule: DeviceTaintRule, *, dry_run: bool = False) -> undo.UndoStep:
+            created = verbs.create(kind(TAINT_RULES), rule, identity=person.identity, dry_run=dry_run)
+            return undo.UndoStep.of(kind(TAINT_RULES), None, created)
+
+        form.is_valid()
+        steps, refusal = _write_all(rules[:1], partial(create, dry_run=True), person.identity)
         if steps and data.get("sure") and request.method == "POST":
-            steps = _create(form, rules, person.identity, dry_run=False)
+            steps, refusal = _write_all(rules, create, person.identity)
             if steps:
                 is_ = "is" if len(chosen.keys) == 1 else "are"
                 return _done(request, data, steps, f"{chosen.count} {is_} {act.done}.")
+        if refusal:
+            form.add_refusal(refusal)
         if not form.errors:
             effect = _effect_of_tainting(act, rules, person, chosen)
-    preview = DevicesPreview(
-        act=name, word=act.word, chosen=chosen, effect=effect, back=_back(request, data), form=form
-    )
+    back = _back(request, data)
+    preview = DevicesPreview(act=name, word=act.word, chosen=chosen, effect=effect, back=back, form=form)
     return _show_act(request, preview, refused=bool(form.errors))
 
 
-def _create(
-    form: TaintForm, rules: Sequence[DeviceTaintRule], identity: Identity, *, dry_run: bool
-) -> list[undo.UndoStep]:
-    """Create all rules, or none: those before one that is refused are taken back. A dry run tries the first."""
+def _write_all(
+    rules: Iterable[DeviceTaintRule], write: Callable[[DeviceTaintRule], undo.UndoStep], identity: Identity
+) -> tuple[list[undo.UndoStep], ApiError | None]:
+    """(what was done, the refusal): write all rules, or none, as those before one that is refused are taken back."""
     steps = list[undo.UndoStep]()
-    form.is_valid()
     try:
-        for rule in rules[:1] if dry_run else rules:
-            created = verbs.create(kind(TAINT_RULES), rule, identity=identity, dry_run=dry_run)
-            steps.append(undo.UndoStep.of(kind(TAINT_RULES), None, created))
+        for rule in rules:
+            steps.append(write(rule))
     except ApiError as refusal:
-        form.add_refusal(refusal)
         if steps:
             undo.take_back(steps, identity)
-        return []
-    return steps
+        return [], refusal
+    return steps, None
 
 
 def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Person, chosen: Chosen) -> ActionEffect:
@@ -562,56 +547,35 @@ def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Pers
     effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=f"{summary}.")
     gone = Consequence(term="Unknown", sentences=(f"Nobody publishes {', '.join(chosen.gone[:3])}.",))
     does = act.does if act.effect else f"{EFFECT_MEANINGS.get(taint.effect, '').capitalize()}."
-    return replace(
-        effect,
-        summary=f"{does} {effect.summary}",
-        consequences=(*effect.consequences, *((gone,) if chosen.gone else ())),
-    )
+    consequences = (*effect.consequences, gone) if chosen.gone else effect.consequences
+    return replace(effect, summary=f"{does} {effect.summary}", consequences=consequences)
 
 
 def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) -> HttpResponse:
     person, error = person_of(request), ""
     with following.view() as view:
         rules = view.now().all
-    untaint = untainting(chosen.keys, rules, _published_taints(chosen, rules))
-    if data.get("sure") and request.method == "POST" and untaint.removed:
-        steps, error = _delete(untaint.removed, person.identity)
-        if not error:
-            deleted = counted(len(steps), "rule is", "rules are")
-            return _done(request, data, steps, f"{deleted} deleted; {chosen.count} no longer tainted.")
-    preview = DevicesPreview(
-        act=act,
-        word="Untaint",
-        chosen=chosen,
-        effect=_effect_of_untainting(untaint, person, chosen),
-        back=_back(request, data),
-        error=error,
-    )
-    return _show_act(request, preview, refused=bool(error))
-
-
-def _published_taints(chosen: Chosen, rules: Sequence[DeviceTaintRule]) -> dict[DeviceKey, list[DeviceTaint]]:
-    """What drivers themselves published: the snapshot has the rules' taints behind these."""
     by_rules = TaintRules(rules)
-    return {
-        one.key: list(one.device.taints[: len(one.device.taints) - len(by_rules.taints_of(*one.key[:3]))])
+    published = {  # by the drivers themselves: the snapshot has the rules' taints behind these
+        one.key: one.device.taints[: len(one.device.taints) - len(by_rules.taints_of(*one.key[:3]))]
         for one in chosen.snapshot.candidates
     }
+    untaint = untainting(chosen.keys, rules, published)
 
+    def delete(rule: DeviceTaintRule) -> undo.UndoStep:
+        name, options = rule.metadata.name, only_with(rule.metadata.uid)
+        verbs.delete(kind(TAINT_RULES), name=name, identity=person.identity, options=options)
+        return undo.UndoStep.of(kind(TAINT_RULES), rule, None)
 
-def _delete(rules: Sequence[DeviceTaintRule], identity: Identity) -> tuple[list[undo.UndoStep], str]:
-    """(what was done, why it was refused): all of it or nothing."""
-    steps = list[undo.UndoStep]()
-    try:
-        for rule in rules:
-            options = only_with(rule.metadata.uid)
-            verbs.delete(kind(TAINT_RULES), name=rule.metadata.name, identity=identity, options=options)
-            steps.append(undo.UndoStep.of(kind(TAINT_RULES), rule, None))
-    except ApiError as refusal:
-        if steps:
-            undo.take_back(steps, identity)
-        return [], f"Nothing was changed: {refusal.message}"
-    return steps, ""
+    if data.get("sure") and request.method == "POST" and untaint.removed:
+        steps, refusal = _write_all(untaint.removed, delete, person.identity)
+        if refusal is None:
+            deleted = counted(len(steps), "rule is", "rules are")
+            return _done(request, data, steps, f"{deleted} deleted; {chosen.count} no longer tainted.")
+        error = f"Nothing was changed: {refusal.message}"
+    effect, back = _effect_of_untainting(untaint, person, chosen), _back(request, data)
+    preview = DevicesPreview(act=act, word="Untaint", chosen=chosen, effect=effect, back=back, error=error)
+    return _show_act(request, preview, refused=bool(error))
 
 
 def _effect_of_untainting(untaint: Untaint, person: Person, chosen: Chosen) -> ActionEffect:
@@ -626,27 +590,20 @@ def _effect_of_untainting(untaint: Untaint, person: Person, chosen: Chosen) -> A
         stays.append(Consequence(term="Stays", sentences=(said,)))
     if not untaint.removed:
         return ActionEffect(consequences=tuple(stays), refused="no rule taints these devices alone")
-    deleted, names = (
-        counted(len(untaint.removed), "rule is", "rules are"),
-        [one.metadata.name for one in untaint.removed],
-    )
+    deleted = counted(len(untaint.removed), "rule is", "rules are")
+    names = [one.metadata.name for one in untaint.removed]
     changes = [RuleChange(before=rule) for rule in untaint.removed]
     summary = f"{deleted} deleted: {listed(names, 5)}."
     effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=summary)
     return replace(effect, consequences=(*effect.consequences, *stays))
 
 
-# A selector, a list and a file of the chosen devices -----------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorContext(PageContext):
-    """published: how many of the chosen devices are; found: a selector for these, None where none is; also: devices
-    that it chooses too, in words."""
+    """found: a selector for the chosen devices, None where none is published; also: devices that it chooses too."""
 
     chosen: Chosen
     back: str
-    published: int
     found: ExactSelector | None
     also: str
 
@@ -661,19 +618,12 @@ def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Cho
             f"It also chooses {counted(len(found.also), 'device')} that {were} not chosen: nothing that a selector sees"
             f" tells {them} apart. For example {found.also[0].title}."
         )
-    context = SelectorContext(
-        place="devices",
-        revision=chosen.snapshot.revision,
-        chosen=chosen,
-        back=_back(request, data),
-        published=len(candidates),
-        found=found,
-        also=also,
-    )
+    revision, back = chosen.snapshot.revision, _back(request, data)
+    context = SelectorContext(place="devices", revision=revision, chosen=chosen, back=back, found=found, also=also)
     return render_page(request, "inventory/devices/selector.html", context)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeviceRow:
     """One chosen device, as far as the person may know. one: None where nobody publishes it."""
 
@@ -721,15 +671,9 @@ class DeviceRow:
 
 
 def _rows(person: Person, chosen: Chosen, keys: Iterable[DeviceKey]) -> list[DeviceRow]:
-    snapshot = chosen.snapshot
+    there = chosen.snapshot
     return [
-        DeviceRow(
-            key=key,
-            one=snapshot.candidate(key),
-            state=snapshot.state(key),
-            holders=holders_for(person, snapshot.held_by(key)),
-        )
-        for key in keys
+        DeviceRow(key, there.candidate(key), there.state(key), holders_for(person, there.held_by(key))) for key in keys
     ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import orjson
@@ -149,23 +150,13 @@ class NodeChangeForm(PageForm):
     def write(self, *, dry_run: bool = False) -> Node | None:
         """Make the change through the API; what it says against it stands at the field that it is about, and there is
         no node then."""
-        now = datetime.now(UTC)
+        make = partial(changed, change=self.change, now=datetime.now(UTC))
         try:
-            answer = verbs.modify(
-                kind(NODES),
-                lambda node: changed(node, self.change, now),
-                name=self.name,
-                identity=self.identity,
-                dry_run=dry_run,
-            )
+            node: Node = verbs.modify(kind(NODES), make, name=self.name, identity=self.identity, dry_run=dry_run).object
         except ApiError as refusal:
             self.add_refusal(refusal)
             return None
-        node: Node = answer.object
         return node
-
-
-# The rehearsal -------------------------------------------------------------------------------------------------------
 
 
 def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
@@ -236,24 +227,18 @@ def aftermath(node: Node, change: NodeChange, found: Effects, *, now: datetime) 
 
 def evict(pod: Pod, identity: Identity) -> str:
     """Evict one pod through the API; returns what it says against it, "" for nothing."""
-    meta = pod.metadata
-    where = ResourcePath(
-        group="", version="v1", plural="pods", namespace=meta.namespace, name=meta.name, subresource="eviction"
-    )
+    (namespace, name), pods = pod.key, kind(PODS)
+    where = ResourcePath(group="", version="v1", plural="pods", namespace=namespace, name=name, subresource="eviction")
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
     }
-    body, content_type = orjson.dumps(eviction), "application/json"
-    pods, options = kind(PODS), WriteOptions()
-    written = page_write(
-        "create", pods, identity=identity, namespace=meta.namespace, name=meta.name, subresource="eviction"
-    )
+    body, json, options = orjson.dumps(eviction), "application/json", WriteOptions()
     try:
-        with written:
-            evictions.post(pods, where, body, content_type=content_type, identity=identity, options=options)
+        with page_write("create", pods, identity=identity, namespace=namespace, name=name, subresource="eviction"):
+            evictions.post(pods, where, body, content_type=json, identity=identity, options=options)
     except NotFound:
         return ""
     except ApiError as refusal:

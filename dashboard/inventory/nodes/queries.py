@@ -6,10 +6,10 @@ are shown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
@@ -30,7 +30,7 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import node_requests_of
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.grid import bar_of, in_words, line_named
+from dashboard.inventory.devices.grid import DeviceTotals, line_named
 from dashboard.inventory.devices.grid import lines_of as all_lines
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint, version_of
 from inventory.models import Node as NodeRecord
@@ -77,24 +77,25 @@ class Known:
         return self.node.metadata.name
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        return self.node.metadata.labels
-
-    @property
-    def labelled(self) -> list[str]:
-        return [f"{key}={value}" for key, value in sorted(self.labels.items())]
-
-    @property
-    def addresses(self) -> list[str]:
-        return [one.address for one in self.node.status.addresses]
+    def version(self) -> str:
+        return version_of(self.node)
 
     @property
     def mark(self) -> tuple[str, str]:
         return STATES[self.state]
 
     @property
-    def cordoned(self) -> bool:
-        return self.node.spec.unschedulable
+    def addresses(self) -> list[str]:
+        return [one.address for one in self.node.status.addresses]
+
+    #: (key, value)
+    @property
+    def labels(self) -> list[tuple[str, str]]:
+        return sorted(self.node.metadata.labels.items())
+
+    @property
+    def labelled(self) -> list[str]:
+        return [f"{key}={value}" for key, value in self.labels]
 
     @property
     def silent_since(self) -> datetime | None:
@@ -113,19 +114,11 @@ class Known:
         """Those that people put there, and those of pressure; silence and unreadiness are told by the state."""
         return tuple(taint for taint in self.node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
 
-    @property
-    def version(self) -> str:
-        return version_of(self.node)
 
-
-def read_node(name: str, now: datetime | None = None) -> Known | None:
-    """One node; None where there is none."""
-    stored = objects.get(kind(NODES), "", name)
-    if stored is None:
-        return None
-    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name}))
-    renewed_at, node = renewed.get(name), decoded(stored, Node)
-    return Known(node, renewed_at, state_of(node, renewed_at, now or datetime.now(UTC)))
+def with_lease(node: Node, now: datetime) -> Known:
+    name = node.metadata.name
+    renewed_at = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name})).get(name)
+    return Known(node, renewed_at, state_of(node, renewed_at, now))
 
 
 def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
@@ -139,9 +132,6 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
     if ready.status != "True":
         return "Not ready"
     return "Cordoned" if node.spec.unschedulable else "Ready"
-
-
-# The list ------------------------------------------------------------------------------------------------------------
 
 
 def nodes_by_state(now: datetime) -> QuerySet[Any]:
@@ -204,9 +194,6 @@ def labelled(nodes: QuerySet[Any], selector: ParsedLabelSelector) -> QuerySet[An
     return nodes.none() if selector.nothing else nodes
 
 
-# What is on a node ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class PodsThere:
     """The pods of a node that are not over, and what they ask of it."""
@@ -223,16 +210,14 @@ def pods_on(names: Collection[str]) -> dict[str, PodsThere]:
     for stored in objects.get_many(kind(PODS), keys):
         pod = decoded(stored, Pod)
         by_node[pod.spec.node_name].append(pod)
-    return {name: _there(by_node.get(name, ())) for name in names}
-
-
-def _there(pods: Sequence[Pod]) -> PodsThere:
-    used: dict[str, int] = {}
-    for pod in pods:
-        for resource, amount in node_requests_of(pod).items():
-            used[resource] = used.get(resource, 0) + amount
-    ordered = sorted(pods, key=lambda pod: (pod.metadata.namespace, natural(pod.metadata.name)))
-    return PodsThere(tuple(ordered), used)
+    found = {}
+    for name in names:
+        pods, used = by_node[name], Counter[str]()
+        for pod in pods:
+            used.update(node_requests_of(pod))
+        pods.sort(key=lambda pod: (pod.metadata.namespace, natural(pod.metadata.name)))
+        found[name] = PodsThere(tuple(pods), used)
+    return found
 
 
 def pools_on(snapshot: DeviceSnapshot) -> Mapping[str, list[DevicePool]]:
@@ -269,13 +254,9 @@ class PoolLine:
 def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
     names = frozenset(one.name for pool in pools for one in pool.slices)
     written = history.last_written(kind(SLICES), names=names) if names else {}
+    at = [max((written[one.name] for one in pool.slices if one.name in written), default=None) for pool in pools]
     return [
-        PoolLine(
-            pool,
-            max((written[one.name] for one in pool.slices if one.name in written), default=None),
-            sum(len(one.candidates) for one in pool.slices),
-        )
-        for pool in pools
+        PoolLine(pool, at[index], sum(len(one.candidates) for one in pool.slices)) for index, pool in enumerate(pools)
     ]
 
 
@@ -285,9 +266,8 @@ class NodeRow:
 
     known: Known
     pools: tuple[DevicePool, ...]
-    devices: tuple[tuple[str, int], ...]
+    devices: DeviceTotals
     pods: int
-    room: str  # how many pods it takes, where it says so
     amounts: tuple[AskedAmount, ...]
 
     def percent(self, resource: str) -> int:
@@ -299,27 +279,14 @@ class NodeRow:
         return next((f"{one.used} of {one.whole}" for one in self.amounts if one.resource == resource), "")
 
     @property
-    def incomplete(self) -> tuple[DevicePool, ...]:
-        return tuple(pool for pool in self.pools if not pool.complete)
+    def incomplete(self) -> list[DevicePool]:
+        return [pool for pool in self.pools if not pool.complete]
 
     @property
     def generations(self) -> str:
         """`generation 3`, or `generations 1 to 7`, of its complete pools."""
         found = sorted({pool.generation for pool in self.pools})
         return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
-
-    @property
-    def said(self) -> str:
-        """Its devices by state, in words."""
-        return in_words(dict(self.devices))
-
-    @property
-    def free(self) -> int:
-        return dict(self.devices).get("free", 0)
-
-    @property
-    def total(self) -> int:
-        return sum(count for _, count in self.devices)
 
 
 def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:
@@ -331,15 +298,14 @@ def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> 
         if name not in documents:  # deleted a moment ago
             continue
         node = decoded(documents[name], Node)
-        line, allocatable = line_named(snapshot, name), node.status.allocatable
+        line = line_named(snapshot, name)
         rows.append(
             NodeRow(
                 known=Known(node, renewed_at, state_of(node, renewed_at, now)),
                 pools=tuple(pools.get(name, ())),
-                devices=tuple(bar_of(line.counts)) if line else (),
+                devices=DeviceTotals(line.counts if line else {}),
                 pods=len(there[name].pods),
-                room=allocatable.get("pods", ""),
-                amounts=allocated(allocatable, there[name].used),
+                amounts=allocated(node.status.allocatable, there[name].used),
             )
         )
     return rows

@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,14 +34,7 @@ from claims.devices.states import DeviceState
 from claims.event_recorder import DEFAULT_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
-from dashboard.inventory.devices.grid import (
-    STATES,
-    GridLine,
-    draw_row,
-    in_words,
-    line_for,
-    line_named,
-)
+from dashboard.inventory.devices.grid import STATES, DeviceTotals, draw_row, line_for, line_named
 from dashboard.inventory.nodes.changes import (
     EFFECT_MEANINGS,
     Effects,
@@ -66,24 +59,14 @@ from dashboard.inventory.nodes.queries import (
     pods_on,
     pool_lines,
     pools_on,
-    read_node,
     read_rows,
     tab_filters,
+    with_lease,
 )
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import (
-    Filter,
-    ListColumn,
-    ListQuery,
-    PageOfRows,
-    Tab,
-    Table,
-    bulk_acts,
-    parameter,
-    sorted_by,
-)
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
@@ -98,6 +81,7 @@ from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent
 from manciple.store.objects import decoded
+from manciple.store.records import Stored
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector, parse_field_selector, parse_label_selector
 from manciple.wire.validation import natural
@@ -108,8 +92,6 @@ SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeQuery(ListQuery):
-    """What the list's address asks for."""
-
     state: str = parameter("state", known=TABS)
     text: str = parameter("q")
     labels: str = parameter("l")
@@ -139,12 +121,12 @@ COLUMNS = (
     _column("Labels", extra=True, text=lambda row: " ".join(row.known.labelled)),
     _column("Addresses", extra=True, text=lambda row: " ".join(row.known.addresses)),
     _column(
-        "Lease",
-        "lease",
-        text=lambda row: row.known.renewed_at.isoformat(timespec="seconds") if row.known.renewed_at else "",
+        "Lease", "lease", text=lambda row: at.isoformat(timespec="seconds") if (at := row.known.renewed_at) else ""
     ),
     _column("Pools", "pools", text=lambda row: f"{len(row.pools) - len(row.incomplete)} of {len(row.pools)} complete"),
-    _column("Devices", "free", key=lambda row: (-row.free, -row.total), text=lambda row: row.said),
+    _column(
+        "Devices", "free", key=lambda row: (-row.devices.free, -row.devices.total), text=lambda row: row.devices.said
+    ),
     _column("Pods", "pods", css="num", text=lambda row: row.pods),
     _column("CPU", "cpu", css="num", key=lambda row: row.percent("cpu"), text=lambda row: row.amount("cpu")),
     _column(
@@ -176,7 +158,6 @@ class NodesContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_nodes(request: HttpRequest) -> HttpResponse:
-    """The list."""
     revision, now, query, snapshot = latest_revision(), datetime.now(UTC), NodeQuery.read(request), read_devices()
     selector, complaint = query.selector
     nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
@@ -239,11 +220,9 @@ NAMED = 10
 class HeldClaim:
     """A claim that holds devices here. use: what its pods do with it, as far as the API knows."""
 
-    namespace: str
-    name: str
+    holder: Holder
     devices: tuple[tuple[str, str], ...]  # (address of its page, name)
     pods: tuple[tuple[str, str], ...]  # (name, phase, or "not here")
-    others: tuple[str, ...]  # who else it is reserved for: "jobs.batch train"
     use: str
 
 
@@ -252,7 +231,16 @@ class HeldClaim:
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
     """The page; with `?change=` what that would do, with `?tab=history` its history."""
     if asked(request):
-        return _show_history(request, name)
+        page = HistoryPage(
+            place="nodes",
+            crumbs=((reverse("nodes"), "Nodes"),),
+            word="Node",
+            name=name,
+            url=links.node_url(name),
+            topics=f"node:{name}",
+            yaml=links.yaml_url(NODES, "", name),
+        )
+        return show_history(request, page, [_read(name).uid])
     change = read_change(request.GET)
     if change is None:
         return _draw(request, name)
@@ -261,20 +249,11 @@ def show_node(request: HttpRequest, name: str) -> HttpResponse:
     return _draw(request, name, NodeChangeForm(name, change, identity=person.identity, asks=asks))
 
 
-def _show_history(request: HttpRequest, name: str) -> HttpResponse:
+def _read(name: str) -> Stored:
     stored = objects.get(kind(NODES), "", name)
     if stored is None:
         raise Http404(f"Node {name} does not exist.")
-    page = HistoryPage(
-        place="nodes",
-        crumbs=((reverse("nodes"), "Nodes"),),
-        word="Node",
-        name=name,
-        url=links.node_url(name),
-        topics=f"node:{name}",
-        yaml=links.yaml_url(NODES, "", name),
-    )
-    return show_history(request, page, [stored.uid])
+    return stored
 
 
 @listing(NODES, SLICES)
@@ -282,8 +261,8 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""
     person = demand(request, "change nodes", "update", NODES)
-    change, stored = read_change(request.POST), objects.get(kind(NODES), "", name)
-    if change is None or stored is None:
+    change, stored = read_change(request.POST), _read(name)
+    if change is None:
         raise Http404(f"Node {name} does not exist.")
     form = NodeChangeForm(name, change, identity=person.identity)
     after = form.write() if form.is_valid() else None
@@ -313,11 +292,9 @@ def _evict(request: HttpRequest, name: str, person: Person) -> str:
 
 def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
     revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
-    known = read_node(name, now)
-    if known is None:
-        raise Http404(f"Node {name} does not exist.")
-    there = pods_on([name])[name]
-    sheet = _sheet(known, there, person)
+    stored, there = _read(name), pods_on([name])[name]
+    known = with_lease(decoded(stored, Node), now)
+    sheet = _sheet(known, stored.text, there, person)
     context = NodeContext(
         place="nodes",
         revision=revision,
@@ -340,12 +317,18 @@ class ShownChange:
     effects: Effects | None
     frees: int
     told: Sequence[Consequence]
-    effect_meanings: Mapping[str, str] = field(default_factory=lambda: EFFECT_MEANINGS)
-    named: int = NAMED
 
     @property
     def change(self) -> NodeChange:
         return self.form.change
+
+    @property
+    def named(self) -> int:
+        return NAMED
+
+    @property
+    def effect_meanings(self) -> dict[str, str]:
+        return EFFECT_MEANINGS
 
     @property
     def title(self) -> str:
@@ -363,14 +346,9 @@ class ShownChange:
     @property
     def button(self) -> str:
         evicts = f" and evict {self.leaving}" if self.leaving else ""
-        match self.change.what:
-            case "untaint":
-                return "Remove taint"
-            case "taint":
-                return f"Taint{evicts}" if evicts else "Add taint"
-            case "drain":
-                return f"Drain{evicts}"
-        return self.change.what.capitalize()
+        taint = f"Taint{evicts}" if evicts else "Add taint"
+        own = {"untaint": "Remove taint", "taint": taint, "drain": f"Drain{evicts}"}
+        return own.get(self.change.what) or f"{self.change.what.capitalize()}"
 
     @property
     def staying(self) -> str:
@@ -410,14 +388,11 @@ def _shown(
             told += [one for one in found if one.term != "Evicted"]
         gone = {one.pod.key for one in effects.leaving}
         frees = sum(
-            len(claim.devices)
-            for claim in sheet.claims
-            if claim.pods and not claim.others and all((claim.namespace, pod) in gone for pod, _ in claim.pods)
+            len(one.devices)
+            for one in sheet.claims
+            if (held := one.holder).pods and not held.others and all((held.namespace, pod) in gone for pod in held.pods)
         )
     return ShownChange(name=form.name, form=form, effects=effects, frees=frees, told=told)
-
-
-# What the page tells -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,7 +413,7 @@ class NodeSheet:
     known: Known
     #: (what is wrong, what to do)
     troubles: list[tuple[str, str]]
-    line: GridLine | None
+    devices: DeviceTotals
     tiles: SafeString
     pools: Sequence[PoolLine]
     claims: list[HeldClaim]
@@ -448,11 +423,8 @@ class NodeSheet:
     amounts: tuple[AskedAmount, ...]
     events: list[ShownEvent]
     yaml: str
-
-    @property
-    def counts(self) -> str:
-        """Its devices by state, in words."""
-        return in_words(self.line.counts) if self.line else ""
+    #: card -> what touches it
+    topics: Mapping[str, str]
 
     @property
     def elsewhere(self) -> dict[str, str]:
@@ -463,32 +435,6 @@ class NodeSheet:
             "claims": f"{claims} devices here too." if self.other_claims else "",
             "pods": f"{pods} here{' too' if self.pods else ''}." if self.other_pods else "",
         }
-
-    @property
-    def free(self) -> int:
-        return self.line.counts.get(DeviceState.FREE, 0) if self.line else 0
-
-    @property
-    def total(self) -> int:
-        return len(self.line.tiles) if self.line else 0
-
-    @property
-    def topics(self) -> dict[str, str]:
-        """card -> what touches it"""
-        name, line = self.known.name, " ".join(sorted(self.line.topics)) if self.line else ""
-        node, pods = f"node:{name}", f"node-pods:{name}:"
-        return {
-            "devices": f"{line} slices {pods}",
-            "claims": f"{line} {pods}",
-            "pods": pods,
-            "amounts": f"{pods} {node}",
-            "node": node,
-        }
-
-    @property
-    def room(self) -> str:
-        """How many pods it takes; "" where it does not say."""
-        return self.known.node.status.allocatable.get("pods", "")
 
     @property
     def logs(self) -> str:
@@ -503,28 +449,25 @@ class NodeSheet:
     def certificate(self) -> str:
         return self.known.node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
 
-    @property
-    def labels(self) -> list[tuple[str, str]]:
-        return sorted(self.known.labels.items())
-
+    #: (taint, whether it follows what the node reports)
     @property
     def taints(self) -> list[tuple[Taint, bool]]:
-        """(taint, whether it follows what the node reports)"""
-        return [(taint, taint.key in LIFECYCLE_TAINTS) for taint in self.known.node.spec.taints]
+        return [(one, one.key in LIFECYCLE_TAINTS) for one in self.known.node.spec.taints]
 
 
-def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
+def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> NodeSheet:
     snapshot = read_devices()
     line = line_named(snapshot, known.name)
     pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
     claims = _claims(line.tiles if line else (), there)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
-    seen_claims = [claim for claim in claims if person.sees(claim.namespace)]
-    stored = objects.get(kind(NODES), "", known.name)
+    seen_claims = [claim for claim in claims if person.sees(claim.holder.namespace)]
+    on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
+    on_pods = f"node-pods:{known.name}:"
     return NodeSheet(
         known=known,
-        troubles=_troubles(known, pools),
-        line=line,
+        troubles=list(_troubles(known, pools)),
+        devices=DeviceTotals(line.counts if line else {}),
         tiles=draw_row(line_for(person, line)) if line else SafeString(),
         pools=pool_lines(pools),
         claims=seen_claims,
@@ -533,43 +476,39 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
         other_pods=len(there.pods) - len(seen_pods),
         amounts=allocated(known.node.status.allocatable, there.used),
         events=_events(known.name, person),
-        yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
+        yaml=yaml.safe_dump(json.loads(document), sort_keys=False, allow_unicode=True),
+        topics={
+            "devices": f"{on_line} slices {on_pods}",
+            "claims": f"{on_line} {on_pods}",
+            "pods": on_pods,
+            "amounts": f"{on_pods} {on_node}",
+            "node": on_node,
+        },
     )
 
 
-def _troubles(known: Known, pools: Iterable[DevicePool]) -> list[tuple[str, str]]:
+def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do)."""
-    found = []
     check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Silent":
-        found.append(
-            (
-                f"{known.name} has stopped reporting.",
-                f"Its pods are evicted when their tolerations end, after 5 min unless they say otherwise. {check}",
-            )
-        )
+        then = "Its pods are evicted when their tolerations end, after 5 min unless they say otherwise."
+        yield f"{known.name} has stopped reporting.", f"{then} {check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
-        found.append((f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check))
+        yield f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            found.append(
-                (
-                    f"{type_}: {one.message or one.reason}",
-                    "No new pods are placed here until it is resolved; running pods continue.",
-                )
-            )
+            then = "No new pods are placed here until it is resolved; running pods continue."
+            yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:
             driver, count = pool.key.driver, sum(1 for _ in pool.candidates)
             devices = "its device is" if count == 1 else f"its {count} devices are"
-            short = (
-                f"{len(pool.slices)} of {pool.expected} slices of {driver} are published; {devices} not allocatable."
-            )
-            found.append((short, f"Restart the driver {driver} on {known.name}; it publishes all of them."))
-    return found
+            published = f"{len(pool.slices)} of {pool.expected} slices of {driver} are published"
+            then = f"Restart the driver {driver} on {known.name}; it publishes all of them."
+            yield f"{published}; {devices} not allocatable.", then
 
 
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
@@ -582,7 +521,7 @@ def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
             for holder in part.holders:
                 held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
     found = [_claim(holder, devices, phases) for holder, devices in held.values()]
-    return sorted(found, key=lambda claim: (claim.namespace, natural(claim.name)))
+    return sorted(found, key=lambda claim: (claim.holder.namespace, natural(claim.holder.claim)))
 
 
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
@@ -597,7 +536,7 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
         use = "Its pod is not here"
     elif pods and all(phase in ("Deleting", "not here") for _, phase in pods):
         use = "Its pod is being deleted"
-    return HeldClaim(holder.namespace, holder.claim, tuple(devices.items()), pods, tuple(map(str, holder.others)), use)
+    return HeldClaim(holder, tuple(devices.items()), pods, use)
 
 
 def _phase(pod: Pod) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import re
+from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 from django.http import QueryDict
 from django.test import Client
 
 from claims.devices.cache import read_devices
 from dashboard.inventory.devices.queries import Chosen, read_chosen
 from inventory.kinds.devices import DeviceTaintRule
+from manciple.api import verbs
+from manciple.wire.errors import Invalid
 from tests.builders import (
     DRIVER,
     make_class,
@@ -92,6 +96,26 @@ def test_what_is_wrong_with_the_taint_stands_at_its_field(admin: Client, cluster
         answer = admin.post("/devices/act/taint", {"at": at("node-1/gpu-0"), "sure": "1", **typed})
         assert answer.status_code == 422, phrase
         assert set(re.findall(r'id="(t-\w+-error)"', answer.content.decode())) == {place}, phrase
+    assert rules(cluster) == []
+
+
+def test_rules_created_before_a_refused_one_are_taken_back(
+    admin: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1", each=3)
+    create, written = verbs.create, list[object]()
+
+    def create_one(*arguments: Any, dry_run: bool, **options: Any) -> Any:
+        if written and not dry_run:
+            raise Invalid("no more")
+        made = create(*arguments, dry_run=dry_run, **options)
+        written.extend([] if dry_run else [made])
+        return made
+
+    monkeypatch.setattr(verbs, "create", create_one)
+    form = {"at": at("node-1/gpu-0", "node-1/gpu-1"), "sure": "1"}
+    assert admin.post("/devices/act/cordon", form).status_code == 422
+    assert len(written) == 1
     assert rules(cluster) == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.devices.published import CandidateDevice, Published, read_slice
-from dashboard.inventory.devices.selectors import exact_selector
+from dashboard.inventory.devices.selectors import exact_selector, selector_of
 from insight.selector_matches import judge
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from tests.builders import make_slice
@@ -109,3 +109,21 @@ def test_one_attribute_that_tells_them_apart_is_enough() -> None:
         'device.driver == "gpu.example.com" &&\ndevice.attributes["gpu.example.com"].model == "H100"'
     )
     assert exact_selector([published.candidates[1]], published.candidates).expression.endswith('.uuid == "GPU-1"')
+
+
+def test_a_selector_of_alike_devices_compares_each_attribute_by_its_type() -> None:
+    attributes = {
+        "model": DeviceAttribute(string_value="H100"),
+        "numa": DeviceAttribute(int_value=1),
+        "shared": DeviceAttribute(bool_value=False),
+        "firmware": DeviceAttribute(version_value="1.2.3"),
+    }
+    device = Device(name="d-0", attributes=attributes)
+    (candidate,) = Published([read_slice(make_slice("slice", driver="a.example.com", devices=[device]))]).candidates
+    assert selector_of(candidate, {}).split(" &&\n") == [
+        'device.driver == "a.example.com"',
+        'device.attributes["a.example.com"].firmware.compareTo(semver("1.2.3")) >= 0',
+        'device.attributes["a.example.com"].model == "H100"',
+        'device.attributes["a.example.com"].numa == 1',
+        '!device.attributes["a.example.com"].shared',
+    ]

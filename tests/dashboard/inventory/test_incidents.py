@@ -153,11 +153,11 @@ def test_a_list_costs_as_many_queries_for_many_incidents_as_for_one(
 
 def span(state: DeviceState, began: float, ended: float | None) -> ImpairedSpan:
     """began, ended: days from now."""
-    return ImpairedSpan(
-        incident="1", place=(DRIVER, "node-1", "gpu-0"), node="node-1", source="driver", reporter="", state=state,
-        key=XID, value="", effect="NoSchedule", message="", began=NOW + timedelta(days=began),
-        ended=None if ended is None else NOW + timedelta(days=ended),
-    )  # fmt: skip
+    return ImpairedSpan(Impairment(
+        incident_id="1", driver=DRIVER, pool="node-1", device="gpu-0", node="node-1", source="driver",
+        unhealthy=state == DeviceState.UNHEALTHY, key=XID, effect="NoSchedule", began_at=NOW + timedelta(days=began),
+        ended_at=None if ended is None else NOW + timedelta(days=ended),
+    ))  # fmt: skip
 
 
 BAD, TAINTED = DeviceState.UNHEALTHY, DeviceState.TAINTED
