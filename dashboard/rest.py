@@ -121,9 +121,6 @@ class StableOrdering(OrderingFilter):
         return ordered.order_by(*ordered.query.order_by, "pk")
 
 
-# Filters --------------------------------------------------------------------------------------------------------------
-
-
 class _MomentField(IsoDateTimeField):
     def to_python(self, value: Any) -> datetime | None:
         moment: datetime | None = super().to_python(value)
@@ -165,9 +162,6 @@ class PartFilterSet(filters.FilterSet):
             elif value not in EMPTY_VALUES:
                 parts, filtered = chosen.filter(parts, value), True
         return queryset.filter(Exists(parts)) if filtered else queryset
-
-
-# Views ----------------------------------------------------------------------------------------------------------------
 
 
 class RestView(APIView):
@@ -218,8 +212,6 @@ class RowViewSet(RestView, ReadOnlyModelViewSet[Any]):
 
 
 Row = serializers.ModelSerializer[Any]
-
-# Pools and devices ----------------------------------------------------------------------------------------------------
 
 
 class PoolSerializer(Row):
@@ -380,9 +372,6 @@ class DeviceViewSet(PublishedViewSet):
         return self.first(driver=driver, pool=pool, name=name)
 
 
-# Classes and nodes ----------------------------------------------------------------------------------------------------
-
-
 class NamedViewSet(RowViewSet):
     """Rows that are named by their name alone."""
 
@@ -419,9 +408,6 @@ class NodeViewSet(NamedViewSet):
     rows = inventory.Node.objects.order_by("name")
     serializer_class = NodeSerializer
     filterset_fields = ["name", "ready", "unschedulable"]
-
-
-# Claims and pods ------------------------------------------------------------------------------------------------------
 
 
 class NamespacedViewSet(RowViewSet):
@@ -550,9 +536,6 @@ class PodViewSet(NamespacedViewSet):
         return Response(pod_document(row.namespace, row.name))
 
 
-# Quotas ---------------------------------------------------------------------------------------------------------------
-
-
 class QuotaLimitSerializer(Row):
     class Meta:
         model = claims.QuotaLimit
@@ -587,9 +570,6 @@ class QuotaViewSet(NamespacedViewSet):
     serializer_class = QuotaSerializer
     filterset_class = QuotaFilters
     ordering_fields = ["namespace", "name"]
-
-
-# Routes ---------------------------------------------------------------------------------------------------------------
 
 
 class InventoryRoot(RestView, APIRootView):
@@ -637,7 +617,6 @@ router.register("pods", PodViewSet, basename="inventory-pods")
 router.register("quotas", QuotaViewSet, basename="inventory-quotas")
 router.register("nodes", NodeViewSet, basename="inventory-nodes")
 
-# Documentation of the APIs --------------------------------------------------------------------------------------------
 
 #: The versions that most readers look for come first.
 FIRST = ("apis/resource.k8s.io/v1", "api/v1")

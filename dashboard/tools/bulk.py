@@ -89,9 +89,6 @@ ACTS = {
 }
 
 
-# The picked objects --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedObject:
     """An object as it is stored now."""
@@ -150,8 +147,6 @@ def read_picked(resource: str, texts: Iterable[str], person: Person) -> Picked:
         gone=tuple("/".join(filter(None, key)) for key in keys if key not in there),
     )
 
-
-# What an act would do ------------------------------------------------------------------------------------------------
 
 Picks = Sequence[PickedObject]
 
@@ -220,9 +215,6 @@ def _of_nodes(act: str, picked: Picks, person: Person) -> BulkEffect:
 
 def _changed(node: Node, act: str) -> Node:
     return changed(node, NodeChange(what=_OF_NODES[act][0]), datetime.now(UTC))
-
-
-# The page ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

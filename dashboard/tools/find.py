@@ -110,6 +110,10 @@ class HitSection:
     def best(self) -> int:
         return min(hit.rank for hit in self.found)
 
+    @property
+    def left_out(self) -> str:
+        return f"the first {len(self.found)}; write more of the name to see fewer" if self.more else ""
+
 
 def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
     """text: what was typed; its last occurrence in the title is marked."""
@@ -410,8 +414,6 @@ KINDS: Sequence[Findable] = (
 BY_RESOURCE = {kind.resource: kind for kind in KINDS if kind.resource}
 
 
-# Places to go --------------------------------------------------------------------------------------------------------
-
 #: See `dashboard.kit.auditors`.
 AUDIT = "events.audit.manciple.dev"
 
@@ -603,8 +605,6 @@ def _commands(text: str, person: Person) -> Iterator[Hit]:
             yield Hit(rank, *parts, reverse(command.place), "", does)
 
 
-# The keys ------------------------------------------------------------------------------------------------------------
-
 #: where -> keys that do it -> what they do; a combination is one key ("Ctrl K")
 KEYS: Mapping[str, Mapping[str, str]] = {
     "On every page": {
@@ -640,9 +640,6 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "On the wallboard": {"Esc": "Leave it"},
     "In an editor": {"Ctrl Space": "Complete what is allowed there", "Tab": "Leave the editor"},
 }
-
-
-# Views ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,11 +116,6 @@ class Author:
     def icon(self) -> str:
         return {"node": "i-node", "account": "i-pod", "system": "i-over", "nobody": "i-alert"}.get(self.kind, "")
 
-    @property
-    def url(self) -> str:
-        """Its page; "" without one."""
-        return links.node_url(self.name.removeprefix(_NODE)) if self.kind == "node" else ""
-
 
 # History -------------------------------------------------------------------------------------------------------------
 
@@ -212,10 +207,6 @@ class ShownHistory:
     opened: int = 0
     several: bool = False
     may_audit: bool = False
-
-    @property
-    def empty_title(self) -> str:
-        return "Nothing earlier" if self.before else "No change is recorded"
 
 
 def read_changes(

@@ -50,8 +50,6 @@ PAGES = {
     "roles": "Roles",
     "people": "People",
 }
-
-
 #: Views on a page.
 ROWS = 100
 
@@ -69,11 +67,6 @@ class ListedView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewsQuery(ListQuery):
-    """Pages of views alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedViewsContext(PageContext):
     """groups: the views of each page of the dashboard; before, after: addresses of the neighbouring pages of views."""
 
@@ -86,7 +79,7 @@ class SavedViewsContext(PageContext):
 @require_safe
 def list_views(request: HttpRequest) -> HttpResponse:
     """In the order of `PAGES`, the person's own first."""
-    query = ViewsQuery.read(request)
+    query = ListQuery.read(request)
     views = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True))
     titles = {page_url(name): title for name, title in PAGES.items()}
     pages = Value("\n".join(("", *titles, "")))

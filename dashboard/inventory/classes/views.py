@@ -74,9 +74,6 @@ NAMED = 8
 PAGE, PART = "inventory/classes/page.html", "inventory/classes/answer.html"
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ClassRow:
     """waiting: pods that ask for it; uses: claims that hold devices, claims that wait, templates."""
@@ -235,9 +232,6 @@ def _rows(classes: QuerySet[models.DeviceClass], snapshot: DeviceSnapshot, perso
         capacity = NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, texts)
         rows.append(ClassRow(name, extended, texts, verdicts, capacity, waiting.get(name, 0), uses[name]))
     return rows
-
-
-# The workbench -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,9 +434,6 @@ def _explained(refusal: ApiError) -> str:
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message
-
-
-# Deletion ------------------------------------------------------------------------------------------------------------
 
 
 @listing(CLASSES, SLICES)

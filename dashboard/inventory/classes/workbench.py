@@ -170,10 +170,6 @@ class Bench:
         except TimeLimitExceeded:
             return NOTHING
 
-    @property
-    def fits(self) -> str:
-        return how_many(self.count.fits)
-
     @cached_property
     def _matching(self) -> list[ShownDevice]:
         """The free ones first."""
@@ -275,7 +271,7 @@ class Bench:
         verdicts = self.verdicts
         if verdicts.unjudged:
             return f"of {verdicts.judged:,} evaluated"
-        return f"of {verdicts.judged:,} · {self.count.free:,} free, {self.fits} more fit"
+        return f"of {verdicts.judged:,} · {self.count.free:,} free, {how_many(self.count.fits)} more fit"
 
     @property
     def cost_sentence(self) -> str:
@@ -547,7 +543,8 @@ def draw(verdicts: ClassVerdicts) -> Map:
             length = sum(1 for _ in run)
             paths[which].append(f"M{left + start * pitch} {middle:g}h{length * pitch - 1}")
             start += length
-    return Map(WIDTH, height, pitch - 1, pitch - 0.5, *map("".join, paths), label=_label(verdicts, nodes))
+    miss, match, error = map("".join, paths)
+    return Map(WIDTH, height, pitch - 1, pitch - 0.5, miss, match, error, _label(verdicts, nodes))
 
 
 def _rows(devices: JudgedDevices) -> tuple[list[MapRow], int, int, int]:
