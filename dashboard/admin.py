@@ -48,17 +48,11 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002 - Django's signature
         return True
 
-    def has_module_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
-        return True
-
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002 - Django's signature
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
+    has_module_permission = has_view_permission
+    has_change_permission = has_delete_permission = has_add_permission
 
 
 def _register(model: type[models.Model], columns: str, *, search: str, filters: str = "") -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -26,6 +25,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.http.response import HttpResponseBase
 from django.urls import include, path, register_converter, reverse
+from django.urls.converters import StringConverter
 from django.views.decorators.http import require_safe
 from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import DjangoFilterBackend
@@ -55,7 +55,7 @@ from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
 from dashboard.kit.middleware import limited_queries
-from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.rendering import ValueContext, render_page
 from dashboard.kit.rights import signed_in
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
@@ -576,16 +576,10 @@ class InventoryRoot(RestView, APIRootView):
     """The list of resources. Read-only: writes and watches go to the Kubernetes API."""
 
 
-class ObjectConverter:
+class ObjectConverter(StringConverter):
     """`NAMESPACE/NAME`."""
 
     regex = "[^/]+/[^/]+"
-
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
 
 
 register_converter(ObjectConverter, "object")
@@ -622,17 +616,12 @@ router.register("nodes", NodeViewSet, basename="inventory-nodes")
 FIRST = ("apis/resource.k8s.io/v1", "api/v1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentationContext(PageContext):
-    documents: list[dict[str, str]]
-
-
 @signed_in
 @require_safe
 def show_documentation(request: HttpRequest) -> HttpResponse:
     documents = [{"name": "Inventory (/api/inventory)", "url": reverse("inventory-schema")}]
     documents += [{"name": at, "url": reverse("api-docs-document", args=[at])} for at in _served()]
-    context = DocumentationContext(place="api-docs", revision=latest_revision(), documents=documents)
+    context = ValueContext(place="api-docs", revision=latest_revision(), page=documents)
     return render_page(request, "rest/documentation.html", context)
 
 

@@ -51,9 +51,6 @@ Thing = tuple[str, ...]
 DEVICE = "device"
 
 
-# What was typed, and what is found -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Sought:
     """What was typed; with a slash, the place (a namespace, a pool) and the name."""

@@ -31,24 +31,13 @@ from manciple.audit.sign_ins import SAVED_VIEWS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 
-#: URL name of a page that has saved views -> its name
+#: URL names of the pages that have saved views, in the order of the list -> their titles
 PAGES = {
-    "devices": "Devices",
-    "claims": "Claims",
-    "templates": "Templates",
-    "pods": "Pods",
-    "classes": "Classes",
-    "nodes": "Nodes",
-    "quotas": "Quotas",
-    "timeline": "Timeline",
-    "incidents": "Incidents",
-    "taint-rules": "Taint rules",
-    "drivers": "Drivers",
-    "namespaces": "Namespaces",
-    "events": "Events",
-    "audit": "Audit",
-    "roles": "Roles",
-    "people": "People",
+    name: name.replace("-", " ").capitalize()
+    for name in (
+        *("devices", "claims", "templates", "pods", "classes", "nodes", "quotas", "timeline", "incidents"),
+        *("taint-rules", "drivers", "namespaces", "events", "audit", "roles", "people"),
+    )
 }
 #: Views on a page.
 ROWS = 100

@@ -58,9 +58,6 @@ DRAFTED = frozenset({"name", "selector", "driver", "parameters", "extended"})
 LONGEST = 6_000
 
 
-# The form ------------------------------------------------------------------------------------------------------------
-
-
 class SteadyField(PlacedField):
     """A field whose errors come and go while the person types: the element for them is always there."""
 

@@ -231,8 +231,6 @@ class Bench:
     def savable(self) -> bool:
         return not self.broken and not self.cost.exceeds and not self.form.wrong
 
-    # Sentences
-
     @property
     def must_pass(self) -> str:
         number = len(self.verdicts.selectors)
@@ -323,8 +321,6 @@ class Bench:
             return f"{why} Nothing has been sent to the cluster."
         return "Nothing is sent to the cluster until you save." if self.existing and not self.lines else ""
 
-    # For editors
-
     @property
     def domains(self) -> tuple[Domain, ...]:
         return domains(self.verdicts.devices)
@@ -341,16 +337,16 @@ class Bench:
 def guard_of(expression: str, error: str) -> str:
     """What to ask first, so that a missing key is no error; "" where that does not help."""
     missing = _MISSING.match(error)
-    if not missing:
-        return ""
+    named = [ref for ref in sorted(_references(expression)) if missing and ref.identifier == missing[1]]
+    return f'"{named[0].identifier}" in device.{named[0].field}["{named[0].domain}"]' if named else ""
+
+
+def _references(expression: str) -> frozenset[DeviceReference]:
+    """Empty for an expression that does not compile."""
     try:
-        references = compile_selector(expression).references or ()
+        return compile_selector(expression).references or frozenset()
     except CompileError:
-        return ""
-    for one in sorted(references):
-        if one.identifier == missing[1]:
-            return f'"{one.identifier}" in device.{one.field}["{one.domain}"]'
-    return ""
+        return frozenset()
 
 
 def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, refused: bool = False) -> Bench:
@@ -395,7 +391,6 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
 
 
 def published_devices() -> JudgedDevices:
-    """As they are now."""
     return judged_devices(read_devices().published)
 
 
@@ -471,9 +466,6 @@ def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedD
     counts = (((old & mask).bit_count(), (new & mask).bit_count()) for mask in seen)
     before, after = min(counts, key=lambda pair: (min(pair[1] - pair[0], 0), pair[0] - pair[1]))
     return Effect(claim=claim, before=before, after=after)
-
-
-# Buttons that save nothing -------------------------------------------------------------------------------------------
 
 
 def pressed(form: ClassForm, data: Any) -> ClassForm | None:
@@ -611,11 +603,8 @@ class Misspelling:
 
 def misspellings(expression: str, devices: JudgedDevices) -> list[Misspelling]:
     """None in an expression that does not compile."""
-    try:
-        references = compile_selector(expression).references or frozenset()
-    except CompileError:
-        return []
-    if not devices.candidates:
+    references = _references(expression)
+    if not references or not devices.candidates:
         return []
     published = [prop for domain in domains(devices) for prop in domain.properties]
     names = _misspelt_names(expression, sorted(references), published)
