@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -23,11 +22,11 @@ import django_filters as filters
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.http.response import HttpResponseBase
 from django.urls import include, path, register_converter, reverse
+from django.urls.converters import StringConverter
 from django.views.decorators.http import require_safe
-from django.views.generic import RedirectView
 from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.generators import SchemaGenerator
@@ -56,11 +55,11 @@ from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
 from dashboard.kit.middleware import limited_queries
-from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import public, signed_in
+from dashboard.kit.rendering import ValueContext, render_page
+from dashboard.kit.rights import signed_in
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
-from manciple.access.view_rights import AUTHORIZES
+from manciple.access.view_rights import AUTHORIZES, PUBLIC
 from manciple.api import discovery, openapi
 from manciple.api.door import ShownCredentials
 from manciple.people import Person, person_of, person_of_identity
@@ -122,9 +121,6 @@ class StableOrdering(OrderingFilter):
         return ordered.order_by(*ordered.query.order_by, "pk")
 
 
-# Filters --------------------------------------------------------------------------------------------------------------
-
-
 class _MomentField(IsoDateTimeField):
     def to_python(self, value: Any) -> datetime | None:
         moment: datetime | None = super().to_python(value)
@@ -168,9 +164,6 @@ class PartFilterSet(filters.FilterSet):
         return queryset.filter(Exists(parts)) if filtered else queryset
 
 
-# Views ----------------------------------------------------------------------------------------------------------------
-
-
 class RestView(APIView):
     """A view of a REST resource. lists: the Kubernetes resources that a caller must be allowed to list."""
 
@@ -193,6 +186,7 @@ class RestView(APIView):
             raise ParseError("Null characters are not allowed.")
 
     def get_exception_handler(self) -> Any:
+        """The site's handler answers as the Kubernetes API does."""
         return _answer_error
 
 
@@ -219,8 +213,6 @@ class RowViewSet(RestView, ReadOnlyModelViewSet[Any]):
 
 Row = serializers.ModelSerializer[Any]
 
-# Pools and devices ----------------------------------------------------------------------------------------------------
-
 
 class PoolSerializer(Row):
     class Meta:
@@ -242,12 +234,15 @@ class PoolFilters(filters.FilterSet):
 class PublishedViewSet(RowViewSet):
     """Rows that are named by a path. Pools of several nodes may share a name: `?node=` chooses one."""
 
+    lists = (SLICES,)
     lookup_field = "key"
+    lookup_value_converter = "path"
 
-    def first(self, rows: QuerySet[Any]) -> Any:
+    def first(self, **names: str) -> Any:
         """Raises: Http404."""
-        node = self.request.query_params.get("node")
-        row = (rows.filter(node_name=node) if node else rows).first()
+        if node := self.request.query_params.get("node"):
+            names["node_name"] = node
+        row = self.get_queryset().filter(**names).first()
         if row is None:
             raise Http404
         return row
@@ -256,17 +251,14 @@ class PublishedViewSet(RowViewSet):
 class PoolViewSet(PublishedViewSet):
     """Pools of devices, each in the newest generation of its slices."""
 
-    lists = (SLICES,)
     rows = inventory.Pool.objects.order_by("driver", "name", "node_name")
     serializer_class = PoolSerializer
     filterset_class = PoolFilters
     ordering_fields = ["driver", "name", "node_name", "device_count"]
-    lookup_value_converter = "path"
 
     def get_object(self) -> Any:
         driver, _, name = self.kwargs["key"].partition("/")
-        rows = self.get_queryset().filter(driver=driver, name=name)
-        return self.first(rows)
+        return self.first(driver=driver, name=name)
 
 
 #: state of a device -> its name in this API
@@ -308,16 +300,18 @@ class DeviceSerializer(Row):
 
     def get_holders(self, row: inventory.Device) -> list[dict[str, Any]]:
         """The claims that hold it, of the namespaces that you see."""
-        seen = [holder for holder in self._holders(row) if self._person.sees(holder.namespace)]
-        return [dict(HolderSerializer(holder).data) for holder in seen]
+        return [dict(HolderSerializer(holder).data) for holder in self._holders(row, seen=True)]
 
     def get_hidden_holders(self, row: inventory.Device) -> int:
         """How many claims of other namespaces hold it."""
-        return sum(not self._person.sees(holder.namespace) for holder in self._holders(row))
+        return len(self._holders(row, seen=False))
 
-    def _holders(self, row: inventory.Device) -> Iterable[Holder]:
+    def _holders(self, row: inventory.Device, *, seen: bool) -> list[Holder]:
+        """Those in namespaces that the person sees, or the rest."""
         pool, key = self._place(row)
-        return () if pool is None else pool.holders.get(key, ())
+        person: Person = self.context["request"].auth
+        holders = pool.holders.get(key, ()) if pool else ()
+        return [holder for holder in holders if person.sees(holder.namespace) is seen]
 
     def _place(self, row: inventory.Device) -> tuple[PoolState | None, DeviceKey]:
         """The device's pool, None if it has gone meanwhile, and the device's key."""
@@ -336,10 +330,6 @@ class DeviceSerializer(Row):
     def _states(self) -> dict[PoolState, dict[DeviceKey, DeviceState]]:
         """A cache for the pools that are shown: looking up one device goes through its whole pool."""
         return {}
-
-    @property
-    def _person(self) -> Any:
-        return self.context["request"].auth
 
 
 class DeviceFilters(filters.FilterSet):
@@ -371,21 +361,23 @@ def _allocations() -> Any:
 class DeviceViewSet(PublishedViewSet):
     """Devices as they are published, the state of each, and who holds it."""
 
-    lists = (SLICES,)
     rows = inventory.Device.objects.order_by("driver", "pool", "position", "id")
     serializer_class = DeviceSerializer
     filterset_class = DeviceFilters
     ordering_fields = ["driver", "pool", "name", "node_name"]
-    lookup_value_converter = "path"
 
     def get_object(self) -> Any:
         driver, _, rest = self.kwargs["key"].partition("/")
         pool, _, name = rest.rpartition("/")
-        rows = self.get_queryset().filter(driver=driver, pool=pool, name=name)
-        return self.first(rows)
+        return self.first(driver=driver, pool=pool, name=name)
 
 
-# Classes and nodes ----------------------------------------------------------------------------------------------------
+class NamedViewSet(RowViewSet):
+    """Rows that are named by their name alone."""
+
+    ordering_fields = ["name"]
+    lookup_field = "name"
+    lookup_value_converter = "str"
 
 
 class ClassSerializer(Row):
@@ -394,16 +386,13 @@ class ClassSerializer(Row):
         fields = ["name", "extended_resource_name", "selectors", "config"]
 
 
-class ClassViewSet(RowViewSet):
+class ClassViewSet(NamedViewSet):
     """DeviceClasses."""
 
     lists = (CLASSES,)
     rows = inventory.DeviceClass.objects.order_by("name")
     serializer_class = ClassSerializer
     filterset_fields = ["name", "extended_resource_name"]
-    ordering_fields = ["name"]
-    lookup_field = "name"
-    lookup_value_converter = "str"
 
 
 class NodeSerializer(Row):
@@ -412,19 +401,13 @@ class NodeSerializer(Row):
         fields = ["name", "ready", "unschedulable", "labels", "taints", "capacity", "allocatable"]
 
 
-class NodeViewSet(RowViewSet):
+class NodeViewSet(NamedViewSet):
     """Nodes."""
 
     lists = (NODES,)
     rows = inventory.Node.objects.order_by("name")
     serializer_class = NodeSerializer
     filterset_fields = ["name", "ready", "unschedulable"]
-    ordering_fields = ["name"]
-    lookup_field = "name"
-    lookup_value_converter = "str"
-
-
-# Claims and pods ------------------------------------------------------------------------------------------------------
 
 
 class NamespacedViewSet(RowViewSet):
@@ -553,9 +536,6 @@ class PodViewSet(NamespacedViewSet):
         return Response(pod_document(row.namespace, row.name))
 
 
-# Quotas ---------------------------------------------------------------------------------------------------------------
-
-
 class QuotaLimitSerializer(Row):
     class Meta:
         model = claims.QuotaLimit
@@ -592,26 +572,29 @@ class QuotaViewSet(NamespacedViewSet):
     ordering_fields = ["namespace", "name"]
 
 
-# Routes ---------------------------------------------------------------------------------------------------------------
-
-
 class InventoryRoot(RestView, APIRootView):
     """The list of resources. Read-only: writes and watches go to the Kubernetes API."""
 
 
-class ObjectConverter:
+class ObjectConverter(StringConverter):
     """`NAMESPACE/NAME`."""
 
     regex = "[^/]+/[^/]+"
 
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
-
 
 register_converter(ObjectConverter, "object")
+
+
+class NoResource(RestView):
+    """Other addresses. Those that lack the final slash are redirected, as by Django's APPEND_SLASH, which is off."""
+
+    rights = PUBLIC
+    permission_classes = []
+
+    def get(self, request: Request, **_: str) -> HttpResponseBase:
+        if request.path.endswith("/"):
+            raise Http404
+        return HttpResponsePermanentRedirect(request._request.get_full_path(force_append_slash=True))
 
 
 class InventoryRouter(DefaultRouter):
@@ -620,27 +603,17 @@ class InventoryRouter(DefaultRouter):
 
 
 router = InventoryRouter(use_regex_path=False)
-for name, viewset in {
-    "pools": PoolViewSet,
-    "devices": DeviceViewSet,
-    "classes": ClassViewSet,
-    "claims": ClaimViewSet,
-    "pods": PodViewSet,
-    "quotas": QuotaViewSet,
-    "nodes": NodeViewSet,
-}.items():
-    router.register(name, viewset, basename=f"inventory-{name}")
+router.register("pools", PoolViewSet, basename="inventory-pools")
+router.register("devices", DeviceViewSet, basename="inventory-devices")
+router.register("classes", ClassViewSet, basename="inventory-classes")
+router.register("claims", ClaimViewSet, basename="inventory-claims")
+router.register("pods", PodViewSet, basename="inventory-pods")
+router.register("quotas", QuotaViewSet, basename="inventory-quotas")
+router.register("nodes", NodeViewSet, basename="inventory-nodes")
 
 
 #: The versions that most readers look for come first.
 FIRST = ("apis/resource.k8s.io/v1", "api/v1")
-
-# Documentation of the APIs --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentationContext(PageContext):
-    documents: list[dict[str, str]]
 
 
 @signed_in
@@ -648,7 +621,7 @@ class DocumentationContext(PageContext):
 def show_documentation(request: HttpRequest) -> HttpResponse:
     documents = [{"name": "Inventory (/api/inventory)", "url": reverse("inventory-schema")}]
     documents += [{"name": at, "url": reverse("api-docs-document", args=[at])} for at in _served()]
-    context = DocumentationContext(place="api-docs", revision=latest_revision(), documents=documents)
+    context = ValueContext(place="api-docs", revision=latest_revision(), page=documents)
     return render_page(request, "rest/documentation.html", context)
 
 
@@ -685,9 +658,10 @@ class InventorySchema(RestView):
 
 
 urlpatterns = [
-    path("api/inventory", public(RedirectView.as_view(url="/api/inventory/"))),
+    path("api/inventory", NoResource.as_view()),
     path("api/inventory/schema/", InventorySchema.as_view(), name="inventory-schema"),
     path("api/inventory/", include(router.urls)),
+    path("api/inventory/<path:rest>", NoResource.as_view()),
     path("api/docs", show_documentation, name="api-docs"),
     path("api/docs/documents/<path:at>", show_document, name="api-docs-document"),
 ]

@@ -32,7 +32,7 @@ from dashboard.kit import charts, links
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
 from dashboard.kit.wording import counted
-from dashboard.tools.events import ShownEvent, latest
+from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.waiting import WaitingGroup, WaitingPod, by_topic
 from insight.capacity import Census, ClassCount, read_census
@@ -128,7 +128,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         outdated=bool(waiting) and (mended.outdated or proposed.outdated),
         waiting=census.waiting,
         oldest=signs.queue.oldest,
-        events=latest(person, shown=EVENTS),
+        events=find(EventQuery(), person, shown=EVENTS, reported=True).events,
         health=health,
         needing_attention=needing_attention(health),
         sees_all=whole,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -88,9 +89,6 @@ ACTS = {
 }
 
 
-# The picked objects --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedObject:
     """An object as it is stored now."""
@@ -143,15 +141,12 @@ def read_picked(resource: str, texts: Iterable[str], person: Person) -> Picked:
     keys = list(uids)[:MOST]
     stored = {(one.namespace, one.name): one for one in objects.get_many(kind(resource), keys)}
     there = [key for key in keys if key in stored and uids[key] in ("", stored[key].uid)]
+    decoded = (objects.decode(kind(resource), stored[key].text) for key in there)
     return Picked(
-        found=tuple(
-            PickedObject(resource=resource, object=objects.decode(kind(resource), stored[key].text)) for key in there
-        ),
+        found=tuple(PickedObject(resource=resource, object=one) for one in decoded),
         gone=tuple("/".join(filter(None, key)) for key in keys if key not in there),
     )
 
-
-# What an act would do ------------------------------------------------------------------------------------------------
 
 Picks = Sequence[PickedObject]
 
@@ -164,45 +159,27 @@ class BulkEffect:
     each: Sequence[tuple[PickedObject, Sequence[Consequence]]] = ()
 
 
-def _of_pods(picked: Picks, person: Person) -> BulkEffect:
-    pods = [one.object for one in picked]
-    return BulkEffect(whole=effect_of_deletion(pods, what_if_gone(*pods), person))
-
-
-def _of_claims(picked: Picks, person: Person) -> BulkEffect:
-    rows = Claim.objects.restrict(person).filter(uid__in=[one.uid for one in picked])
-    lines = {line.uid: line for line in read_claims(rows)}
-    seen = [one for one in picked if one.uid in lines]
-    return _each(seen, lambda one: claims.effect_of_deletion(one.object, lines[one.uid]))
-
-
-def _of_templates(picked: Picks, _person: Person) -> BulkEffect:
-    effects = templates.effects_of_deletion([(one.namespace, one.name) for one in picked])
-    seen = [one for one in picked if (one.namespace, one.name) in effects]
-    return _each(seen, lambda one: effects[one.namespace, one.name])
-
-
-def _of_classes(picked: Picks, person: Person) -> BulkEffect:
-    return _each(picked, lambda one: classes.effect_of_deletion(one.object, users_of(one.name, person)))
-
-
-def _of_rules(picked: Picks, person: Person) -> BulkEffect:
-    changes = [RuleChange(before=one.object) for one in picked]
-    return BulkEffect(whole=effect_of(changes, person, read_devices(), datetime.now(UTC)))
-
-
-def _each(picked: Picks, effect: Callable[[PickedObject], ActionEffect]) -> BulkEffect:
-    each = [(one, effect(one).consequences) for one in picked]
+def effect_of_deleting(resource: str, picked: Picks, person: Person) -> BulkEffect:
+    """Claims and templates that went meanwhile are left out."""
+    stored = [one.object for one in picked]
+    if resource == PODS:
+        return BulkEffect(whole=effect_of_deletion(stored, what_if_gone(*stored), person))
+    if resource == TAINT_RULES:
+        changes = [RuleChange(before=rule) for rule in stored]
+        return BulkEffect(whole=effect_of(changes, person, read_devices(), datetime.now(UTC)))
+    effects: dict[str, ActionEffect] = {}
+    if resource == CLAIMS:
+        rows = Claim.objects.restrict(person).filter(uid__in=[one.uid for one in picked])
+        lines = {line.uid: line for line in read_claims(rows)}
+        effects = {one.uid: claims.effect_of_deletion(one.object, lines[one.uid]) for one in picked if one.uid in lines}
+    elif resource == TEMPLATES:
+        of_names = templates.effects_of_deletion([(one.namespace, one.name) for one in picked])
+        effects = {one.uid: of_names[key] for one in picked if (key := (one.namespace, one.name)) in of_names}
+    else:
+        effects = {one.uid: classes.effect_of_deletion(one.object, users_of(one.name, person)) for one in picked}
+    each = [(one, effects[one.uid].consequences) for one in picked if one.uid in effects]
     return BulkEffect(whole=ActionEffect(consequences=()), each=each)
 
-
-_OF_DELETION: Mapping[str, Callable[[Picks, Person], BulkEffect]] = {
-    PODS: _of_pods,
-    CLAIMS: _of_claims,
-    TEMPLATES: _of_templates,
-    CLASSES: _of_classes,
-    TAINT_RULES: _of_rules,
-}
 
 #: act on nodes -> (the change, what it does, why a node stays as it is)
 _OF_NODES: Mapping[str, tuple[What, str, str]] = {
@@ -238,9 +215,6 @@ def _of_nodes(act: str, picked: Picks, person: Person) -> BulkEffect:
 
 def _changed(node: Node, act: str) -> Node:
     return changed(node, NodeChange(what=_OF_NODES[act][0]), datetime.now(UTC))
-
-
-# The page ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,15 +286,13 @@ def act_on_picked(request: HttpRequest, resource: str, act: str) -> HttpResponse
     if request.method == "POST" and data.get("sure"):
         _do(request, subject, act, picked.found, person)
         return redirect(back)
-    effect = _of_nodes(act, picked.found, person) if resource == NODES else _OF_DELETION[resource](picked.found, person)
+    of = (
+        _of_nodes(act, picked.found, person)
+        if resource == NODES
+        else effect_of_deleting(resource, picked.found, person)
+    )
     preview = BulkPreview(
-        subject=subject,
-        act=act,
-        url=request.path,
-        picked=picked,
-        each=effect.each,
-        effect=effect.whole,
-        back=back,
+        subject=subject, act=act, url=request.path, picked=picked, each=of.each, effect=of.whole, back=back
     )
     context = BulkContext(place=subject.place, revision=latest_revision(), preview=preview)
     return render_page(request, "tools/bulk/preview.html", context)
@@ -351,24 +323,16 @@ def _do(request: HttpRequest, subject: BulkSubject, act: str, picked: Picks, per
 
 def _delete(one: PickedObject, person: Person, _act: str) -> Outcome:
     try:
-        verbs.delete(
-            kind(one.resource),
-            namespace=one.namespace,
-            name=one.name,
-            identity=person.identity,
-            options=only_with(one.uid),
-        )
+        options, identity = only_with(one.uid), person.identity
+        verbs.delete(kind(one.resource), namespace=one.namespace, name=one.name, identity=identity, options=options)
     except ApiError as refusal:
         return None, "" if refusal.reason == "NotFound" else refusal.message
     return undo.UndoStep.of(kind(one.resource), one.object, None), ""
 
 
 def _change_node(one: PickedObject, person: Person, act: str) -> Outcome:
-    def change(node: Node) -> Node:
-        return _changed(node, act)
-
     try:
-        after = verbs.modify(kind(NODES), change, name=one.name, identity=person.identity).object
+        after = verbs.modify(kind(NODES), partial(_changed, act=act), name=one.name, identity=person.identity).object
     except ApiError as refusal:
         return None, refusal.message
     same = one.object.metadata.resource_version == after.metadata.resource_version

@@ -153,14 +153,11 @@ class EventQuery(ListQuery):
 
     def admits(self, event: ShownEvent) -> bool:
         """All but the namespace."""
-        if self.type and (self.type == WARNING) != event.warning:
+        if self.type not in ("", event.type) or self.kind not in ("", event.about):
             return False
-        if self.kind and self.kind != event.about:
-            return False
-        if self.name and self.name.lower() not in event.name.lower():
-            return False
-        words = self.text.lower()
-        return not words or any(words in text.lower() for text in (event.clause, event.message, event.reason))
+        texts = (event.clause, event.message, event.reason)
+        said = any(self.text.lower() in text.lower() for text in texts)
+        return said and self.name.lower() in event.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,21 +204,8 @@ def list_events(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person, query = person_of(request), EventQuery.read(request)
     found = find(query, person)
-    context = EventsContext(
-        place="events",
-        revision=revision,
-        query=query,
-        table=_table(query, found, person),
-        found=found,
-        next_url=query.url(before=found.on) if found.on else "",
-        newest_url=query.url(before=""),
-    )
-    return show_list(request, "tools/events/list.html", context)
-
-
-def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEvent]:
     namespaces = [name for name in namespaces_with(EVENTS) if person.sees(name)]
-    return Table(
+    table = Table(
         id="found",
         topics=f"events:{query.namespace}",
         title="Events",
@@ -238,6 +222,9 @@ def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEv
             Filter("q", "saying", query.text, hint="Saying"),
         ),
     )
+    urls = {"next_url": query.url(before=found.on) if found.on else "", "newest_url": query.url(before="")}
+    context = EventsContext(place="events", revision=revision, query=query, table=table, found=found, **urls)
+    return show_list(request, "tools/events/list.html", context)
 
 
 def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: bool = False) -> EventPage:
@@ -270,16 +257,10 @@ def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: boo
     return EventPage(events=tuple(events), on=before, looked_at=looked_at)
 
 
-def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
-    """The newest few that the person sees, by authors who may report them."""
-    return find(EventQuery(), person, shown=shown, reported=True).events
-
-
 def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> ShownEvent:
     """kinds: `cluster_kinds()`."""
     event = _decoder.decode(stored.text)
-    about, created = event.involved_object, event.metadata.creation_timestamp
-    first = event.first_timestamp or event.event_time or created
+    about, created = event.involved_object, event.event_time or event.metadata.creation_timestamp
     of_cluster = not about.namespace or about.kind in kinds
     author, stranger = records.author_of(stored.note), ""
     if of_cluster and not may_report(author, kinds.get(about.kind), about.name):
@@ -296,21 +277,19 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
         cause=cause_in(event.metadata.annotations) if legible else None,
         said_by=said_by(event.reporting_component or event.source.component, stranger or author.outsider),
         count=event.count,
-        at=event.last_timestamp or event.event_time or created,
-        first=first,
+        at=event.last_timestamp or created,
+        first=event.first_timestamp or created,
         author=stranger,
     )
 
 
+KINDS = ("Pod", "ResourceClaim", "Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate", "Namespace")
 #: kind -> its page
 _NAMESPACED = {"Pod": links.pod_url, "ResourceClaim": links.claim_url, "ResourceClaimTemplate": links.template_url}
 _CLUSTER_WIDE = {"Node": links.node_url, "DeviceClass": links.class_url, "Namespace": links.namespace_url}
-KINDS = ("Pod", "ResourceClaim", "Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate", "Namespace")
 
 
 def url_of(kind: str, namespace: str, name: str) -> str:
-    if not name:
-        return ""
-    if kind in _NAMESPACED and namespace:
+    if name and namespace and kind in _NAMESPACED:
         return _NAMESPACED[kind](namespace, name)
-    return _CLUSTER_WIDE[kind](name) if kind in _CLUSTER_WIDE else ""
+    return _CLUSTER_WIDE[kind](name) if name and kind in _CLUSTER_WIDE else ""

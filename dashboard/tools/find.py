@@ -11,7 +11,7 @@ begin so, then those that contain it. `&go=1` opens the only exact match.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -27,7 +27,7 @@ from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Pod
 from dashboard.capacity.quotas import may_read
 from dashboard.kit import links
-from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, render_page
+from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
 from dashboard.kit.rights import authorizes, signed_in
 from dashboard.models import SavedView
 from inventory import models
@@ -49,9 +49,6 @@ EXACT, PREFIX, PART = 0, 1, 2
 #: (resource, namespace, name) of an object of the API; or DEVICE and the device's key.
 Thing = tuple[str, ...]
 DEVICE = "device"
-
-
-# What was typed, and what is found -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +107,22 @@ class HitSection:
     def best(self) -> int:
         return min(hit.rank for hit in self.found)
 
+    @property
+    def left_out(self) -> str:
+        return f"the first {len(self.found)}; write more of the name to see fewer" if self.more else ""
+
 
 def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
     """text: what was typed; its last occurrence in the title is marked."""
     at = title.lower().rfind(text.lower())
-    if at < 0:
-        return Hit(rank, title, "", "", url, aside, thing)
+    parts = _parts(title, at, text) if at >= 0 else (title, "", "")
+    return Hit(rank, *parts, url, aside, thing)
+
+
+def _parts(title: str, at: int, text: str) -> tuple[str, str, str]:
+    """Of a title that has the text at this place."""
     end = at + len(text)
-    return Hit(rank, title[:at], title[at:end], title[end:], url, aside, thing)
+    return title[:at], title[at:end], title[end:]
 
 
 def rank_of(text: str, value: str) -> int:
@@ -160,8 +165,7 @@ def _namespaced(model: type[Model], resource: str) -> Search:
         rows: Any = model._default_manager
         seen = rows.restrict(person)
         taken, more = _called(seen.filter(namespace__icontains=place) if place else seen, name, "name", "namespace")
-        hits = [_object(sought, resource, row.name, row.namespace) for row in taken]
-        return [one for one in hits if one], more
+        return list(_objects(sought, resource, taken)), more
 
     return search
 
@@ -171,18 +175,18 @@ def _cluster_wide(model: type[Model], resource: str) -> Search:
         if sought.parts[0] or not person.may("list", resource):
             return [], False
         taken, more = _called(model._default_manager.all(), sought.text, "name")
-        return [one for one in (_object(sought, resource, row.name) for row in taken) if one], more
+        return list(_objects(sought, resource, taken)), more
 
     return search
 
 
-def _object(sought: Sought, resource: str, name: str, namespace: str = "") -> Hit | None:
-    """None if its name does not fit."""
-    rank = sought.rank(name, namespace)
-    if rank is None:
-        return None
-    url, thing = links.object_url(resource, namespace, name), (resource, namespace, name)
-    return hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
+def _objects(sought: Sought, resource: str, rows: Iterable[Any]) -> Iterator[Hit]:
+    """Those whose names fit."""
+    for row in rows:
+        name, namespace = row.name, getattr(row, "namespace", "")
+        if (rank := sought.rank(name, namespace)) is not None:
+            url, thing = links.object_url(resource, namespace, name), (resource, namespace, name)
+            yield hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
 
 
 def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
@@ -190,11 +194,7 @@ def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
 
     def search(sought: Sought, person: Person) -> Hits:
         _, stored = sql.live(resource, namespace="", limit=0, with_text=False)
-        hits = (_object(sought, resource, one.name, one.namespace) for one in stored if sees(one, person))
-        return best(one for one in hits if one)
-
-    def sees(one: sql.LatestRow, person: Person) -> bool:
-        return may(person, one.namespace, one.name)
+        return best(_objects(sought, resource, (row for row in stored if may(person, row.namespace, row.name))))
 
     return search
 
@@ -229,22 +229,19 @@ def search_drivers(sought: Sought, person: Person) -> Hits:
         return [], False
     published = models.PublishedSlice.objects.order_by().values_list("driver", flat=True).distinct()
     names = {*published, *AllocatedDevice.objects.order_by().values_list("driver", flat=True).distinct()}
-    ranked = ((sought.rank(name), name) for name in names)
-    text = sought.parts[1]
-    return best(
-        hit(text, rank, name, url=links.driver_url(name), aside="") for rank, name in ranked if rank is not None
-    )
+    ranked = [(rank, name) for name in names if (rank := sought.rank(name)) is not None]
+    return best(hit(sought.parts[1], rank, name, url=links.driver_url(name), aside="") for rank, name in ranked)
 
 
 def search_saved_views(sought: Sought, person: Person) -> Hits:
     """A person's own, and what others share."""
     views = SavedView.objects.filter(Q(owner__username=person.name) | Q(shared=True), name__icontains=sought.text)
-    ranked = ((sought.rank(view.name, view.path.strip("/")), view) for view in views)
-    return best(
-        hit(sought.parts[1], rank, view.name, url=links.page_url("view", view.id), aside=view.path.strip("/"))
-        for rank, view in ranked
-        if rank is not None
-    )
+    hits = list[Hit]()
+    for view in views:
+        page = view.path.strip("/")
+        if (rank := sought.rank(view.name, page)) is not None:
+            hits.append(hit(sought.parts[1], rank, view.name, url=links.page_url("view", view.id), aside=page))
+    return best(hits)
 
 
 # By what things have -------------------------------------------------------------------------------------------------
@@ -340,16 +337,13 @@ def search_labels(sought: Sought, person: Person) -> Hits:
     text = sought.text
     if len(text) < SHORTEST:
         return [], False
-    objects = finding.labelled(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
-    return _by_value(
-        text,
-        PART,
-        objects,
-        person,
-        lambda one: next(
-            label for label in (f"{key}={value}" for key, value in one.labels.items()) if text.lower() in label.lower()
-        ),
-    )
+
+    def label(row: finding.FoundObject) -> str:
+        labels = (f"{key}={value}" for key, value in row.labels.items())
+        return next(label for label in labels if text.lower() in label.lower())
+
+    rows = finding.labelled(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(text, rows, person, value=label, rank=lambda _: PART)
 
 
 def search_uids(sought: Sought, person: Person) -> Hits:
@@ -357,26 +351,25 @@ def search_uids(sought: Sought, person: Person) -> Hits:
     text = sought.text.lower()
     if not _UID.match(text):
         return [], False
-    objects = finding.with_uid(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
-    return _by_value(text, None, objects, person, lambda one: one.uid)
+    rows = finding.with_uid(text, _open_to(person), namespaces=person.namespaces, limit=SHOWN + 1)
+    return _by_value(text, rows, person, value=lambda row: row.uid, rank=lambda uid: rank_of(text, uid))
 
 
 def _by_value(
     text: str,
-    rank: int | None,
-    objects: Iterable[finding.FoundObject],
+    rows: Iterable[finding.FoundObject],
     person: Person,
+    *,
     value: Callable[[finding.FoundObject], str],
+    rank: Callable[[str], int],
 ) -> Hits:
-    """rank: None to rank the values."""
     hits = list[Hit]()
-    for one in objects:
+    for row in rows:
         # The name of a namespace is visible to people who see what is in it.
-        if person.sees(one.name if one.resource == NAMESPACES else one.namespace):
-            title, thing = value(one), (one.resource, one.namespace, one.name)
-            aside = f"{NOUNS[one.resource].capitalize()} {f'{one.namespace}/' if one.namespace else ''}{one.name}"
-            ranked = rank_of(text, title) if rank is None else rank
-            hits.append(hit(text, ranked, title, url=links.object_url(*thing), aside=aside, thing=thing))
+        if person.sees(row.name if row.resource == NAMESPACES else row.namespace):
+            title, thing = value(row), (row.resource, row.namespace, row.name)
+            aside = f"{NOUNS[row.resource].capitalize()} {f'{row.namespace}/' if row.namespace else ''}{row.name}"
+            hits.append(hit(text, rank(title), title, url=links.object_url(*thing), aside=aside, thing=thing))
     return hits[:SHOWN], len(hits) > SHOWN
 
 
@@ -418,41 +411,33 @@ KINDS: Sequence[Findable] = (
 BY_RESOURCE = {kind.resource: kind for kind in KINDS if kind.resource}
 
 
-# Places to go --------------------------------------------------------------------------------------------------------
-
 #: See `dashboard.kit.auditors`.
 AUDIT = "events.audit.manciple.dev"
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceToGo:
-    """One page."""
-
-    url: str
-    word: str
-    icon: str
+#: (address, word, icon) of a page
+Place = tuple[str, str, str]
 
 
-def places(person: Person) -> list[PlaceToGo]:
+def places(person: Person) -> list[Place]:
     """The navigation, "More", the account's menu, and what administrators have besides."""
     named = [*PLACES, *MORE, ("account", "Your account", "i-person"), ("keys", "Keys", "i-key")]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:
         named += [("people", "People and groups", "i-person"), ("roles", "Roles", "i-person")]
-    return [PlaceToGo(reverse(name), word, icon) for name, word, icon in named]
+    return [(reverse(name), word, icon) for name, word, icon in named]
 
 
 def gone_to(text: str, person: Person) -> Iterator[HitSection]:
     """Places of which a word begins so."""
     wanted, hits = text.lower(), list[Hit]()
-    for place in places(person):
-        word = place.word.lower()
+    for url, title, _ in places(person):
+        word = title.lower()
         starts = (at for at in range(len(word)) if word.startswith(wanted, at) and (not at or word[at - 1] == " "))
         if (at := next(starts, None)) is not None:
-            end = at + len(wanted)
             rank = EXACT if word == wanted else PREFIX
-            hits.append(Hit(rank, place.word[:at], place.word[at:end], place.word[end:], place.url, ""))
+            hits.append(Hit(rank, *_parts(title, at, wanted), url, ""))
     if hits:
         yield HitSection("Go to", "i-chev", tuple(hits), more=False)
 
@@ -580,7 +565,7 @@ def _verb_hints(word: str, person: Person) -> Iterator[Hit]:
         on.setdefault(verb.word, []).extend(f"a {NOUNS[one]}" for one in verb.on if verb.may(person, one))
     for name, objects in on.items():
         if objects:
-            aside = objects[0] if len(objects) == 1 else f"{', '.join(objects[:-1])} or {objects[-1]}"
+            aside = " or ".join(filter(None, (", ".join(objects[:-1]), objects[-1])))
             url = f"{reverse('find')}?{urlencode({'q': f'{name} '})}"
             yield Hit(PREFIX, _shown(name), "", " …", url, aside, ("verb", name))
 
@@ -612,84 +597,57 @@ def _commands(text: str, person: Person) -> Iterator[Hit]:
         title = command.title.lower()
         begins = any(part.startswith(wanted) for part in (title, *title.split()[1:]))
         if begins and len(wanted) >= ENOUGH and command.may(person):
-            at = title.find(wanted)
-            end = at + len(wanted)
-            rank = EXACT if wanted == title else PREFIX
-            before, match, after = command.title[:at], command.title[at:end], command.title[end:]
+            rank, parts = EXACT if wanted == title else PREFIX, _parts(command.title, title.find(wanted), wanted)
             does = ("does", command.does) if command.does else ()
-            yield Hit(rank, before, match, after, reverse(command.place), "", does)
+            yield Hit(rank, *parts, reverse(command.place), "", does)
 
 
-# The keys ------------------------------------------------------------------------------------------------------------
-
-#: (where, ((keys that do it, what they do), …)); a combination is one key ("Ctrl K").
-KEYS: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]] = (
-    (
-        "On every page",
-        (
-            (("/", "Ctrl K"), "Find anything, go anywhere, do something"),
-            (("?",), "Show these keys"),
-            (("Tab",), "Go from control to control; the device grid is one stop"),
-            (("Esc",), "Close panel, menu or dialog; from the panel back to its device"),
-        ),
-    ),
-    (
-        "In what is found",
-        (
-            (("↓", "↑"), "Go to the next one and back"),
-            (("Enter",), "Open it, or do it"),
-            (("Ctrl Enter",), "Open it in a new tab"),
-        ),
-    ),
-    (
-        "In a list",
-        (
-            (("j", "k"), "Go to the next row and back"),
-            (("Enter",), "Open the row"),
-            (("x",), "Choose the row"),
-            (("Shift X",), "Choose all rows from the last one up to here"),
-            (("a",), "Go to what can be done with the chosen rows; Esc goes back"),
-        ),
-    ),
-    (
-        "In the device grid",
-        (
-            (("←", "→"), "Go along a node, whose name is the first cell, and on to the next one"),
-            (("↑", "↓", "PgUp", "PgDn"), "Go to the nearest device above or below"),
-            (("Home", "End"), "Go to the node's first and last device; with Ctrl to the grid's"),
-            (("Enter",), "Open the device's panel and go into it"),
-            (("x", "Shift X"), "Choose the device; all from the last one up to here"),
-        ),
-    ),
-    (
-        "On the timeline",
-        (
-            (("←", "→"), "Read along the axis"),
-            (("Enter",), "Mark one end of a stretch, then the other, and show it"),
-            (("Esc",), "Take the mark back"),
-        ),
-    ),
-    ("On the wallboard", ((("Esc",), "Leave it"),)),
-    (
-        "In an editor",
-        ((("Ctrl Space",), "Complete what is allowed there"), (("Tab",), "Leave the editor")),
-    ),
-)
-
-
-# Views ---------------------------------------------------------------------------------------------------------------
+#: where -> keys that do it -> what they do; a combination is one key ("Ctrl K")
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "On every page": {
+        "/, Ctrl K": "Find anything, go anywhere, do something",
+        "?": "Show these keys",
+        "Tab": "Go from control to control; the device grid is one stop",
+        "Esc": "Close panel, menu or dialog; from the panel back to its device",
+    },
+    "In what is found": {
+        "↓, ↑": "Go to the next one and back",
+        "Enter": "Open it, or do it",
+        "Ctrl Enter": "Open it in a new tab",
+    },
+    "In a list": {
+        "j, k": "Go to the next row and back",
+        "Enter": "Open the row",
+        "x": "Choose the row",
+        "Shift X": "Choose all rows from the last one up to here",
+        "a": "Go to what can be done with the chosen rows; Esc goes back",
+    },
+    "In the device grid": {
+        "←, →": "Go along a node, whose name is the first cell, and on to the next one",
+        "↑, ↓, PgUp, PgDn": "Go to the nearest device above or below",
+        "Home, End": "Go to the node's first and last device; with Ctrl to the grid's",
+        "Enter": "Open the device's panel and go into it",
+        "x, Shift X": "Choose the device; all from the last one up to here",
+    },
+    "On the timeline": {
+        "←, →": "Read along the axis",
+        "Enter": "Mark one end of a stretch, then the other, and show it",
+        "Esc": "Take the mark back",
+    },
+    "On the wallboard": {"Esc": "Leave it"},
+    "In an editor": {"Ctrl Space": "Complete what is allowed there", "Tab": "Leave the editor"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindContext(PageContext):
-    """said: for screen readers, how much was found; nothing: the title if that is nothing."""
+    """said: for screen readers, how much was found."""
 
     text: str
     said: str
-    nothing: str
     sections: Sequence[HitSection]
     total: int
-    pages: Sequence[PlaceToGo]
+    pages: Sequence[Place]
 
 
 @authorizes
@@ -703,17 +661,10 @@ def find(request: HttpRequest) -> HttpResponse:
     total = sum(len(section.found) for section in sections)
     more = " or more" if any(section.more for section in sections) else ""
     said = f"{total}{more} found for {text}." if total else f"Nothing is called {text}." if text else ""
-    context = FindContext(
-        place="find",
-        revision=0,
-        text=text,
-        said=said,
-        nothing=f"Nothing is called “{text}”",
-        sections=sections,
-        total=total,
-        pages=places(person),
+    shown = FindContext(
+        place="find", revision=0, text=text, said=said, sections=sections, total=total, pages=places(person)
     )
-    return render_page(request, "tools/find/page.html", context)
+    return render_page(request, "tools/find/page.html", shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -723,7 +674,7 @@ class SuggestionsContext(TemplateContext):
     text: str
     sections: Sequence[HitSection]
     more: bool
-    pages: Sequence[PlaceToGo]
+    pages: Sequence[Place]
 
 
 @authorizes
@@ -763,13 +714,9 @@ def search(text: str, person: Person) -> list[HitSection]:
     return sorted(sections, key=lambda section: section.best)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeysContext(PageContext):
-    groups: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]]
-
-
 @signed_in
 @require_safe
 def show_keys(request: HttpRequest) -> HttpResponse:
-    context = KeysContext(place="keys", revision=latest_revision(), groups=KEYS)
+    groups = {where: [(keys.split(", "), does) for keys, does in lines.items()] for where, lines in KEYS.items()}
+    context = ValueContext(place="keys", revision=latest_revision(), page=groups)
     return render_page(request, "tools/find/keys.html", context)

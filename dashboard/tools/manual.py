@@ -39,20 +39,12 @@ _LINK = re.compile(r"^(?:[\w./-]+/)?([\w-]+)\.md(?:#(.*))?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
-    """A part of a document."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ManualPage:
-    """One document. parts: its headings of the second level."""
+    """One document. parts: (id, text) of its headings of the second level."""
 
     name: str
     title: str
-    parts: Sequence[Heading]
+    parts: Sequence[tuple[str, str]]
     ids: frozenset[str]
     html: SafeString
 
@@ -74,7 +66,7 @@ def read(name: str) -> ManualPage | None:
     return ManualPage(
         name=name,
         title=title,
-        parts=[Heading(id=one, text=text) for level, one, text in headings if level == "h2"],
+        parts=[(id_, text) for level, id_, text in headings if level == "h2"],
         ids=frozenset([one for _, one, _ in headings] + words),
         html=mark_safe(html),  # noqa: S308 - the program's own files
     )

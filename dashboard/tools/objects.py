@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -117,11 +116,6 @@ class Author:
     def icon(self) -> str:
         return {"node": "i-node", "account": "i-pod", "system": "i-over", "nobody": "i-alert"}.get(self.kind, "")
 
-    @property
-    def url(self) -> str:
-        """Its page; "" without one."""
-        return links.node_url(self.name.removeprefix(_NODE)) if self.kind == "node" else ""
-
 
 # History -------------------------------------------------------------------------------------------------------------
 
@@ -140,26 +134,37 @@ class ObjectChange:
     postponed: the documents are too long to compare all of them for one page; the lines come on request.
     """
 
-    entry: int
-    revision: int
-    at: datetime
-    author: Author
-    through: Author | None  # who acted in the author's name
-    verb: str
-    subresource: str
-    resource: str
-    namespace: str
-    name: str
-    created: bool
+    entry: Entry
     fields: tuple[FieldChange, ...] = ()
     lines: tuple[DiffLine, ...] = ()
     known: bool = False
     postponed: bool = False
-    agent: str = ""  # the program
+
+    @property
+    def revision(self) -> int:
+        return self.entry.revision or 0
+
+    @property
+    def author(self) -> Author:
+        return Author(self.entry.username)
+
+    @property
+    def through(self) -> Author | None:
+        """Who acted in the author's name."""
+        return Author(self.entry.impersonator) if self.entry.impersonator else None
+
+    @property
+    def agent(self) -> str:
+        """The program."""
+        return events.note_of(self.entry).user_agent
+
+    @property
+    def created(self) -> bool:
+        return self.entry.code == CREATED
 
     @property
     def deleted(self) -> bool:
-        return self.verb in ("delete", "deletecollection")
+        return self.entry.verb in ("delete", "deletecollection")
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -177,9 +182,7 @@ class ObjectChange:
             return "created"
         if self.deleted:
             return "deleted"
-        if self.subresource == "eviction":
-            return "evicted"
-        return "bound to a node" if self.subresource == "binding" else "changed"
+        return {"eviction": "evicted", "binding": "bound to a node"}.get(self.entry.subresource, "changed")
 
     @property
     def note(self) -> str:
@@ -204,10 +207,6 @@ class ShownHistory:
     opened: int = 0
     several: bool = False
     may_audit: bool = False
-
-    @property
-    def empty_title(self) -> str:
-        return "Nothing earlier" if self.before else "No change is recorded"
 
 
 def read_changes(
@@ -250,32 +249,13 @@ def _state_before(entry: Entry, states: Mapping[int, PastState]) -> PastState | 
 def change_of(entry: Entry, states: Mapping[int, PastState], *, postponed: bool = False) -> ObjectChange:
     """What one write of an object did. postponed: leave the lines out."""
     state, before = states.get(entry.revision or 0), _state_before(entry, states)
-    created = entry.code == CREATED
-    change = ObjectChange(
-        entry=entry.id,
-        revision=entry.revision or 0,
-        at=entry.at,
-        author=Author(entry.username),
-        through=Author(entry.impersonator) if entry.impersonator else None,
-        verb=entry.verb,
-        subresource=entry.subresource,
-        resource=entry.resource,
-        namespace=entry.namespace,
-        name=entry.name,
-        created=created,
-        agent=events.note_of(entry).user_agent,
-    )
-    if state is None or not (created or before):
-        return change
+    if state is None or not (before or entry.code == CREATED):
+        return ObjectChange(entry=entry)
     old: Document = orjson.loads(before.text) if before else {}
     new: Document = orjson.loads(state.text)
-    return replace(
-        change,
-        fields=changed_fields(old, new) if old else (),
-        lines=() if postponed else difference(dump(written(old)) if old else "", dump(written(new))),
-        known=True,
-        postponed=postponed,
-    )
+    fields = changed_fields(old, new) if old else ()
+    lines = () if postponed else difference(dump(written(old)) if old else "", dump(written(new)))
+    return ObjectChange(entry=entry, fields=fields, lines=lines, known=True, postponed=postponed)
 
 
 def asked(request: HttpRequest) -> bool:
@@ -343,34 +323,23 @@ class MergeConflict:
     theirs: Any
 
 
-@dataclass(frozen=True, slots=True)
-class MergedDocument:
-    document: Any
-    conflicts: Sequence[MergeConflict]
-
-
-def merge(base: Any, mine: Any, theirs: Any, *, take_mine: Container[str] = ()) -> MergedDocument:
-    """Merge two documents that two people made of the same `base`.
-
-    A field that one of them changed is as they left it. Lists whose entries have names are merged entry by entry. What
-    both changed differently is a conflict: it stays as in `theirs`, unless `take_mine` has its path.
-    """
-    merging = _Merging(take_mine)
-    return MergedDocument(merging.value((base, mine, theirs), ""), merging.conflicts)
-
-
 #: base, mine, theirs
 Three = tuple[Any, Any, Any]
 
 
-class _Merging:
-    """One merge, and its conflicts so far."""
+class Merge:
+    """The documents of two people who changed the same `base`, merged.
 
-    def __init__(self, take_mine: Container[str]) -> None:
+    A field that one of them changed is as they left it. Lists whose entries have names are merged entry by entry. What
+    both changed differently is a conflict: it stays as in `theirs`, unless `take_mine` has its path.
+    """
+
+    def __init__(self, base: Any, mine: Any, theirs: Any, *, take_mine: Container[str] = ()) -> None:
         self.conflicts: list[MergeConflict] = []
         self._take_mine = take_mine
+        self.document = self._value((base, mine, theirs), "")
 
-    def value(self, three: Three, path: str) -> Any:
+    def _value(self, three: Three, path: str) -> Any:
         base, mine, theirs = three
         if theirs in (mine, base):
             return mine
@@ -390,7 +359,7 @@ class _Merging:
         _, mine, theirs = three
         for name in dict.fromkeys((*theirs, *mine)):
             base_of, mine_of, theirs_of = (one.get(name, MISSING) for one in three)
-            value = self.value((base_of, mine_of, theirs_of), f"{above}[{name}]" if entries else f"{above}{name}")
+            value = self._value((base_of, mine_of, theirs_of), f"{above}[{name}]" if entries else f"{above}{name}")
             if value is not MISSING:
                 merged[name] = value
         return merged
@@ -560,7 +529,11 @@ def _write_or_check(request: HttpRequest, opened: Opened, mine: Document, person
     saving = request.POST.get("act") == "save"
     after = _write(opened, mine, person, dry_run=not saving)
     if saving:
-        _confirm(request, opened, after)
+        before, title = objects.decode(opened.kind, opened.stored.text), f"{opened.kind.kind} {opened.name}"
+        if before.metadata.resource_version == after.metadata.resource_version:
+            messages.success(request, f"{title} already has this content; nothing was changed.")
+        else:
+            undo.offer(request, f"Saved {title}.", [undo.UndoStep.of(opened.kind, before, after)])
         return None
     now = dump(opened.edited)
     edited = written(opened.served.document(codec.to_builtins(after)))
@@ -601,16 +574,6 @@ def _write(opened: Opened, mine: Document, person: Person, *, dry_run: bool) -> 
     ).object
 
 
-def _confirm(request: HttpRequest, opened: Opened, after: Any) -> None:
-    """Say that it is saved, with a way back."""
-    before = objects.decode(opened.kind, opened.stored.text)
-    if before.metadata.resource_version == after.metadata.resource_version:
-        messages.success(request, f"{opened.kind.kind} {opened.name} already has this content; nothing was changed.")
-    else:
-        said = f"Saved {opened.kind.kind} {opened.name}."
-        undo.offer(request, said, [undo.UndoStep.of(opened.kind, before, after)])
-
-
 def _findings(text: str, refusal: ApiError) -> list[Finding]:
     causes = (refusal.details or {}).get("causes")
     if causes:
@@ -627,7 +590,7 @@ def _merged(opened: Opened, base: Any, mine: Document, take_mine: Sequence[str])
         return "not there" if value is MISSING else dump(value).removesuffix("\n...")
 
     theirs = opened.edited
-    merged = merge(base, mine, theirs, take_mine=frozenset(take_mine))
+    merged = Merge(base, mine, theirs, take_mine=frozenset(take_mine))
     return ManifestAnswer(
         text=dump(merged.document),
         base=dump(theirs),

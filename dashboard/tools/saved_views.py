@@ -31,27 +31,14 @@ from manciple.audit.sign_ins import SAVED_VIEWS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
 
-#: URL name of a page that has saved views -> its name
+#: URL names of the pages that have saved views, in the order of the list -> their titles
 PAGES = {
-    "devices": "Devices",
-    "claims": "Claims",
-    "templates": "Templates",
-    "pods": "Pods",
-    "classes": "Classes",
-    "nodes": "Nodes",
-    "quotas": "Quotas",
-    "timeline": "Timeline",
-    "incidents": "Incidents",
-    "taint-rules": "Taint rules",
-    "drivers": "Drivers",
-    "namespaces": "Namespaces",
-    "events": "Events",
-    "audit": "Audit",
-    "roles": "Roles",
-    "people": "People",
+    name: name.replace("-", " ").capitalize()
+    for name in (
+        *("devices", "claims", "templates", "pods", "classes", "nodes", "quotas", "timeline", "incidents"),
+        *("taint-rules", "drivers", "namespaces", "events", "audit", "roles", "people"),
+    )
 }
-
-
 #: Views on a page.
 ROWS = 100
 
@@ -69,11 +56,6 @@ class ListedView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewsQuery(ListQuery):
-    """Pages of views alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedViewsContext(PageContext):
     """groups: the views of each page of the dashboard; before, after: addresses of the neighbouring pages of views."""
 
@@ -86,7 +68,7 @@ class SavedViewsContext(PageContext):
 @require_safe
 def list_views(request: HttpRequest) -> HttpResponse:
     """In the order of `PAGES`, the person's own first."""
-    query = ViewsQuery.read(request)
+    query = ListQuery.read(request)
     views = SavedView.objects.filter(Q(owner=request.user.pk) | Q(shared=True))
     titles = {page_url(name): title for name, title in PAGES.items()}
     pages = Value("\n".join(("", *titles, "")))

@@ -191,6 +191,18 @@ def test_without_a_session_or_a_token_nothing_is_shown(lab: Cluster) -> None:
     assert answer.status_code == 401
 
 
+@pytest.mark.parametrize("path", ["pods", "pods/lab/late", "pods/lab/late/explain", "devices", "schema"])
+def test_an_address_without_the_final_slash_leads_to_the_one_with_it(viewer: Client, lab: Cluster, path: str) -> None:
+    answer = viewer.get(f"{ROOT}{path}?page=1&name=a%2Fb")
+    assert (answer.status_code, answer.headers["Location"]) == (301, f"{ROOT}{path}/?page=1&name=a%2Fb")
+    assert viewer.get(f"{ROOT}{path}", follow=True, headers={"Accept": "application/json"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["nowhere/", "pods/lab/late/nothing/", "nodes/a/b/"])
+def test_what_does_not_exist_is_an_answer_for_programs(viewer: Client, lab: Cluster, path: str) -> None:
+    assert set(get(viewer, path, 404)) == {"detail"}
+
+
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
 def test_nothing_is_written_here(admin: Client, lab: Cluster, method: str) -> None:
     assert getattr(admin, method)(f"{ROOT}devices/").status_code == 405

@@ -40,7 +40,7 @@ IDENTITIES = ("anonymous", "outsider", "no-roles", "viewer", "editor", "administ
 PARAMETERS = {
     "namespace": "default", "name": "web", "resource": "pods", "act": "delete", "driver": "d", "pool": "p",
     "device": "g", "what": "selectors", "token": "x", "uidb64": "MQ", "key": "default/web", "at": "apis/x/v1",
-    "object_id": "1", "content_type_id": "1", "app_label": "claims", "url": "nowhere",
+    "object_id": "1", "content_type_id": "1", "app_label": "claims", "url": "nowhere", "rest": "pods",
 }  # fmt: skip
 
 # For each identity: r(edirect to sign in), 2 (served), 3 (redirect), 4 (not found, or gone), 5 (method not allowed),
@@ -48,8 +48,8 @@ PARAMETERS = {
 PUBLIC_ROUTES = {
     "": "333333", "favicon.ico": "333333", "login": "233333", "logout": "555555", "login/oidc": "444444",
     "login/oidc/return": "444444", "welcome/<uidb64>/<token>": "444444",
-    "api/inventory": "333333", "notifications/confirm/<str:token>": "222222",
-    "notifications/unsubscribe/<str:token>": "222222",
+    "api/inventory": "333333", "api/inventory/<path:rest>": "333333",
+    "notifications/confirm/<str:token>": "222222", "notifications/unsubscribe/<str:token>": "222222",
 }  # fmt: skip
 OWN = {
     "views": "r22222", "views/save": "r33333", "views/<str:name>": "r44444", "views/<str:name>/change": "r33333",

@@ -58,9 +58,6 @@ DRAFTED = frozenset({"name", "selector", "driver", "parameters", "extended"})
 LONGEST = 6_000
 
 
-# The form ------------------------------------------------------------------------------------------------------------
-
-
 class SteadyField(PlacedField):
     """A field whose errors come and go while the person types: the element for them is always there."""
 
@@ -235,23 +232,21 @@ def from_class(device_class: DeviceClass) -> ClassForm:
     """The form that shows an existing class."""
     spec = device_class.spec
     opaque = [config.opaque for config in spec.config if config.opaque]
-    return ClassForm(
-        Sent(
-            {
-                "name": [device_class.metadata.name],
-                "selector": [selector.cel.expression for selector in spec.selectors if selector.cel],
-                "driver": [entry.driver for entry in opaque],
-                "parameters": [dump(entry.parameters) for entry in opaque],
-                "extended": [spec.extended_resource_name or ""],
-                "resource_version": [device_class.metadata.resource_version],
-            }
-        )
-    )
+    fields = {
+        "name": [device_class.metadata.name],
+        "selector": [selector.cel.expression for selector in spec.selectors if selector.cel],
+        "driver": [entry.driver for entry in opaque],
+        "parameters": [dump(entry.parameters) for entry in opaque],
+        "extended": [spec.extended_resource_name or ""],
+        "resource_version": [device_class.metadata.resource_version],
+    }
+    return ClassForm(Sent(fields))
 
 
 def to_class(form: ClassForm, *, existing: DeviceClass | None) -> DeviceClass:
     """The class that the form describes; what the form does not show is kept from `existing`."""
     base = existing or DeviceClass(api_version="resource.k8s.io/v1", kind="DeviceClass")
+    selectors = [CELDeviceSelector(expression=row.expression) for row in form.kept_selectors]
     configs = [
         # The form has no parameters if they are wrong.
         OpaqueDeviceConfiguration(driver=row.text("driver"), parameters=row.cleaned_data.get("parameters", {}))
@@ -259,9 +254,7 @@ def to_class(form: ClassForm, *, existing: DeviceClass | None) -> DeviceClass:
     ]
     spec = structs.replace(
         base.spec,
-        selectors=tuple(
-            DeviceSelector(cel=CELDeviceSelector(expression=row.expression)) for row in form.kept_selectors
-        ),
+        selectors=tuple(DeviceSelector(cel=selector) for selector in selectors),
         config=tuple(DeviceClassConfiguration(opaque=config) for config in configs),
         extended_resource_name=form.text("extended") or None,
     )

@@ -67,25 +67,16 @@ class ClassRequest:
     requests: Mapping[str, tuple[Selectors, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceUse:
-    """How many claims, templates and pods of a namespace use a class."""
-
-    namespace: str
-    waiting: int
-    holding: int
-    templates: int
-    pods: int
-
-
 @dataclass(frozen=True, slots=True)
 class Users:
-    """What uses a class, as far as a person sees it. holding: (namespace, name) of claims that hold devices by it."""
+    """What uses a class, as far as a person sees it. holding: (namespace, name) of claims that hold devices by it;
+    by_namespace: how many waiting and holding claims, templates and pods each namespace has.
+    """
 
     waiting: tuple[ClassRequest, ...]
     templates: tuple[ClassRequest, ...]
     holding: frozenset[Key]
-    by_namespace: tuple[NamespaceUse, ...]
+    by_namespace: tuple[tuple[str, Mapping[str, int]], ...]
 
 
 class Askers(View):
@@ -173,24 +164,21 @@ def users_of(class_name: str, person: Person) -> Users:
         "templates": Counter(request.namespace for request in templates),
         "pods": Counter[str](),
     }
-    namespaces = sorted(set[str]().union(*counts.values()))
+    namespaces = sorted({name for numbers in counts.values() for name in numbers})
     claims = holding | {(request.namespace, request.name) for request in waiting}
     for namespace, names in Pod.objects.filter(namespace__in=namespaces).values_list("namespace", "claim_names"):
         counts["pods"][namespace] += any((namespace, name) in claims for name in names)
-    by_namespace = (
-        NamespaceUse(namespace=namespace, **{use: numbers[namespace] for use, numbers in counts.items()})
-        for namespace in namespaces
-    )
+    by_namespace = ((name, {use: numbers[name] for use, numbers in counts.items()}) for name in namespaces)
     return Users(waiting, templates, holding, tuple(by_namespace))
 
 
 def counts(person: Person, class_names: Iterable[str]) -> Mapping[str, tuple[int, int, int]]:
-    """class -> how many claims that wait, claims that hold, and templates the person sees."""
+    """class -> how many claims that hold devices, claims that wait, and templates the person sees."""
     rows = AllocatedDevice.objects.restrict(person).filter(admin_access=False).exclude(device_class="")
     holding = dict(rows.values_list("device_class").annotate(Count("claim", distinct=True)))
     with _askers.view() as view:
         return {
-            name: (view.count(CLAIMS, name, person), holding.get(name, 0), view.count(TEMPLATES, name, person))
+            name: (holding.get(name, 0), view.count(CLAIMS, name, person), view.count(TEMPLATES, name, person))
             for name in class_names
         }
 
@@ -245,18 +233,15 @@ def _domains(devices: JudgedDevices) -> tuple[Domain, ...]:
                         properties[key] = ClassProperty(field=kind, domain=domain, name=name, type=type_, text=text)
                         values[key] = {}
                     properties[key].devices += 1
-                    if (literal := shown(value)) not in values[key]:
-                        if len(values[key]) < VALUES_KEPT:
-                            values[key][literal] = value
-                        else:
-                            properties[key].more = True
+                    if len(values[key]) < VALUES_KEPT:
+                        values[key].setdefault(shown(value), value)
+                    elif shown(value) not in values[key]:
+                        properties[key].more = True
     for key, prop in properties.items():
         prop.values = tuple(values[key].values())
         prop.summary = _summary(prop)
-    by_domain = {
-        domain: tuple(properties[key] for key in keys)
-        for domain, keys in groupby(sorted(properties), key=lambda key: key[0])
-    }
+    grouped = groupby(sorted(properties), key=lambda key: key[0])
+    by_domain = {domain: tuple(properties[key] for key in keys) for domain, keys in grouped}
     size = {domain: max(prop.devices for prop in those) for domain, those in by_domain.items()}
     own = drivers(devices)
     ordered = sorted(by_domain, key=lambda domain: (domain not in own, -size[domain], domain))
@@ -278,12 +263,8 @@ def _summary(prop: ClassProperty) -> str:
 
 def drivers(devices: JudgedDevices) -> tuple[str, ...]:
     """The drivers of the devices, the one with most devices first."""
-
-    def ordered() -> tuple[str, ...]:
-        counts = Counter(candidate.driver for candidate in devices.candidates)
-        return tuple(sorted(counts, key=lambda name: (-counts[name], name)))
-
-    return devices.derived("drivers", ordered)
+    counts = devices.derived("drivers", lambda: Counter(candidate.driver for candidate in devices.candidates))
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name)))
 
 
 def examples(devices: JudgedDevices) -> tuple[tuple[str, str], ...]:
@@ -345,13 +326,8 @@ class VerdictGroup:
     @property
     def where(self) -> str:
         """The one device with its node, or the nodes of several."""
-        if len(self.devices) == 1:
-            return self.devices[0].title
-        return folded(device.place for device in self.devices)
-
-    @property
-    def number(self) -> int:
-        return self.selector + 1
+        several = len(self.devices) > 1
+        return folded(device.place for device in self.devices) if several else self.devices[0].title
 
     @property
     def count(self) -> int:
@@ -367,7 +343,7 @@ class VerdictGroup:
         return max(0, len(self.devices) - DEVICES_NAMED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ClassVerdicts:
     """What all selectors together say. A selector that does not compile is left out."""
 
@@ -375,7 +351,7 @@ class ClassVerdicts:
     selectors: tuple[Judged, ...]
     match: int  # a bit per device
     error: int
-    unjudged: int = 0  # devices for which there was no time
+    unjudged: int  # devices for which there was no time
     refusals: tuple[VerdictGroup, ...]  # most devices first
     failures: tuple[VerdictGroup, ...]
 
@@ -441,15 +417,9 @@ def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool =
             for place in places(erring):
                 by_error.setdefault(said.errors[place], []).append(devices.candidates[place])
             failures += [VerdictGroup(selector=index, text=text, devices=(*those,)) for text, those in by_error.items()]
-    return ClassVerdicts(
-        devices=devices,
-        selectors=tuple(judged),
-        match=left,
-        error=error,
-        unjudged=unjudged,
-        refusals=tuple(sorted(refusals, key=lambda group: -group.count)),
-        failures=tuple(sorted(failures, key=lambda group: -group.count)),
-    )
+    for groups in (refusals, failures):
+        groups.sort(key=lambda group: -group.count)
+    return ClassVerdicts(devices, tuple(judged), left, error, unjudged, tuple(refusals), tuple(failures))
 
 
 #: Why a selector refuses devices: (operand, value there, the value in words); an empty operand where that is unknown.
@@ -523,13 +493,12 @@ def spelled(names: Iterable[str]) -> str:
 
 
 def _runs(ordered: list[str]) -> Iterator[str]:
-    numbered = [(name, _NUMBERED.match(name)) for name in ordered]
-
-    def key(item: tuple[int, tuple[str, re.Match[str] | None]]) -> tuple[str, int]:
-        index, (name, match) = item
+    def run(item: tuple[int, str]) -> tuple[str, int]:
+        index, name = item
+        match = _NUMBERED.match(name)
         return (match[1], int(match[2]) - index) if match else (name, 0)
 
-    for _, group in groupby(enumerate(numbered), key):
-        names = [name for _, (name, _) in group]
-        match = _NUMBERED.match(names[-1])
-        yield names[0] if len(names) == 1 or not match else f"{names[0]}…{match[2]}"
+    for _, group in groupby(enumerate(ordered), run):
+        (_, first), *rest = group
+        match = _NUMBERED.match(rest[-1][1]) if rest else None
+        yield f"{first}…{match[2]}" if match else first

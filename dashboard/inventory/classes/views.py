@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
 from django.db.models import Func, Q, QuerySet, TextField, Value
@@ -73,12 +74,9 @@ NAMED = 8
 PAGE, PART = "inventory/classes/page.html", "inventory/classes/answer.html"
 
 
-# The list ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ClassRow:
-    """waiting: pods that ask for it; pending: claims without devices; holding: claims with some."""
+    """waiting: pods that ask for it; uses: claims that hold devices, claims that wait, templates."""
 
     name: str
     extended: str
@@ -86,9 +84,7 @@ class ClassRow:
     verdicts: ClassVerdicts
     count: Count
     waiting: int
-    pending: int
-    holding: int
-    templates: int
+    uses: tuple[int, int, int]
 
     @property
     def bar(self) -> list[tuple[str, int]]:
@@ -105,12 +101,12 @@ class ClassRow:
 
     @property
     def users(self) -> int:
-        return self.holding + self.pending + self.templates
+        return sum(self.uses)
 
     @property
     def used_by(self) -> str:
         """`3 claims, 1 pending claim`."""
-        named = ((self.holding, "claim"), (self.pending, "pending claim"), (self.templates, "template"))
+        named = zip(self.uses, ("claim", "pending claim", "template"), strict=True)
         return ", ".join(counted(number, noun) for number, noun in named if number)
 
     @property
@@ -149,6 +145,10 @@ class ClassQuery(ListQuery):
         return classes.annotate(expressions=expressions).filter(matches)
 
 
+def _number(title: str, of: Callable[[ClassRow], int]) -> ListColumn[ClassRow]:
+    return ListColumn(title=title, css="num", sort=title.lower(), key=of, text=of)
+
+
 COLUMNS = (
     ListColumn[ClassRow](title="Class", sort="name", key=lambda row: row.name, text=lambda row: row.name),
     ListColumn[ClassRow](title="Selectors", text=lambda row: " && ".join(row.selectors)),
@@ -160,15 +160,9 @@ COLUMNS = (
         key=lambda row: row.verdicts.matched,
         text=lambda row: f"{row.verdicts.matched}{' (incomplete)' if row.verdicts.unjudged else ''}",
     ),
-    ListColumn[ClassRow](
-        title="Free", css="num", sort="free", key=lambda row: row.count.free, text=lambda row: row.count.free
-    ),
-    ListColumn[ClassRow](
-        title="Fits", css="num", sort="fits", key=lambda row: row.count.fits, text=lambda row: row.count.fits
-    ),
-    ListColumn[ClassRow](
-        title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting, text=lambda row: row.waiting
-    ),
+    _number("Free", lambda row: row.count.free),
+    _number("Fits", lambda row: row.count.fits),
+    _number("Waiting", lambda row: row.waiting),
     ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.users, text=lambda row: row.users),
 )
 #: Sorting by anything else needs all rows: it follows from CEL, the devices and the claims of the moment.
@@ -233,26 +227,11 @@ def _rows(classes: QuerySet[models.DeviceClass], snapshot: DeviceSnapshot, perso
     waiting = waiting_by_class(QueuedPod.objects.waiting().restrict(person)) if stored else {}
     rows = list[ClassRow]()
     for name, extended, selectors in stored:
-        expressions = expressions_of(selectors)
-        verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
-        pending, holding, templates = uses[name]
-        rows.append(
-            ClassRow(
-                name=name,
-                extended=extended,
-                selectors=expressions,
-                verdicts=verdicts,
-                count=NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, expressions),
-                waiting=waiting.get(name, 0),
-                pending=pending,
-                holding=holding,
-                templates=templates,
-            )
-        )
+        texts = expressions_of(selectors)
+        verdicts = judge(texts, judged_devices(snapshot.published), reasons=False)
+        capacity = NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, texts)
+        rows.append(ClassRow(name, extended, texts, verdicts, capacity, waiting.get(name, 0), uses[name]))
     return rows
-
-
-# The workbench -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +240,7 @@ class ClassContext(PageContext):
     for.
     """
 
+    place: str = "classes"
     existing: DeviceClass | None
     name: str
     tab: str
@@ -315,15 +295,8 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
         return _show_yaml(request, existing)
     if tab != "history":
         return _show_bench(request, from_class(existing).with_query(request.GET), existing=existing)
-    context = ClassHistoryContext(
-        place="classes",
-        revision=latest_revision(),
-        existing=existing,
-        name=name,
-        tab=tab,
-        may_edit=person_of(request).may("update", CLASSES),
-        history=history_of(request, [existing.metadata.uid]),
-    )
+    history = history_of(request, [existing.metadata.uid])
+    context = ClassHistoryContext(**_shown(request, existing, tab), history=history)
     return render_page(request, "inventory/classes/history.html", context)
 
 
@@ -331,15 +304,16 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def check_class(request: HttpRequest) -> HttpResponse:
     """The workbench for the form as it stands; nothing is saved. Pages of people with read-only access send it here."""
-    form = ClassForm(request.POST)
-    return _show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
+    form, existing = ClassForm(request.POST), _find_class(request.POST.get("editing", ""))
+    return _show_bench(request, pressed(form, request.POST) or form, existing=existing)
 
 
 @listing(CLASSES, SLICES)
 @require_POST
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
-    return _show_bench(request, ClassForm(request.POST), existing=_edited(request), layout=PART)
+    existing = _find_class(request.POST.get("editing", ""))
+    return _show_bench(request, ClassForm(request.POST), existing=existing, layout=PART)
 
 
 @listing(CLASSES, SLICES)
@@ -382,41 +356,34 @@ def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
     return redirect(f"{class_url(name)}?tab=yaml")
 
 
-def _edited(request: HttpRequest) -> DeviceClass | None:
-    """The class that the form's `editing` names, if it exists."""
-    stored = objects.get(kind(CLASSES), "", request.POST.get("editing", ""))
+def _find_class(name: str) -> DeviceClass | None:
+    stored = objects.get(kind(CLASSES), "", name)
     return codec.decode_text(DeviceClass, stored.text) if stored else None
 
 
 def _stored_class(name: str) -> DeviceClass:
     """Raises: Http404."""
-    stored = objects.get(kind(CLASSES), "", name)
-    if stored is None:
+    existing = _find_class(name)
+    if existing is None:
         raise Http404(f"DeviceClass {name} does not exist.")
-    return codec.decode_text(DeviceClass, stored.text)
+    return existing
+
+
+def _shown(request: HttpRequest, existing: DeviceClass | None, tab: str) -> dict[str, Any]:
+    """The fields of a ClassContext. The revision is read before what it is about."""
+    name, may_edit = existing.metadata.name if existing else "", person_of(request).may("update", CLASSES)
+    return {"revision": latest_revision(), "existing": existing, "name": name, "tab": tab, "may_edit": may_edit}
 
 
 def _show_bench(
-    request: HttpRequest,
-    form: ClassForm,
-    *,
-    existing: DeviceClass | None,
-    refused: bool = False,
-    layout: str = PAGE,
+    request: HttpRequest, form: ClassForm, *, existing: DeviceClass | None, refused: bool = False, layout: str = PAGE
 ) -> HttpResponse:
     """refused: the form could not be saved."""
-    revision = latest_revision()
-    bench = evaluate(form, existing=existing, person=person_of(request), refused=refused)
     newest = existing.metadata.resource_version if existing else ""
     context = BenchContext(
-        place="classes",
-        revision=revision,
-        existing=existing,
-        name=existing.metadata.name if existing else "",
-        tab="workbench",
-        may_edit=bench.may_edit,
+        **_shown(request, existing, "workbench"),
         layout=layout,
-        bench=bench,
+        bench=evaluate(form, existing=existing, person=person_of(request), refused=refused),
         blank_selector=SelectorRow("__index__", selector=""),
         refused=refused,
         outdated=refused and form.text("resource_version") != newest,
@@ -427,16 +394,8 @@ def _show_bench(
 def _show_yaml(
     request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Sequence[Finding] = ()
 ) -> HttpResponse:
-    context = ClassYamlContext(
-        place="classes",
-        revision=latest_revision(),
-        existing=existing,
-        name=existing.metadata.name,
-        tab="yaml",
-        may_edit=person_of(request).may("update", CLASSES),
-        text=text or manifest(existing, server=True),
-        findings=findings,
-    )
+    shown = text or manifest(existing, server=True)
+    context = ClassYamlContext(**_shown(request, existing, "yaml"), text=shown, findings=findings)
     return render_page(request, "inventory/classes/yaml.html", context, status=422 if findings else 200)
 
 
@@ -477,9 +436,6 @@ def _explained(refusal: ApiError) -> str:
     return refusal.message
 
 
-# Deletion ------------------------------------------------------------------------------------------------------------
-
-
 @listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_class(request: HttpRequest, name: str) -> HttpResponse:
@@ -510,33 +466,21 @@ def effect_of_deletion(existing: DeviceClass, users: Users) -> ActionEffect:
     def concerned(
         term: str, those: Sequence[ClassRequest], follows: str, url: Callable[[str, str], str], none: str
     ) -> Consequence:
-        return Consequence(
-            term=term,
-            sentences=(f"{len(those)} {follows}:" if those else none,),
-            links=tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED]),
-            more=max(0, len(those) - NAMED),
-        )
+        sentence = f"{len(those)} {follows}:" if those else none
+        links = tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED])
+        return Consequence(term=term, sentences=(sentence,), links=links, more=max(0, len(those) - NAMED))
 
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
     held = f"{holding} {keep}." if holding else "None holds devices through it."
+    lost, blocked = "could not be allocated any more", "would create claims that wait"
     consequences = [
-        concerned(
-            "Claims that wait",
-            users.waiting,
-            "could not be allocated any more",
-            claim_url,
-            "None waits for this class.",
-        ),
-        concerned(
-            "Templates", users.templates, "would create claims that wait", template_url, "None names this class."
-        ),
+        concerned("Claims that wait", users.waiting, lost, claim_url, "None waits for this class."),
+        concerned("Templates", users.templates, blocked, template_url, "None names this class."),
         Consequence(term="Claims that hold", sentences=(held,)),
     ]
     if resource := existing.spec.extended_resource_name:
         sentence = f"Containers that ask for {resource} would get no devices."
         consequences.append(Consequence(term="Extended resource", sentences=(sentence,)))
-    return ActionEffect(
-        summary="It is removed immediately. Claims that wait for it wait until a class of this name exists again.",
-        consequences=tuple(consequences),
-    )
+    summary = "It is removed immediately. Claims that wait for it wait until a class of this name exists again."
+    return ActionEffect(summary=summary, consequences=tuple(consequences))

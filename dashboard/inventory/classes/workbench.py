@@ -92,7 +92,7 @@ class ShownDevice:
         return STATES[self.state]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ShownGroup:
     """A group of devices. guard: what to ask first, if that helps; fixed: the selector with it in front."""
 
@@ -105,6 +105,10 @@ class ShownGroup:
     def text(self) -> str:
         """The operand without domains; an error without cel-go's advice, as the page gives its own."""
         return _LOOKUP.sub("", self.group.text).partition(". consider ")[0]
+
+    @property
+    def selector(self) -> str:
+        return f"selector {self.row.number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +170,6 @@ class Bench:
         except TimeLimitExceeded:
             return NOTHING
 
-    @property
-    def fits(self) -> str:
-        return how_many(self.count.fits)
-
     @cached_property
     def _matching(self) -> list[ShownDevice]:
         """The free ones first."""
@@ -197,7 +197,7 @@ class Bench:
     @property
     def refusals(self) -> list[ShownGroup]:
         rows = self.form.kept_selectors
-        return [ShownGroup(group=group, row=rows[group.selector]) for group in self.verdicts.refusals[:GROUPS]]
+        return [ShownGroup(group, rows[group.selector]) for group in self.verdicts.refusals[:GROUPS]]
 
     @property
     def refusals_left_out(self) -> int:
@@ -205,15 +205,14 @@ class Bench:
 
     @property
     def failures(self) -> list[ShownGroup]:
-        return [self._failure(group) for group in self.verdicts.failures[:GROUPS]]
-
-    def _failure(self, group: VerdictGroup) -> ShownGroup:
-        """With a guard, unless the missing key is a misspelling."""
-        row = self.form.kept_selectors[group.selector]
-        missing = _MISSING.match(group.text)
-        misspelt = missing and any(each is row and one.written == missing[1] for each, one in self.misspelt)
-        guard = "" if misspelt else guard_of(row.expression, group.text)
-        return ShownGroup(group=group, row=row, guard=guard, fixed=guarded(row.expression, guard) if guard else "")
+        """With guards, unless the missing key is a misspelling."""
+        shown = list[ShownGroup]()
+        for group in self.verdicts.failures[:GROUPS]:
+            row, missing = self.form.kept_selectors[group.selector], _MISSING.match(group.text)
+            misspelt = missing and any(each is row and one.written == missing[1] for each, one in self.misspelt)
+            guard = "" if misspelt else guard_of(row.expression, group.text)
+            shown.append(ShownGroup(group, row, guard, guarded(row.expression, guard) if guard else ""))
+        return shown
 
     @cached_property
     def misspelt(self) -> list[tuple[SelectorRow, Misspelling]]:
@@ -232,8 +231,6 @@ class Bench:
     def savable(self) -> bool:
         return not self.broken and not self.cost.exceeds and not self.form.wrong
 
-    # Sentences
-
     @property
     def must_pass(self) -> str:
         number = len(self.verdicts.selectors)
@@ -249,16 +246,15 @@ class Bench:
     @property
     def broken_sentence(self) -> str:
         numbers = ", ".join(self.broken)
-        if len(self.broken) == 1:
-            return f"Selector {numbers} joins once it compiles."
-        return f"Selectors {numbers} join once they compile."
+        one = len(self.broken) == 1
+        return f"Selector {numbers} joins once it compiles." if one else f"Selectors {numbers} join once they compile."
 
     @property
     def partial_sentence(self) -> str:
-        verdicts = self.verdicts
+        devices = f"{self.verdicts.judged:,} of {self.verdicts.total:,} devices"
         return (
-            f"Evaluated {verdicts.judged:,} of {verdicts.total:,} devices in {self.milliseconds / 1000:.1f} s, the "
-            "time for one page. The selectors take too long: simplify them, or check again to continue."
+            f"Evaluated {devices} in {self.milliseconds / 1000:.1f} s, the time for one page. The selectors take too "
+            "long: simplify them, or check again to continue."
         )
 
     @property
@@ -273,7 +269,7 @@ class Bench:
         verdicts = self.verdicts
         if verdicts.unjudged:
             return f"of {verdicts.judged:,} evaluated"
-        return f"of {verdicts.judged:,} · {self.count.free:,} free, {self.fits} more fit"
+        return f"of {verdicts.judged:,} · {self.count.free:,} free, {how_many(self.count.fits)} more fit"
 
     @property
     def cost_sentence(self) -> str:
@@ -297,14 +293,6 @@ class Bench:
         return f"Used by {counted(claims, 'claim')} in {counted(namespaces, 'namespace')}{seen}."
 
     @property
-    def users_topics(self) -> str:
-        return f"claims: pods: template: class:{self.existing.metadata.name if self.existing else ''}"
-
-    @property
-    def users_note(self) -> str:
-        return "" if self.sees_all else "in the namespaces that you see"
-
-    @property
     def effects(self) -> tuple[Effect, ...]:
         """On the first few claims."""
         return (*self.impact.fewer[:SHOWN], *self.impact.more[:SHOWN])
@@ -325,16 +313,13 @@ class Bench:
         """Behind the title; empty where `impact` says it."""
         if not self.may_edit:
             return f"Try selectors here; administrators save classes. {self.impact.sentence}"
-        if self.broken:
-            verb = "does" if len(self.broken) == 1 else "do"
-            selectors = f"Selector{'' if len(self.broken) == 1 else 's'} {' and '.join(self.broken)}"
-            return f"{selectors} {verb} not compile. Nothing has been sent to the cluster."
         if not self.savable:
             why = "A selector may cost too much." if self.cost.exceeds else "A field is invalid."
+            if self.broken:
+                subject, verb = ("Selector", "does") if len(self.broken) == 1 else ("Selectors", "do")
+                why = f"{subject} {' and '.join(self.broken)} {verb} not compile."
             return f"{why} Nothing has been sent to the cluster."
         return "Nothing is sent to the cluster until you save." if self.existing and not self.lines else ""
-
-    # For editors
 
     @property
     def domains(self) -> tuple[Domain, ...]:
@@ -352,16 +337,16 @@ class Bench:
 def guard_of(expression: str, error: str) -> str:
     """What to ask first, so that a missing key is no error; "" where that does not help."""
     missing = _MISSING.match(error)
-    if not missing:
-        return ""
+    named = [ref for ref in sorted(_references(expression)) if missing and ref.identifier == missing[1]]
+    return f'"{named[0].identifier}" in device.{named[0].field}["{named[0].domain}"]' if named else ""
+
+
+def _references(expression: str) -> frozenset[DeviceReference]:
+    """Empty for an expression that does not compile."""
     try:
-        references = compile_selector(expression).references or ()
+        return compile_selector(expression).references or frozenset()
     except CompileError:
-        return ""
-    for one in sorted(references):
-        if one.identifier == missing[1]:
-            return f'"{one.identifier}" in device.{one.field}["{one.domain}"]'
-    return ""
+        return frozenset()
 
 
 def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, refused: bool = False) -> Bench:
@@ -376,20 +361,19 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
     edited = to_class(form, existing=existing)
     if not refused and edited != existing:
         with suppress(TimeLimitExceeded):  # saving checks again
-            _check(form, edited)
+            for error in kind(CLASSES).validate_create(edited):
+                # Not for a name that is not typed yet, nor for what editors say.
+                unnamed = error.field.startswith("metadata.name") and not form.text("name")
+                if not unnamed and not error.field.startswith("spec.selectors["):
+                    complain(form, [{"field": error.field, "message": error.body}])
     users = users_of(edited.metadata.name, person)
     compiling = tuple(text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error)
     change = Impact(before=None, after=verdicts.matched, partial=True)
     if not verdicts.unjudged:
+        before, held = expressions_of(existing) if existing else None, len(users.holding)
         with suppress(TimeLimitExceeded):  # waiting claims have selectors of their own
-            change = impact(
-                edited.metadata.name,
-                before=expressions_of(existing) if existing else None,
-                after=compiling,
-                devices=verdicts.devices,
-                waiting=users.waiting,
-                held=len(users.holding),
-            )
+            name, waiting = edited.metadata.name, users.waiting
+            change = impact(name, before=before, after=compiling, devices=verdicts.devices, waiting=waiting, held=held)
     return Bench(
         form=form,
         existing=existing,
@@ -406,16 +390,7 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
     )
 
 
-def _check(form: ClassForm, edited: DeviceClass) -> None:
-    """Add the API's complaints to the fields, but for a name that is not typed yet and for what editors say."""
-    for error in kind(CLASSES).validate_create(edited):
-        unnamed = error.field.startswith("metadata.name") and not form.text("name")
-        if not unnamed and not error.field.startswith("spec.selectors["):
-            complain(form, [{"field": error.field, "message": error.body}])
-
-
 def published_devices() -> JudgedDevices:
-    """As they are now."""
     return judged_devices(read_devices().published)
 
 
@@ -453,9 +428,8 @@ class Impact:
             return "What the change means for claims is not known: the selectors take too long to evaluate."
         if self.before is None:
             return f"Matches {counted(self.after, 'device')}."
-        head = (
-            f"Matches {self.before} → {self.after}." if self.before != self.after else f"Matches {self.after}, as now."
-        )
+        same = self.before == self.after
+        head = f"Matches {self.after}, as now." if same else f"Matches {self.before} → {self.after}."
         parts = [
             f"{counted(len(effects), 'waiting claim')} would see {what} devices"
             for effects, what in ((self.fewer, "fewer"), (self.more, "more"))
@@ -481,13 +455,9 @@ def impact(
         return Impact(before=None, after=new.bit_count())
     old = matches(before, devices)
     effects = [_effect(claim, name, old, new, devices) for claim in waiting] if old != new else []
-    return Impact(
-        before=old.bit_count(),
-        after=new.bit_count(),
-        fewer=tuple(effect for effect in effects if effect.after < effect.before),
-        more=tuple(effect for effect in effects if effect.after > effect.before),
-        held=held,
-    )
+    fewer = tuple(effect for effect in effects if effect.after < effect.before)
+    more = tuple(effect for effect in effects if effect.after > effect.before)
+    return Impact(before=old.bit_count(), after=new.bit_count(), fewer=fewer, more=more, held=held)
 
 
 def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedDevices) -> Effect:
@@ -498,42 +468,25 @@ def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedD
     return Effect(claim=claim, before=before, after=after)
 
 
-# Buttons that save nothing -------------------------------------------------------------------------------------------
-
-
 def pressed(form: ClassForm, data: Any) -> ClassForm | None:
     """The form after a button that saves nothing: add, check, guard, spelling or example. None without one."""
     if data.get("add") in ("selector", "config"):
         return form.with_selector(len(form.selectors), "") if data["add"] == "selector" else form.with_blank_config()
-    if "example" in data:
-        if data["example"] not in {expression for _, expression in examples(published_devices())}:
-            return form
+    devices = published_devices()
+    if data.get("example") in {expression for _, expression in examples(devices)}:
         blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
         return form.with_selector(int(blank), data["example"])
-    if "spelling" in data:
-        return _without_misspelling(form, data["spelling"])
-    if "guard" in data:
-        return _with_guard(form, data["guard"])
-    return form if "check" in data else None
-
-
-def _without_misspelling(form: ClassForm, place: str) -> ClassForm:
-    """With the first misspelling of the selector at this place fixed."""
-    for row in form.kept_selectors:
-        misspelt = misspellings(row.expression, published_devices()) if str(row.place) == place else []
+    rows = form.kept_selectors
+    for row in rows if "spelling" in data else ():
+        misspelt = misspellings(row.expression, devices) if str(row.place) == data["spelling"] else []
         if misspelt:
-            return form.with_selector(int(place), misspelt[0].fixed)
-    return form
-
-
-def _with_guard(form: ClassForm, place: str) -> ClassForm:
-    """With a guard before the selector at this place, against its first missing key."""
-    for group in judge([row.expression for row in form.kept_selectors], published_devices()).failures:
-        row = form.kept_selectors[group.selector]
-        guard = guard_of(row.expression, group.text) if str(row.place) == place else ""
+            return form.with_selector(int(row.place), misspelt[0].fixed)
+    for group in judge([row.expression for row in rows], devices).failures if "guard" in data else ():
+        row = rows[group.selector]
+        guard = guard_of(row.expression, group.text) if str(row.place) == data["guard"] else ""
         if guard:
-            return form.with_selector(int(place), guarded(row.expression, guard))
-    return form
+            return form.with_selector(int(row.place), guarded(row.expression, guard))
+    return form if data.keys() & {"check", "guard", "spelling", "example"} else None
 
 
 # The map of all devices ----------------------------------------------------------------------------------------------
@@ -563,44 +516,31 @@ class Map:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The rows of devices: left, middle, the devices' places among all."""
-
-    rows: tuple[tuple[int, float, tuple[int, ...]], ...]
-    height: int
-    pitch: int
-    nodes: int
+#: Of devices in the map: left, middle, their places among all.
+MapRow = tuple[int, float, tuple[int, ...]]
 
 
 def draw(verdicts: ClassVerdicts) -> Map:
     devices = verdicts.devices
-    grid = devices.derived("map", lambda: _grid(devices))
+    rows, height, pitch, nodes = devices.derived("map", lambda: _rows(devices))
     verdict = bytearray(len(devices.candidates))
     for place in places(verdicts.match):
         verdict[place] = 1
     for place in places(verdicts.error):
         verdict[place] = 2
     paths: tuple[list[str], ...] = ([], [], [])
-    for left, middle, row in grid.rows:
+    for left, middle, row in rows:
         start = 0
         for which, run in groupby(verdict[place] for place in row):
             length = sum(1 for _ in run)
-            paths[which].append(f"M{left + start * grid.pitch} {middle:g}h{length * grid.pitch - 1}")
+            paths[which].append(f"M{left + start * pitch} {middle:g}h{length * pitch - 1}")
             start += length
-    return Map(
-        width=WIDTH,
-        height=grid.height,
-        mark=grid.pitch - 1,
-        thickness=grid.pitch - 0.5,
-        miss="".join(paths[0]),
-        match="".join(paths[1]),
-        error="".join(paths[2]),
-        label=_label(verdicts, grid.nodes),
-    )
+    miss, match, error = map("".join, paths)
+    return Map(WIDTH, height, pitch - 1, pitch - 0.5, miss, match, error, _label(verdicts, nodes))
 
 
-def _grid(devices: JudgedDevices) -> _Grid:
+def _rows(devices: JudgedDevices) -> tuple[list[MapRow], int, int, int]:
+    """The rows, the height of the map, the distance of two marks, and how many nodes there are."""
     nodes: dict[str, list[int]] = {}
     for place, candidate in enumerate(devices.candidates):
         nodes.setdefault(candidate.place, []).append(place)
@@ -612,12 +552,12 @@ def _grid(devices: JudgedDevices) -> _Grid:
     columns = max(1, (WIDTH + 8) // (wide + 8))
     gap = (WIDTH - columns * wide) // (columns - 1) if columns > 1 else 0
     height = pitch + 3
-    rows: list[tuple[int, float, tuple[int, ...]]] = []
+    rows = list[MapRow]()
     for name in sorted(nodes, key=natural):
         for first in range(0, len(nodes[name]), row):
             across, down = len(rows) % columns, len(rows) // columns
             rows.append((across * (wide + gap), down * height + height / 2, tuple(nodes[name][first : first + row])))
-    return _Grid(tuple(rows), -(-len(rows) // columns) * height, pitch, len(nodes))
+    return rows, -(-len(rows) // columns) * height, pitch, len(nodes)
 
 
 def _label(verdicts: ClassVerdicts, nodes: int) -> str:
@@ -663,11 +603,8 @@ class Misspelling:
 
 def misspellings(expression: str, devices: JudgedDevices) -> list[Misspelling]:
     """None in an expression that does not compile."""
-    try:
-        references = compile_selector(expression).references or frozenset()
-    except CompileError:
-        return []
-    if not devices.candidates:
+    references = _references(expression)
+    if not references or not devices.candidates:
         return []
     published = [prop for domain in domains(devices) for prop in domain.properties]
     names = _misspelt_names(expression, sorted(references), published)
@@ -798,12 +735,10 @@ def cel_table(devices: JudgedDevices) -> Mapping[str, list[Option]]:
 
 
 def _after_property(prop: ClassProperty) -> dict[str, list[Option]]:
-    methods = _METHODS.get(prop.type, ())
     table: dict[str, list[Option]] = {}
-    if methods:
-        table[f"{prop.text}."] = [
-            {"label": name.partition("(")[0], "apply": name, "detail": detail} for name, detail in methods
-        ]
+    if methods := _METHODS.get(prop.type):
+        options = [{"label": name.partition("(")[0], "apply": name, "detail": detail} for name, detail in methods]
+        table[f"{prop.text}."] = options
     values = [shown(value) for value in prop.values[:COMPLETED]]
     if prop.type not in ("semver", "quantity"):
         return table | _after_comparison(prop.text, values)

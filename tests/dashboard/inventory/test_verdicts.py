@@ -45,7 +45,7 @@ def test_the_bits_of_a_mask_are_the_places_of_its_devices() -> None:
 
 def test_a_refusal_names_the_operand_and_what_the_device_has_there() -> None:
     verdicts = judge([f'device.driver == "{DRIVER}" && {LARGE}', f'device.attributes["{DRIVER}"].index == 0'], DEVICES)
-    told = [(group.number, group.text, group.value, group.where) for group in verdicts.refusals]
+    told = [(group.selector + 1, group.text, group.value, group.where) for group in verdicts.refusals]
     assert told == [(1, "memory > 40Gi", "40Gi", "node-1 / gpu-2"), (2, "index == 0", "1", "node-1 / gpu-1")]
 
 
@@ -60,7 +60,7 @@ def test_a_runtime_error_is_counted_apart_and_never_on_devices_that_were_refused
     assert (verdicts.matched, verdicts.missed, verdicts.failed) == (0, 1, 2)
     (group,) = verdicts.failures
     assert "key: nothing" in group.text
-    assert (group.number, group.where, len(group.devices)) == (2, "node-1", 2)
+    assert (group.selector + 1, group.where, len(group.devices)) == (2, "node-1", 2)
 
 
 def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> None:

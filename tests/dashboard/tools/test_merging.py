@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.tools.objects import MISSING, merge
+from dashboard.tools.objects import MISSING, Merge
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(0, 3), st.sampled_from("xyz"))
 ENTRIES = st.lists(
@@ -25,9 +25,9 @@ DOCUMENTS = st.recursive(
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_who_changed_alone_is_taken_whole(base: Any, changed: Any) -> None:
-    assert merge(base, changed, base).document == changed
-    assert merge(base, base, changed).document == changed
-    both = merge(base, changed, changed)
+    assert Merge(base, changed, base).document == changed
+    assert Merge(base, base, changed).document == changed
+    both = Merge(base, changed, changed)
     assert (both.document, both.conflicts) == (changed, [])
 
 
@@ -35,9 +35,9 @@ def test_who_changed_alone_is_taken_whole(base: Any, changed: Any) -> None:
 def test_the_two_agree_where_there_is_no_conflict_and_conflicts_are_settled_by_choice(
     base: Any, mine: Any, theirs: Any
 ) -> None:
-    found, other = merge(base, mine, theirs), merge(base, theirs, mine)
+    found, other = Merge(base, mine, theirs), Merge(base, theirs, mine)
     assert {one.path for one in found.conflicts} == {one.path for one in other.conflicts}
-    chosen = merge(base, mine, theirs, take_mine={one.path for one in found.conflicts})
+    chosen = Merge(base, mine, theirs, take_mine={one.path for one in found.conflicts})
     assert not found.conflicts or chosen.document != found.document
     if not found.conflicts:
         assert _sorted(found.document) == _sorted(other.document)
@@ -78,12 +78,12 @@ CASES: dict[str, tuple[Any, Any, Any, Any, list[str]]] = {
 @pytest.mark.parametrize("phrase", CASES)
 def test_what_becomes_of(phrase: str) -> None:
     base, mine, theirs, expected, conflicts = CASES[phrase]
-    found = merge(base, mine, theirs)
+    found = Merge(base, mine, theirs)
     assert found.document == expected
     assert [one.path for one in found.conflicts] == conflicts
 
 
 def test_a_conflict_about_a_field_that_is_not_there_says_so() -> None:
-    (conflict,) = merge({"a": 1}, {}, {"a": 2}).conflicts
+    (conflict,) = Merge({"a": 1}, {}, {"a": 2}).conflicts
     assert (conflict.base, conflict.mine, conflict.theirs) == (1, MISSING, 2)
-    assert merge({"a": 1}, {}, {"a": 2}, take_mine={"a"}).document == {}
+    assert Merge({"a": 1}, {}, {"a": 2}, take_mine={"a"}).document == {}
