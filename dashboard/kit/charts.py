@@ -89,7 +89,7 @@ class HourBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A word on an axis, `at` per mille from the left or the top."""
+    """A word on an axis, `at` per mille from the left or the top (of `axis`: percent)."""
 
     at: float
     word: str
@@ -430,16 +430,8 @@ _STEPS_OF_AXIS = tuple(timedelta(minutes=minutes) for minutes in _MINUTES_OF_AXI
 _MARKS = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisMark:
-    """One label of the time axis."""
-
-    place: float
-    text: str
-
-
-def axis(window: Window) -> list[AxisMark]:
-    """Marks at the reader's round times, few enough to be read."""
+def axis(window: Window) -> list[Tick]:
+    """Marks, in percent from the left, at the reader's round times, few enough to be read."""
     length = window.end - window.begin
     step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
     begin = timezone.localtime(window.begin)
@@ -448,7 +440,7 @@ def axis(window: Window) -> list[AxisMark]:
     at += step * -(-(begin - at) // step)
     marks = []
     while at < timezone.localtime(window.end):
-        marks.append(AxisMark(place=window.place(at.astimezone(UTC)), text=_mark(at, step, length)))
+        marks.append(Tick(at=window.place(at.astimezone(UTC)), word=_mark(at, step, length)))
         at += step
     return marks
 

@@ -8,6 +8,7 @@
 {% names holders 3 more=row.hidden %}    the same with links
 {% meter limit.percent state="full" %}   a share of a limit, beside its numbers
 {% bar row.parts label=row.label %}      counts by state
+{% fact "Claims" held.claims %}          a term and its value, within a <dl>
 {% icon "i-pod" 13 %}  {% help "dashboard#times" "Times" %}  {% time event.at %}  {% ago pod.created "ago" %}
 """
 
@@ -234,6 +235,12 @@ def help_link(place: str, word: str) -> SafeString:
     return format_html(
         '<a class="help" href="{}" title="{}" aria-label="{}">?</a>', links.manual_url(place), said, said
     )
+
+
+@register.simple_tag
+def fact(term: str, value: Any) -> SafeString:
+    """A term and what it is, within a `<dl>`."""
+    return format_html("<dt>{}</dt><dd>{}</dd>", term, value)
 
 
 @register.simple_tag
