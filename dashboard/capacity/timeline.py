@@ -354,7 +354,7 @@ class Timeline:
             one = self._seen(one)
             if one.group in wanted:
                 together[one] += 1
-        return [HeldSpan(**{**_fields(one), "devices": number}) for one, number in together.items()]
+        return [replace(one, devices=number) for one, number in together.items()]
 
     def levels(self, names: Collection[str]) -> dict[str, list[int]]:
         """For each group how many devices were held at the end of each of the STEPS steps of the window."""
@@ -480,10 +480,6 @@ def _model() -> Coalesce:
     device = device.order_by("-node_name")
     published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
     return Coalesce(*published, "driver", output_field=TextField())
-
-
-def _fields(one: HeldSpan) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in HeldSpan.__dataclass_fields__}
 
 
 def _running(changes: Counter[int]) -> Iterator[int]:
@@ -800,8 +796,8 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     window, _ = query.time.window(datetime.now(UTC))
     begin_costly(request, seconds=FILE_SECONDS)
     timeline = Timeline(person, query, window)
-    impaired = (impaired_cells(*row, window.now) for row in timeline.rows_impaired())
-    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), map(line, impaired))
+    impaired = (csv_lines([impaired_cells(*row, window.now)]) for row in timeline.rows_impaired())
+    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), impaired)
     answer = StreamingHttpResponse(streamed(pieces), content_type=CONTENT_TYPE)
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -834,15 +830,9 @@ def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> Drawn
     page = PageOfRows(len(names), GROUPS, query.page)
     shown = names[page.rows]
     holdings = _latest(timeline.of_groups(shown)) if shown else []
-    lanes = group_lanes(
-        shown,
-        holdings,
-        timeline.levels(shown) if shown else {},
-        window,
-        by=query.by,
-        living=_living(holdings),
-        hours=timeline.hours(),
-    )
+    levels = timeline.levels(shown) if shown else {}
+    living, hours = _living(holdings), timeline.hours()
+    lanes = group_lanes(shown, holdings, levels, window, by=query.by, living=living, hours=hours)
     return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
 
 
@@ -901,10 +891,6 @@ def impaired_cells(key: DeviceKey, span: ImpairedSpan, now: datetime) -> list[st
         moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
         csv_cell(span.taint or span.cause),
     ]  # fmt: skip
-
-
-def line(row: Sequence[str]) -> str:
-    return csv_lines([row])
 
 
 def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:

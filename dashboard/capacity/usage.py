@@ -282,23 +282,14 @@ def show_usage(request: HttpRequest) -> HttpResponse:
 def _read(person: Person, query: UsageQuery, window: Window) -> UsageOfWindow:
     timeline = Timeline(person, query.timeline, window)
     groups, waits = timeline.groups(), timeline.waits()
-    held = timeline.levels(groups) if groups else {}
+    held, hours = (timeline.levels(groups), timeline.hours()) if groups else ({}, {})
+    idle_hours = timeline.idle_hours() if groups else {}
+    idle = IdleUse(hours=idle_hours, levels=timeline.idle_levels()) if idle_hours else None
     return UsageOfWindow(
-        held=held_usage(
-            held,
-            timeline.hours() if groups else {},
-            waits,
-            by=query.timeline.by,
-            idle=_idle(timeline) if groups else None,
-        ),
+        held=held_usage(held, hours, waits, by=query.timeline.by, idle=idle),
         waits=wait_chart(waits, window),
         states=_states(query, window) if query.by == "state" else None,
     )
-
-
-def _idle(timeline: Timeline) -> IdleUse | None:
-    hours = timeline.idle_hours()
-    return IdleUse(hours=hours, levels=timeline.idle_levels()) if hours else None
 
 
 def _states(query: UsageQuery, window: Window) -> charts.Chart | None:

@@ -243,8 +243,17 @@ def show_access(request: HttpRequest) -> HttpResponse:
     context = AccessContext(
         place="access", revision=revision, form=form, resources=sorted({kind.resource for kind in registry})
     )
-    shown = _found(context, form) if form.is_valid() else context
-    return render_page(request, "people/access/page.html", shown, status=422 if form.errors else 200)
+    if form.is_valid():
+        who = identity_of(form.cleaned_data["user"], form.groups_given)
+        incomplete = authorization.rules_of(who, "").error
+        context = replace(
+            context, who=who, everything=MASTERS in who.groups, scopes=read_scopes(who), incomplete=incomplete
+        )
+        if form.asks:
+            wanted = form.wanted()
+            unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
+            context = replace(context, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
+    return render_page(request, "people/access/page.html", context, status=422 if form.errors else 200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,22 +275,6 @@ class AccessContext(PageContext):
     what: str = ""
     answer: AccessAnswer | None = None
     unknown: bool = False
-
-
-def _found(context: AccessContext, form: AccessForm) -> AccessContext:
-    who = identity_of(form.cleaned_data["user"], form.groups_given)
-    found = replace(
-        context,
-        who=who,
-        everything=MASTERS in who.groups,
-        scopes=read_scopes(who),
-        incomplete=authorization.rules_of(who, "").error,
-    )
-    if not form.asks:
-        return found
-    wanted = form.wanted()
-    unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
-    return replace(found, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
 
 
 def _what(wanted: Attributes) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import messages
@@ -56,6 +56,7 @@ from manciple.wire.registry import registry
 from manciple.wire.resources import BUDGETS, NAMESPACES, NEW_PHASES, kind
 from scheduling.models import QueuedPod
 
+T = TypeVar("T")
 #: Pods in the order in which they are told.
 POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
@@ -135,8 +136,12 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     pods = _pods(Pod.objects.restrict(person).filter(**chosen))
     claims = _claims(Claim.objects.restrict(person).filter(**chosen))
     given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
-    devices = _devices(given.filter(claim__namespace=name) if name else given)
-    causes = _causes(QueuedPod.objects.waiting().restrict(person).filter(**chosen))
+    given = given.filter(claim__namespace=name) if name else given
+    by_class = _counted(given, "claim__namespace", "device_class")
+    devices = _by_namespace((space, class_name or "no class", count) for space, class_name, count in by_class)
+    waiting = QueuedPod.objects.waiting().restrict(person).filter(**chosen).exclude(cause="")
+    by_cause = _counted(waiting, "namespace", "cause")
+    causes = _by_namespace((space, topic_of(decode(cause)), count) for space, cause, count in by_cause)
     return [
         NamespaceHoldings(
             name=one,
@@ -177,18 +182,12 @@ def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
     return claims
 
 
-def _devices(found: QuerySet[AllocatedDevice]) -> dict[str, Counter[str]]:
-    devices: dict[str, Counter[str]] = defaultdict(Counter)
-    for namespace, class_name, count in _counted(found, "claim__namespace", "device_class"):
-        devices[namespace][class_name or "no class"] += count
-    return devices
-
-
-def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
-    causes: dict[str, Counter[Topic]] = defaultdict(Counter)
-    for namespace, cause, count in _counted(found.exclude(cause=""), "namespace", "cause"):
-        causes[namespace][topic_of(decode(cause))] += count
-    return causes
+def _by_namespace(rows: Iterable[tuple[str, T, int]]) -> dict[str, Counter[T]]:
+    """(namespace, what, how many) together."""
+    found: dict[str, Counter[T]] = defaultdict(Counter)
+    for namespace, what, count in rows:
+        found[namespace][what] += count
+    return found
 
 
 def contents(person: Person, name: str) -> list[tuple[str, int]]:

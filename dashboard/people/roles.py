@@ -24,6 +24,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter,
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import authorizes
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import joined
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL
 from manciple.access.kinds.roles import (
@@ -102,7 +103,7 @@ def in_short(rules: Sequence[PolicyRule]) -> str:
     read = [one for one in _resources(rules) if one not in written]
     paths = list(dict.fromkeys(path for one in rules for path in one.non_resource_urls))
     told = (("writes ", written), ("reads ", read), ("asks for ", paths))
-    sentence = "; ".join(verb + _few(what) for verb, what in told if what)
+    sentence = "; ".join(verb + joined(what, NAMED) for verb, what in told if what)
     return sentence[:1].upper() + sentence[1:] or "Nothing"
 
 
@@ -110,13 +111,6 @@ def _resources(rules: Iterable[PolicyRule]) -> list[str]:
     """Those below an object count as the object's."""
     named = (resource.partition("/")[0] for one in rules for resource in one.resources)
     return list(dict.fromkeys("all resources" if one == ALL else one for one in named))
-
-
-def _few(names: Sequence[str]) -> str:
-    shown, more = list(names[:NAMED]), len(names) - NAMED
-    if more > 0:
-        shown.append(f"{more} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def find_kind(named: str) -> Kind | None:
