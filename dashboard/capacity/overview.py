@@ -51,11 +51,7 @@ from manciple.wire.resources import CLASSES, LEASES, NODES, SLICES, kind
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.rehearsal.move_proposals import UNKNOWN as UNPROPOSED
 from scheduling.rehearsal.move_proposals import read_proposals
-from scheduling.rehearsal.repairs import (
-    UNKNOWN,
-    Mended,
-    read_mendings,
-)
+from scheduling.rehearsal.repairs import UNKNOWN, Mended, read_mendings
 
 #: Events that are shown.
 EVENTS = 8
@@ -111,11 +107,16 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     waiting = waiting_groups(person, mended)
     stranded = stranded_now(now)
     proposed = read_proposals(MOVES_BUDGET) if census.waiting and mended.complete else UNPROPOSED
+    steps = FirstSteps(
+        devices=bool(signs.nodes) and census.total > 0, classes=bool(census.classes), pods=Pod.objects.exists()
+    )
+    drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
+    numbers = (counted(len(signs.nodes), "node"), counted(census.total, "device"), counted(drivers, "driver"))
     context = OverviewContext(
         place="overview",
         revision=revision,
-        steps=_first_steps(census, nodes=bool(signs.nodes)),
-        counted=_counted(len(signs.nodes), census),
+        steps=None if steps.devices and steps.classes and steps.pods else steps,  # somebody has begun to work with it
+        counted=", ".join(numbers),
         figures=figures(census.totals, census.snapshot),
         classes=[capacity_row(one, stranded.get(one.name)) for one in census.classes],
         any_stranded=bool(stranded),
@@ -198,12 +199,6 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
     }
 
 
-def _counted(nodes: int, census: Census) -> str:
-    """`40 nodes, 395 devices, 3 drivers`."""
-    drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
-    return ", ".join((counted(nodes, "node"), counted(census.total, "device"), counted(drivers, "driver")))
-
-
 def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:
     """stranded: the part of what is free that is expected to stay unused."""
     counts = one.counts
@@ -270,6 +265,7 @@ def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> Use
         # How many pods of other namespaces waited is theirs to know.
         past = [UsageOfMoment(at=one.at, counts=one.counts, waiting=0) for one in past]
         current = UsageOfMoment(at=current.at, counts=current.counts, waiting=0)
+    parts = [one.stranded for one in past if one.stranded is not None]
     return UseOfDay(
         chart=charts.draw([*past, current], now),
         device_class=name,
@@ -277,15 +273,8 @@ def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> Use
         free=charts.total_of(counts, charts.FREE),
         total=sum(counts.values()),
         recorded=bool(past),
-        stranded=_range([one.stranded for one in past if one.stranded is not None]),
+        stranded=" to ".join(dict.fromkeys(map(percent, (min(parts), max(parts))))) if parts else "",
     )
-
-
-def _range(parts: Sequence[float]) -> str:
-    if not parts:
-        return ""
-    least, most = percent(min(parts)), percent(max(parts))
-    return least if least == most else f"{least} to {most}"
 
 
 # Why pods wait -------------------------------------------------------------------------------------------------------
@@ -318,12 +307,6 @@ class FirstSteps:
     def number(self) -> int:
         """The first one that is to be done, counted from 1."""
         return (self.devices, self.classes, self.pods).index(False) + 1
-
-
-def _first_steps(census: Census, *, nodes: bool) -> FirstSteps | None:
-    """None where somebody has begun to work with it."""
-    steps = FirstSteps(devices=nodes and census.total > 0, classes=bool(census.classes), pods=Pod.objects.exists())
-    return None if steps.devices and steps.classes and steps.pods else steps
 
 
 #: How far from its end the log is searched for the last change of a pool.
@@ -566,11 +549,8 @@ def _away(node: NodeSign, now: datetime) -> Warning:
         what = f"Node `{node.name}` reports that it is not Ready."
         return Warning(what=what, step="Its conditions say why.", url=url)
     heard = f"was last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else "is silent"
-    return Warning(
-        what=f"Node `{node.name}` {heard}.",
-        step="Start its agent on that machine, or see why it cannot reach the API.",
-        url=url,
-    )
+    step = "Start its agent on that machine, or see why it cannot reach the API."
+    return Warning(what=f"Node `{node.name}` {heard}.", step=step, url=url)
 
 
 def _driver(driver: DriverSign, now: datetime) -> HealthLine:
@@ -580,7 +560,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
         troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
     if driver.unhealthy:
-        what = "1 device is unhealthy" if driver.unhealthy == 1 else f"{driver.unhealthy} devices are unhealthy"
+        what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
         url = f"{links.page_url('devices')}?state=bad"
         troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
@@ -621,17 +601,13 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
     if not alive:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
-        troubles.append(
-            Warning(
-                what=f"No worker has processed the queue{since}, so no pod is placed.",
-                step="Start a worker: `celery -A manciple worker`.",
-            )
-        )
+        what = f"No worker has processed the queue{since}, so no pod is placed."
+        troubles.append(Warning(what=what, step="Start a worker: `celery -A manciple worker`."))
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)
     waiting = f"queue {queue.length}"
     if queue.oldest:
         waiting += f", oldest {duration((signs.now - queue.oldest).total_seconds())}"
-    rates = f"{attempts} attempt{'' if attempts == 1 else 's'} in the last minute, " if signs.whole else ""
+    rates = f"{counted(attempts, 'attempt')} in the last minute, " if signs.whole else ""
     return HealthLine(
         name="Scheduler",
         note=f"{rates}{waiting}",
@@ -653,8 +629,11 @@ def _workers(signs: HealthSigns) -> HealthLine:
     ]
     failed = sum(one.failed for one in alive)
     if failed:
-        what = "1 task failed" if failed == 1 else f"{failed} tasks failed"
-        troubles.append(Warning(what=f"{what} in the last minute.", step="The log of the worker says why."))
+        troubles.append(
+            Warning(
+                what=f"{counted(failed, 'task')} failed in the last minute.", step="The log of the worker says why."
+            )
+        )
     seen = [f"{one.name} seen {duration((signs.now - one.seen).total_seconds())} ago" for one in alive]
     more = f", and {len(seen) - NAMED} more" if len(seen) > NAMED else ""
     return HealthLine(

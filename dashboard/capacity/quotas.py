@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -449,43 +449,22 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutcome:
-    """What becomes of a pod that waits.
-
-    given: its claims are made; refused: they are not; again: it stays, and would be refused if it were made anew; held:
-    its claims are given no devices, whatever is free.
-    """
+    """What becomes of a pod that waits. refusal: None where its claims are made."""
 
     waiting: UnplacedPod
-    outcome: Literal["given", "refused", "again", "held"]
     refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsRehearsal:
-    """changes: of the limits; above: limits below what is used; verdicts: on pods for which something is decided."""
+    """changes: of the limits; above: limits below what is used; the others: pods for which something is decided."""
 
     changes: Sequence[LimitChange]
     above: Sequence[QuotaLimit]
-    verdicts: Sequence[PodOutcome]
-
-    def _of(self, outcome: str) -> list[PodOutcome]:
-        return [one for one in self.verdicts if one.outcome == outcome]
-
-    @property
-    def given(self) -> list[PodOutcome]:
-        return self._of("given")
-
-    @property
-    def refused(self) -> list[PodOutcome]:
-        return self._of("refused")
-
-    @property
-    def again(self) -> list[PodOutcome]:
-        return self._of("again")
-
-    @property
-    def held(self) -> list[PodOutcome]:
-        return self._of("held")
+    given: Sequence[PodOutcome]  # their claims are made
+    refused: Sequence[PodOutcome]  # theirs are not
+    again: Sequence[PodOutcome]  # they stay, and would be refused if they were made anew
+    held: Sequence[PodOutcome]  # their claims are given no devices, whatever is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -508,25 +487,24 @@ def rehearse(
         QuotaLimit(key=key, hard=hard, used=tried.used.get(key)) for key, hard in sorted(tried.limits.hard.items())
     ]
     quotas = sorted((tried, *others), key=lambda one: one.limits.name)
-    made = _to_be_made(quotas, waiting, classes)
+    made = [*_to_be_made(quotas, waiting, classes)]
+    was, after = parsed(before), tried.limits.hard
     return LimitsRehearsal(
-        changes=_changes(parsed(before), tried),
+        changes=[
+            LimitChange(
+                limit=QuotaLimit(key=key, hard=after.get(key, NONE), used=tried.used.get(key)),
+                before=was.get(key),
+                after=after.get(key),
+            )
+            for key in sorted({*was, *after})
+            if was.get(key) != after.get(key)
+        ],
         above=[one for one in found if one.is_over],
-        verdicts=[*made, *_made_anew(tried, waiting, classes), *_held(tried, waiting)],
+        given=[one for one in made if not one.refusal],
+        refused=[one for one in made if one.refusal],
+        again=[*_made_anew(tried, waiting, classes)],
+        held=[*_held(tried, waiting)],
     )
-
-
-def _changes(before: Usage, tried: CountedQuota) -> list[LimitChange]:
-    after = tried.limits.hard
-    return [
-        LimitChange(
-            limit=QuotaLimit(key=key, hard=after.get(key, NONE), used=tried.used.get(key)),
-            before=before.get(key),
-            after=after.get(key),
-        )
-        for key in sorted({*before, *after})
-        if before.get(key) != after.get(key)
-    ]
 
 
 def _to_be_made(
@@ -542,7 +520,7 @@ def _to_be_made(
         refusal = next((found for found in refusals if found), None)
         if refusal is None:
             used = {name: plus(amounts, wanted[name]) for name, amounts in used.items()}
-        yield PodOutcome(waiting=one, outcome="refused" if refusal else "given", refusal=refusal)
+        yield PodOutcome(waiting=one, refusal=refusal)
 
 
 def _made_anew(tried: CountedQuota, waiting: Iterable[UnplacedPod], classes: ExtendedNames) -> Iterable[PodOutcome]:
@@ -554,7 +532,7 @@ def _made_anew(tried: CountedQuota, waiting: Iterable[UnplacedPod], classes: Ext
     for one, share in shares:
         refusal = _refusal(tried.limits, share, used)
         if refusal is not None:
-            yield PodOutcome(waiting=one, outcome="again", refusal=refusal)
+            yield PodOutcome(waiting=one, refusal=refusal)
         else:
             used = plus(used, share)
 
@@ -570,7 +548,7 @@ def _held(tried: CountedQuota, waiting: Iterable[UnplacedPod]) -> Iterable[PodOu
                 wanted = plus(wanted, {key: n for key, n in least(claim).items() if key in tried.limits.hard})
         refusal = _refusal(tried.limits, wanted, used)
         if refusal is not None:
-            yield PodOutcome(waiting=one, outcome="held", refusal=refusal)
+            yield PodOutcome(waiting=one, refusal=refusal)
         else:
             used = plus(used, wanted)
 
@@ -612,13 +590,6 @@ class NewQuotaForm(PageForm):
     name = forms.CharField(widget=code_input("gpus", required=True))
     device_class = forms.CharField(widget=code_input("gpu-hopper", list="quota-classes", required=True))
     devices = forms.CharField(widget=code_input("8", required=True, inputmode="numeric"))
-
-    @classmethod
-    def in_namespace(cls, namespace: str) -> NewQuotaForm:
-        """Blank but for the namespace."""
-        form = cls()
-        form.initial = {"namespace": namespace}
-        return form
 
     def quota(self) -> ResourceQuota:
         """What the form asks for; of a valid form."""
@@ -705,10 +676,6 @@ class QuotaQuery(ListQuery):
     namespace: str = parameter("ns")
 
 
-def _limit_in_words(limit: QuotaLimit) -> str:
-    return f"{limit.key} {0 if limit.used is None else limit.used} of {limit.hard}"
-
-
 #: What the list tells of a quota; `_sorting` says by what the database sorts it.
 COLUMNS = (
     ListColumn[QuotaLine](title="Quota", sort="name", text=lambda line: line.name),
@@ -716,7 +683,7 @@ COLUMNS = (
     ListColumn[QuotaLine](
         title="Used of its limits",
         sort="used",
-        text=lambda line: "; ".join(_limit_in_words(one) for one in line.limits),
+        text=lambda line: "; ".join(f"{one.key} {one.used or NONE} of {one.hard}" for one in line.limits),
     ),
     ListColumn[QuotaLine](
         title="Devices held",
@@ -810,14 +777,15 @@ def _draw_list(request: HttpRequest, form: NewQuotaForm | None = None) -> HttpRe
         page=page,
         filters=(Filter.of_namespaces(query.namespace, spaces),),
     )
-    may_create = person.may_somewhere("create", QUOTAS)
+    may_create, blank = person.may_somewhere("create", QUOTAS), NewQuotaForm()
+    blank.initial = {"namespace": query.namespace}
     context = QuotasContext(
         place="quotas",
         revision=revision,
         query=query,
         table=table,
         total=seen.count() if query.namespace else page.total,
-        form=(form or NewQuotaForm.in_namespace(query.namespace)) if may_create else None,
+        form=(form or blank) if may_create else None,
         namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
         classes=[one.name for one in objects.list(kind(CLASSES)).items],
     )
@@ -906,16 +874,13 @@ def _rehearsed(
 def _used(person: Person, quota: ResourceQuota, limits: QuotaLimits) -> Usage:
     """What the quota's status tells. What it does not tell of is counted, where `person` could count it themselves."""
     namespace, told = quota.metadata.namespace, parsed(quota.status.used)
-    missing = {
-        key: amount for key, amount in limits.hard.items() if key not in told and _may_count(person, namespace, key)
-    }
+    missing = {}
+    for key, amount in limits.hard.items():
+        resource = key.removeprefix(COUNT) if key.startswith(COUNT) else ALIASES.get(key, "")
+        if key not in told and (not resource or person.may("list", resource, namespace)):
+            missing[key] = amount
     counted = count_for(namespace, replace(limits, hard=missing)) if missing else {}
     return {key: amount for key, amount in {**counted, **told}.items() if key in limits.hard}
-
-
-def _may_count(person: Person, namespace: str, key: str) -> bool:
-    resource = key.removeprefix(COUNT) if key.startswith(COUNT) else ALIASES.get(key, "")
-    return not resource or person.may("list", resource, namespace)
 
 
 @namespaced()
@@ -925,25 +890,15 @@ def change_quota(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     quota = _quota(request, namespace, name)
     person = demand(request, "change quotas", "update", QUOTAS, namespace)
     form = LimitsForm(quota, request.POST)
-    if not form.is_valid() or (after := _set(form, quota, person)) is None:
+    if not form.is_valid():
         return _draw(request, quota, form)
-    said = f"The limits of quota {name} are set."
-    undo.offer(request, said, [undo.UndoStep.of(kind(QUOTAS), quota, after)])
-    return redirect(links.quota_url(namespace, name))
-
-
-def _set(form: LimitsForm, quota: ResourceQuota, person: Person) -> ResourceQuota | None:
-    meta = quota.metadata
     try:
-        after: ResourceQuota = verbs.modify(
-            kind(QUOTAS),
-            form.wanted,
-            namespace=meta.namespace,
-            name=meta.name,
-            identity=person.identity,
-            verb="update",
-        ).object
+        made = verbs.modify(
+            RESOURCE_QUOTA, form.wanted, namespace=namespace, name=name, identity=person.identity, verb="update"
+        )
     except ApiError as refusal:
         form.refuse(refusal)
-        return None
-    return after
+        return _draw(request, quota, form)
+    step = undo.UndoStep.of(RESOURCE_QUOTA, quota, made.object)
+    undo.offer(request, f"The limits of quota {name} are set.", [step])
+    return redirect(links.quota_url(namespace, name))

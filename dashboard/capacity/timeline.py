@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
@@ -52,7 +52,7 @@ from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
 from dashboard.inventory.incidents import ImpairedSpan, between, spans
 from dashboard.kit import charts, links
-from dashboard.kit.charts import RANGES, USUAL, AxisMark, ChosenTime, Window, axis
+from dashboard.kit.charts import RANGES, USUAL, ChosenTime, Tick, Window, axis
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page
@@ -67,57 +67,110 @@ from manciple.wire.quantity import whole
 from manciple.wire.resources import CLASSES, NAMESPACES, PODS, SLICES, kind
 from manciple.wire.validation import natural
 
-GROUPINGS = {"device": "Devices", "class": "Classes", "model": "Models", "namespace": "Namespaces"}
+
+class ChartLink(NamedTuple):
+    """One choice of a grouping or a range."""
+
+    label: str
+    url: str
+    current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineQuery:
-    """by: one of GROUPINGS."""
+class ChartQuery:
+    """What an address asks of a chart over time. by: one of `groupings`, whose first is the usual one."""
 
-    by: str = "device"
+    route: ClassVar[str]
+    groupings: ClassVar[Mapping[str, str]]
+    usual: ClassVar[str]
+
+    by: str
     time: ChosenTime = field(default_factory=ChosenTime)
     namespace: str = ""
     device_class: str = ""
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str], **more: Any) -> Self:
+        """What is not understood is left out. more: fields of a subclass."""
+        by = query.get("by", "")
+        return cls(
+            by=by if by in cls.groupings else cls.usual,
+            time=ChosenTime.read(query),
+            namespace=query.get("ns", "").strip(),
+            device_class=query.get("class", "").strip(),
+            **more,
+        )
+
+    @property
+    def parameters(self) -> dict[str, str | int]:
+        """All of the address's query, the usual values too."""
+        return {"by": self.by, **self.time.parameters, "ns": self.namespace, "class": self.device_class}
+
+    def url(self, route: str = "", **changes: str | int) -> str:
+        """The address with some of it changed."""
+        usual = {("by", self.usual), ("range", USUAL), ("page", 1)}
+        parts = self.parameters | changes
+        kept = {name: value for name, value in parts.items() if value and (name, value) not in usual}
+        path = links.page_url(route or self.route)
+        return f"{path}?{urlencode(kept)}" if kept else path
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.namespace or self.device_class)
+
+    @property
+    def stacks(self) -> list[ChartLink]:
+        """The groupings to choose from."""
+        return [ChartLink(label, self.url(by=name), name == self.by) for name, label in self.groupings.items()]
+
+    @property
+    def ranges(self) -> list[ChartLink]:
+        """The times to choose from."""
+        return [
+            ChartLink(label, self.url(range=name, to="", **{"from": ""}), name == self.time.range)
+            for name, (label, _) in RANGES.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineQuery(ChartQuery):
+    route = "timeline"
+    groupings = MappingProxyType(
+        {"device": "Devices", "class": "Classes", "model": "Models", "namespace": "Namespaces"}
+    )
+    usual = "device"
+
+    by: str = usual
     driver: str = ""
     node: str = ""
     page: int = 1
     table: bool = False
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> TimelineQuery:
-        """What is not understood is left out."""
-        by, page = query.get("by", ""), query.get("page", "")
-        return cls(
-            by=by if by in GROUPINGS else "device",
-            time=ChosenTime.read(query),
-            namespace=query.get("ns", "").strip(),
-            device_class=query.get("class", "").strip(),
+    def from_query(cls, query: Mapping[str, str], **more: Any) -> Self:
+        return super(TimelineQuery, cls).from_query(
+            query,
             driver=query.get("driver", "").strip(),
             node=query.get("node", "").strip(),
-            page=max(1, whole(page, digits=7) or 1),
+            page=max(1, whole(query.get("page", ""), digits=7) or 1),
             table=query.get("view") == "table",
+            **more,
         )
 
-    def window(self, now: datetime) -> tuple[Window, str]:
-        return self.time.window(now)
-
-    def parameters(self, **changes: str | int) -> dict[str, str | int]:
-        """The address's query with some of it changed."""
-        parts: dict[str, str | int] = {
-            "by": self.by, **self.time.parameters, "ns": self.namespace,
-            "class": self.device_class, "driver": self.driver, "node": self.node, "page": self.page,
+    @property
+    def parameters(self) -> dict[str, str | int]:
+        own: dict[str, Any] = {
+            "driver": self.driver,
+            "node": self.node,
+            "page": self.page,
             "view": "table" if self.table else "",
-        }  # fmt: skip
-        if set(changes) - {"page", "view"}:
-            parts["page"] = 1
-        parts |= changes
-        usual = {("by", "device"), ("range", USUAL), ("page", 1)}
-        return {name: value for name, value in parts.items() if value and (name, value) not in usual}
+        }
+        return super(TimelineQuery, self).parameters | own
 
-    def url(self, route: str = "timeline", **changes: str | int) -> str:
-        kept = self.parameters(**changes)
-        path = links.page_url(route)
-        return f"{path}?{urlencode(kept)}" if kept else path
+    def url(self, route: str = "", **changes: str | int) -> str:
+        """The first page again unless only the page or the view is another."""
+        first = {"page": 1} if changes.keys() - {"page", "view"} else {}
+        return super(TimelineQuery, self).url(route, **first | changes)
 
     @property
     def narrows(self) -> bool:
@@ -301,7 +354,7 @@ class Timeline:
             one = self._seen(one)
             if one.group in wanted:
                 together[one] += 1
-        return [HeldSpan(**{**_fields(one), "devices": number}) for one, number in together.items()]
+        return [replace(one, devices=number) for one, number in together.items()]
 
     def levels(self, names: Collection[str]) -> dict[str, list[int]]:
         """For each group how many devices were held at the end of each of the STEPS steps of the window."""
@@ -427,10 +480,6 @@ def _model() -> Coalesce:
     device = device.order_by("-node_name")
     published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
     return Coalesce(*published, "driver", output_field=TextField())
-
-
-def _fields(one: HeldSpan) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in HeldSpan.__dataclass_fields__}
 
 
 def _running(changes: Counter[int]) -> Iterator[int]:
@@ -685,15 +734,6 @@ def area(level: Sequence[int]) -> str:
 DEVICES, GROUPS = 48, 12
 
 
-class TimelineLink(NamedTuple):
-    """One choice of a grouping or range. name: as the address has it."""
-
-    name: str
-    label: str
-    url: str
-    current: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineContext(PageContext):
     """problem: what is wrong with the time that was asked for. count, impaired: allocations and impairments in it.
@@ -704,20 +744,16 @@ class TimelineContext(PageContext):
     query: TimelineQuery
     window: Window
     problem: str
-    axis: Sequence[AxisMark]
-    groupings: Sequence[TimelineLink]
-    ranges: Sequence[TimelineLink]
-    usage_url: str
-    csv_url: str
-    table_url: str
-    chart_url: str
+    axis: Sequence[Tick]
+    usage_url: str  # of the same time and groups
     wider_url: str
     count: int
     impaired: int
-    choices: TimelineChoices
     drawn: DrawnTimeline
-    previous_url: str
-    next_url: str
+    namespaces: Sequence[str]
+    classes: Sequence[str]
+    drivers: Sequence[str]
+    nodes: Sequence[str]
     bars: int = BARS
 
 
@@ -729,7 +765,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
     if not query.time.is_said_by(request.GET):
         return redirect(query.url())
-    window, problem = query.window(datetime.now(UTC))
+    window, problem = query.time.window(datetime.now(UTC))
     timeline = Timeline(person, query, window)
     drawn = _by_device(timeline, query, window) if query.by == "device" else _by_group(timeline, query, window)
     context = TimelineContext(
@@ -739,32 +775,17 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         window=window,
         problem=problem,
         axis=axis(window),
-        groupings=[
-            TimelineLink(name, label, query.url(by=name), name == query.by) for name, label in GROUPINGS.items()
-        ],
-        ranges=[
-            TimelineLink(name, label, query.url(range=name, to="", **{"from": ""}), name == query.time.range)
-            for name, (label, _) in RANGES.items()
-        ],
-        usage_url=usage_url(query),
-        csv_url=query.url("timeline-csv", page=1, view=""),
-        table_url=query.url(view="table"),
-        chart_url=query.url(view=""),
-        wider_url=query.url(**window.wider()) if not query.time.range else "",
+        usage_url=query.url("usage", by="" if query.by == "device" else query.by, driver="", node="", view=""),
+        wider_url="" if query.time.range else query.url(**window.wider()),
         count=timeline.count(),
         impaired=len(timeline.impaired) if query.by == "device" else 0,
-        choices=_choices(person),
         drawn=drawn,
-        previous_url=query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
-        next_url=query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
+        namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
+        classes=[one.name for one in objects.list(kind(CLASSES)).items],
+        drivers=list(Pool.objects.order_by("driver").values_list("driver", flat=True).distinct()),
+        nodes=sorted(Node.objects.values_list("name", flat=True), key=natural),
     )
     return render_page(request, "capacity/timeline.html", context)
-
-
-def usage_url(query: TimelineQuery) -> str:
-    """The usage of the same time, of the groups that are shown."""
-    by = "" if query.by == "device" else query.by
-    return query.url("usage", by=by, driver="", node="", view="", page="")
 
 
 @listing(SLICES)
@@ -772,11 +793,11 @@ def usage_url(query: TimelineQuery) -> str:
 def export_timeline(request: HttpRequest) -> HttpResponseBase:
     """The file."""
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
-    window, _ = query.window(datetime.now(UTC))
+    window, _ = query.time.window(datetime.now(UTC))
     begin_costly(request, seconds=FILE_SECONDS)
     timeline = Timeline(person, query, window)
-    impaired = (impaired_cells(*row, window.now) for row in timeline.rows_impaired())
-    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), map(line, impaired))
+    impaired = (csv_lines([impaired_cells(*row, window.now)]) for row in timeline.rows_impaired())
+    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), impaired)
     answer = StreamingHttpResponse(streamed(pieces), content_type=CONTENT_TYPE)
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -809,15 +830,9 @@ def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> Drawn
     page = PageOfRows(len(names), GROUPS, query.page)
     shown = names[page.rows]
     holdings = _latest(timeline.of_groups(shown)) if shown else []
-    lanes = group_lanes(
-        shown,
-        holdings,
-        timeline.levels(shown) if shown else {},
-        window,
-        by=query.by,
-        living=_living(holdings),
-        hours=timeline.hours(),
-    )
+    levels = timeline.levels(shown) if shown else {}
+    living, hours = _living(holdings), timeline.hours()
+    lanes = group_lanes(shown, holdings, levels, window, by=query.by, living=living, hours=hours)
     return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
 
 
@@ -830,26 +845,6 @@ def _living(holdings: list[HeldSpan]) -> set[str]:
     """Those of the claims that still exist."""
     uids = {one.claim_uid for one in holdings if one.claim_uid}
     return set(Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)) if uids else set()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineChoices:
-    """What may be chosen."""
-
-    namespaces: list[str]
-    classes: list[str]
-    drivers: list[str]
-    nodes: list[str]
-
-
-def _choices(person: Person) -> TimelineChoices:
-    namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
-    return TimelineChoices(
-        namespaces=namespaces,
-        classes=[stored.name for stored in objects.list(kind(CLASSES)).items],
-        drivers=list(Pool.objects.order_by("driver").values_list("driver", flat=True).distinct()),
-        nodes=sorted(Node.objects.values_list("name", flat=True), key=natural),
-    )
 
 
 # The export ----------------------------------------------------------------------------------------------------------
@@ -896,10 +891,6 @@ def impaired_cells(key: DeviceKey, span: ImpairedSpan, now: datetime) -> list[st
         moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
         csv_cell(span.taint or span.cause),
     ]  # fmt: skip
-
-
-def line(row: Sequence[str]) -> str:
-    return csv_lines([row])
 
 
 def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:

@@ -9,22 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery, called, page_of
-from dashboard.kit import charts, links
+from dashboard.capacity.timeline import STEPS, ChartQuery, Timeline, TimelineQuery, called, page_of
+from dashboard.kit import charts
 from dashboard.kit.charts import (
-    RANGES,
-    USUAL,
-    AxisMark,
-    ChosenTime,
     Layer,
     Tick,
     Window,
@@ -45,46 +40,22 @@ from manciple.store.event_log import latest_revision
 from manciple.wire.resources import CLASSES, NAMESPACES, SLICES, kind
 from scheduling.models import UsageSample
 
-STACKS = {"state": "States", "class": "Classes", "model": "Models", "namespace": "Namespaces"}
-BY = "class"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageQuery:
-    """by: one of STACKS. The states of devices are those of everybody's: a namespace narrows the others."""
+class UsageQuery(ChartQuery):
+    """The states of devices are those of everybody's: a namespace narrows the others."""
 
-    by: str = BY
-    time: ChosenTime = field(default_factory=ChosenTime)
-    namespace: str = ""
-    device_class: str = ""
+    route = "usage"
+    groupings: ClassVar = {"state": "States", "class": "Classes", "model": "Models", "namespace": "Namespaces"}
+    usual = "class"
 
-    @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> UsageQuery:
-        """What is not understood is left out."""
-        by = query.get("by", "")
-        return cls(
-            by=by if by in STACKS else BY,
-            time=ChosenTime.read(query),
-            namespace=query.get("ns", "").strip(),
-            device_class=query.get("class", "").strip(),
-        )
+    by: str = usual
 
     @property
     def timeline(self) -> TimelineQuery:
         """The holdings that are asked for; by states they are summed by class."""
-        by = BY if self.by == "state" else self.by
+        by = self.usual if self.by == "state" else self.by
         return TimelineQuery(by=by, time=self.time, namespace=self.namespace, device_class=self.device_class)
-
-    @property
-    def narrows(self) -> bool:
-        return bool(self.namespace or self.device_class)
-
-    def url(self, route: str = "usage", **changes: str) -> str:
-        parts = {"by": self.by, **self.time.parameters, "ns": self.namespace, "class": self.device_class} | changes
-        usual = {("by", BY), ("range", USUAL)}
-        kept = {name: value for name, value in parts.items() if value and (name, value) not in usual}
-        path = links.page_url(route)
-        return f"{path}?{urlencode(kept)}" if kept else path
 
 
 #: Groups with an area of their own, the busiest; the others are one.
@@ -266,14 +237,6 @@ class UsageOfWindow:
     states: charts.Chart | None
 
 
-class UsageLink(NamedTuple):
-    """One choice of a stack or a range."""
-
-    label: str
-    url: str
-    current: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageContext(PageContext):
     """problem: what is wrong with the time that was asked for. chart: None where there is nothing to draw."""
@@ -281,15 +244,12 @@ class UsageContext(PageContext):
     query: UsageQuery
     window: Window
     problem: str
-    axis: Sequence[AxisMark]
+    axis: Sequence[Tick]
+    wider_url: str
     usage: UsageOfWindow
     chart: charts.Chart | StackedChart | None
-    stacks: Sequence[UsageLink]
-    ranges: Sequence[UsageLink]
     namespaces: Sequence[str]
     classes: Sequence[str]
-    csv_url: str
-    wider_url: str
 
 
 @listing(SLICES)
@@ -310,17 +270,11 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         window=window,
         problem=problem,
         axis=axis(window),
+        wider_url="" if query.time.range else query.url(**window.wider()),
         usage=usage,
         chart=usage.states if query.by == "state" else held_chart,
-        stacks=[UsageLink(label, query.url(by=name), name == query.by) for name, label in STACKS.items()],
-        ranges=[
-            UsageLink(label, query.url(range=name, to="", **{"from": ""}), name == query.time.range)
-            for name, (label, _) in RANGES.items()
-        ],
         namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
         classes=[one.name for one in objects.list(kind(CLASSES)).items],
-        csv_url=query.url("usage-csv"),
-        wider_url=query.url(**window.wider()) if not query.time.range else "",
     )
     return render_page(request, "capacity/usage.html", context)
 
@@ -328,23 +282,14 @@ def show_usage(request: HttpRequest) -> HttpResponse:
 def _read(person: Person, query: UsageQuery, window: Window) -> UsageOfWindow:
     timeline = Timeline(person, query.timeline, window)
     groups, waits = timeline.groups(), timeline.waits()
-    held = timeline.levels(groups) if groups else {}
+    held, hours = (timeline.levels(groups), timeline.hours()) if groups else ({}, {})
+    idle_hours = timeline.idle_hours() if groups else {}
+    idle = IdleUse(hours=idle_hours, levels=timeline.idle_levels()) if idle_hours else None
     return UsageOfWindow(
-        held=held_usage(
-            held,
-            timeline.hours() if groups else {},
-            waits,
-            by=query.timeline.by,
-            idle=_idle(timeline) if groups else None,
-        ),
+        held=held_usage(held, hours, waits, by=query.timeline.by, idle=idle),
         waits=wait_chart(waits, window),
         states=_states(query, window) if query.by == "state" else None,
     )
-
-
-def _idle(timeline: Timeline) -> IdleUse | None:
-    hours = timeline.idle_hours()
-    return IdleUse(hours=hours, levels=timeline.idle_levels()) if hours else None
 
 
 def _states(query: UsageQuery, window: Window) -> charts.Chart | None:

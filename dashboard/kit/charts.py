@@ -89,7 +89,7 @@ class HourBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A word on an axis, `at` per mille from the left or the top."""
+    """A word on an axis, `at` per mille from the left or the top (of `axis`: percent)."""
 
     at: float
     word: str
@@ -104,6 +104,11 @@ class HourRow:
     free: int
     out_of_use: int
     waiting: int
+
+    @classmethod
+    def of(cls, one: UsageOfMoment) -> HourRow:
+        held, free, out = (total_of(one.counts, states) for states in (HELD, FREE, OUT_OF_USE))
+        return cls(at=one.at, held=held, free=free, out_of_use=out, waiting=one.waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +142,17 @@ def draw(
         return None
     top = nice_top(max([sum(one.usage.counts.values()) for one in known]))
     steps, number = _busiest(known, step), math.ceil(span / step)
+    by_state = [(name, {at: total_of(one.counts, states) for at, one in steps.items()}) for name, states in LAYERS]
     most = max([one.usage.waiting for one in known])
     return Chart(
         begin=begin,
         seconds=span.total_seconds(),
         steps=number,
-        layers=tuple(stacked(_by_state(steps), steps=number, top=top)),
+        layers=tuple(stacked(by_state, steps=number, top=top)),
         lines=lines(top),
         times=_times(begin, end),
         bars=_bars(known, bar, most),
-        rows=tuple(_row(one) for one in _busiest(known, bar).values()),
+        rows=tuple(map(HourRow.of, _busiest(known, bar).values())),
         peak=max(known, key=attrgetter("held")).usage,
         since=known[0].usage.at if known[0].after > bar else None,
         most_waiting=most,
@@ -186,10 +192,6 @@ def _busiest(samples: Sequence[Sample], width: timedelta) -> dict[int, UsageOfMo
         if place not in found or one.held >= found[place].held:
             found[place] = one
     return {place: one.usage for place, one in found.items()}
-
-
-def _by_state(steps: Mapping[int, UsageOfMoment]) -> list[tuple[str, Mapping[int, int]]]:
-    return [(name, {place: total_of(one.counts, states) for place, one in steps.items()}) for name, states in LAYERS]
 
 
 def stacked(series: Sequence[tuple[str, Mapping[int, int]]], *, steps: int, top: int) -> list[Layer]:
@@ -289,17 +291,6 @@ def _bars(samples: Sequence[Sample], bar: timedelta, most: int) -> tuple[HourBar
         HourBar(left=place * width + 2, width=width - 4, height=THOUSAND * waiting / most, waiting=waiting)
         for place, waiting in sorted(hours.items())
         if waiting
-    )
-
-
-def _row(one: UsageOfMoment) -> HourRow:
-    counts = one.counts
-    return HourRow(
-        at=one.at,
-        held=held_of(counts),
-        free=total_of(counts, FREE),
-        out_of_use=total_of(counts, OUT_OF_USE),
-        waiting=one.waiting,
     )
 
 
@@ -430,16 +421,8 @@ _STEPS_OF_AXIS = tuple(timedelta(minutes=minutes) for minutes in _MINUTES_OF_AXI
 _MARKS = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisMark:
-    """One label of the time axis."""
-
-    place: float
-    text: str
-
-
-def axis(window: Window) -> list[AxisMark]:
-    """Marks at the reader's round times, few enough to be read."""
+def axis(window: Window) -> list[Tick]:
+    """Marks, in percent from the left, at the reader's round times, few enough to be read."""
     length = window.end - window.begin
     step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
     begin = timezone.localtime(window.begin)
@@ -448,7 +431,7 @@ def axis(window: Window) -> list[AxisMark]:
     at += step * -(-(begin - at) // step)
     marks = []
     while at < timezone.localtime(window.end):
-        marks.append(AxisMark(place=window.place(at.astimezone(UTC)), text=_mark(at, step, length)))
+        marks.append(Tick(at=window.place(at.astimezone(UTC)), word=_mark(at, step, length)))
         at += step
     return marks
 

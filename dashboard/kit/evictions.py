@@ -14,6 +14,7 @@ from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
 from dashboard.kit.links import pod_url
 from dashboard.kit.previews import Consequence
+from dashboard.kit.wording import counted
 from manciple.durations import duration
 from manciple.people import Person
 from manciple.store.objects import listed
@@ -39,19 +40,19 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
     later = [one.seconds for one in leaving if one.seconds > 0]
     when = "at once" if not later else f"within {duration(max(later))}"
     if leaving:
-        said = f"{_pods(len(leaving))} {_s(leaving, 'is', 'are')} evicted, {when}:"
+        said = f"{counted(len(leaving), 'pod is', 'pods are')} evicted, {when}:"
         yield _named("Evicted", said, [one.pod.key for one in leaving], person)
     if found.again:
         where = ", ".join(sorted({one.node for one in found.again})[:NAMED])
-        said = f"{_pods(len(found.again))} would start again if created again, on {where}:"
+        said = f"{counted(len(found.again), 'pod')} would start again if created again, on {where}:"
         yield _named("Would fit", said, _keys(found.again), person)
     if found.stranded:
-        said = f"{_pods(len(found.stranded))} would wait if created again, as nothing that is left fits:"
+        said = f"{counted(len(found.stranded), 'pod')} would wait if created again, as nothing that is left fits:"
         yield _named("Would wait", said, found.stranded, person)
     if leaving:
         yield Consequence(term="After", sentences=(_after([one.pod for one in leaving]),))
     if found.started:
-        said = f"{_pods(len(found.started))} that {_s(found.started, 'waits', 'wait')} now would start:"
+        said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} now would start:"
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
         yield Consequence(term="Not tried", sentences=("There are too many pods to try all of them here.",))
@@ -72,10 +73,10 @@ def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:
     hidden = [one.pod.key for one in kept if not person.sees(one.pod.metadata.namespace)]
     for (namespace, why), those in by_budget.items():
         if person.sees(namespace):
-            said = f"{_pods(len(those))} {_s(those, 'stays', 'stay')} for now, as {why}:"
+            said = f"{counted(len(those), 'pod stays', 'pods stay')} for now, as {why}:"
             yield _named("Kept", said, [one.pod.key for one in those], person)
     if hidden:
-        said = f"{_pods(len(hidden))} {_s(hidden, 'stays', 'stay')} for now, kept by disruption budgets"
+        said = f"{counted(len(hidden), 'pod stays', 'pods stay')} for now, kept by disruption budgets"
         yield _named("Kept", said, hidden, person)
 
 
@@ -101,11 +102,3 @@ def _named(term: str, said: str, keys: Sequence[Key], person: Person) -> Consequ
 
 def _keys(pods: Iterable[StartedPod]) -> list[Key]:
     return [(one.namespace, one.name) for one in pods]
-
-
-def _pods(count: int) -> str:
-    return f"{count:,} pod{'' if count == 1 else 's'}"
-
-
-def _s(some: Sequence[object], one: str, many: str) -> str:
-    return one if len(some) == 1 else many

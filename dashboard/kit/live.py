@@ -7,7 +7,7 @@ notifications follow the same rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -31,54 +31,31 @@ from manciple.store.records import EventRecord
 from manciple.wire.errors import Unauthorized
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 
-
-def event_topics(record: EventRecord) -> Iterable[str]:
-    """The Events of a namespace."""
-    return (f"events:{record.namespace}",)
+TopicsOf = Callable[[EventRecord], Iterable[str]]
 
 
-def claim_topic(record: EventRecord) -> Iterable[str]:
-    """This claim."""
-    return (f"claim:{record.namespace}/{record.name}",)
+def _of_namespace(kind: str) -> TopicsOf:
+    """All of a namespace, such as its Events."""
+    return lambda record: (f"{kind}:{record.namespace}",)
 
 
-def context_topic(record: EventRecord) -> Iterable[str]:
-    """The pod, which has the same name: its page shows what was said."""
-    return (f"pod:{record.namespace}/{record.name}",)
-
-
-def template_topic(record: EventRecord) -> Iterable[str]:
-    """This template."""
-    return (f"template:{record.namespace}/{record.name}",)
-
-
-def account_topic(record: EventRecord) -> Iterable[str]:
-    """The service accounts of a namespace, and what bindings there give to them."""
-    return (f"accounts:{record.namespace}",)
-
-
-def quota_topic(record: EventRecord) -> Iterable[str]:
-    """The quotas of a namespace."""
-    return (f"quotas:{record.namespace}",)
-
-
-def budget_topic(record: EventRecord) -> Iterable[str]:
-    """The disruption budgets of a namespace."""
-    return (f"budgets:{record.namespace}",)
+def _of_object(kind: str) -> TopicsOf:
+    """One object."""
+    return lambda record: (f"{kind}:{record.namespace}/{record.name}",)
 
 
 def register() -> None:
     topics.show_only(heard_in)
     sight.ask(may_tell)
-    topics.register(EVENTS, event_topics)
-    topics.register(CLAIMS, claim_topic)
+    topics.register(EVENTS, _of_namespace("events"))
+    topics.register(CLAIMS, _of_object("claim"))
     topics.register(DRAFT_CLAIMS, claim_topics)
-    topics.register(CONTEXTS, context_topic)
-    topics.register(TEMPLATES, template_topic)
-    topics.register(QUOTAS, quota_topic)
-    topics.register(BUDGETS, budget_topic)
-    topics.register(SERVICE_ACCOUNTS, account_topic)
-    topics.register(rbac.ROLE_BINDINGS, account_topic)
+    topics.register(CONTEXTS, _of_object("pod"))  # the pod has the same name, and its page shows what was said
+    topics.register(TEMPLATES, _of_object("template"))
+    topics.register(QUOTAS, _of_namespace("quotas"))
+    topics.register(BUDGETS, _of_namespace("budgets"))
+    for resource in (SERVICE_ACCOUNTS, rbac.ROLE_BINDINGS):  # the accounts, and what bindings there give to them
+        topics.register(resource, _of_namespace("accounts"))
 
 
 #: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.

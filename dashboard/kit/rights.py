@@ -36,22 +36,6 @@ def namespaced(*resources: str) -> Callable[[View], View]:
     return _declared(ViewRights(lists=resources, namespaced=True))
 
 
-def authorizes(view: View) -> View:
-    return _declared(AUTHORIZES)(view)
-
-
-def administrators_only(view: View) -> View:
-    return _declared(ViewRights(administers=True))(view)
-
-
-def signed_in(view: View) -> View:
-    return _declared(SIGNED_IN)(view)
-
-
-def public(view: View) -> View:
-    return _declared(PUBLIC)(view)
-
-
 def _declared(rights: ViewRights) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @wraps(view)
@@ -65,6 +49,12 @@ def _declared(rights: ViewRights) -> Callable[[View], View]:
         return served  # type: ignore[no-any-return]
 
     return decorate
+
+
+authorizes = _declared(AUTHORIZES)
+administrators_only = _declared(ViewRights(administers=True))
+signed_in = _declared(SIGNED_IN)
+public = _declared(PUBLIC)
 
 
 def _check(rights: ViewRights, person: Person) -> None:

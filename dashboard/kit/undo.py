@@ -22,6 +22,7 @@ from msgspec import structs
 
 from dashboard.kit.forms import posted_from
 from dashboard.kit.rights import authorizes
+from dashboard.kit.wording import counted
 from manciple.api import verbs
 from manciple.people import person_of
 from manciple.store import history, objects
@@ -54,13 +55,8 @@ class UndoStep:
     def of(cls, kind: Kind, before: Any, after: Any) -> UndoStep:
         """before, after: the object with its resourceVersion; None where it did not exist."""
         meta = (before or after).metadata
-        return cls(
-            resource=kind.resource,
-            namespace=meta.namespace,
-            name=meta.name,
-            before=_revision(before),
-            after=_revision(after),
-        )
+        left, made = (0 if one is None else int(one.metadata.resource_version) for one in (before, after))
+        return cls(resource=kind.resource, namespace=meta.namespace, name=meta.name, before=left, after=made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +188,6 @@ def _content(obj: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("apiVersion", "kind", "metadata", "status")}
 
 
-def _revision(obj: Any) -> int:
-    return int(obj.metadata.resource_version) if obj is not None else 0
-
-
 @authorizes
 @posted_from("overview")
 def undo_act(request: HttpRequest) -> HttpResponse:
@@ -206,18 +198,13 @@ def undo_act(request: HttpRequest) -> HttpResponse:
     elif offer is None or offer.id != asked:
         messages.error(request, "Nothing was undone: too much time has passed, or something has changed since.")
     else:
-        _take_back(request, offer)
+        try:
+            steps = take_back(offer.steps, person_of(request).identity)
+        except ApiError as refusal:
+            messages.error(request, f"Nothing more was undone: {refusal.message}")
+        else:
+            dismiss(request)
+            messages.success(request, f"Undone ({counted(len(steps), 'change')}): “{offer.said}”")
     back = request.POST.get("back", "")
     known = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()})
     return redirect(back if known and back.startswith("/") else "/overview")
-
-
-def _take_back(request: HttpRequest, offer: UndoOffer) -> None:
-    try:
-        steps = take_back(offer.steps, person_of(request).identity)
-    except ApiError as refusal:
-        messages.error(request, f"Nothing more was undone: {refusal.message}")
-        return
-    dismiss(request)
-    changes = "1 change" if len(steps) == 1 else f"{len(steps)} changes"
-    messages.success(request, f"Undone ({changes}): “{offer.said}”")

@@ -6,7 +6,7 @@ could. `&groups=` are groups of his besides those that are known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ from manciple.wire.identity import (
     account_of,
     service_account,
 )
-from manciple.wire.registry import Kind, registry
+from manciple.wire.registry import registry
 
 _NODE_PREFIX = "system:node:"
 #: How the sources of grants end that are given to everybody.
@@ -48,20 +48,15 @@ _EVERYBODY = tuple(f'to Group "{group}"' for group in (AUTHENTICATED, UNAUTHENTI
 
 def identity_of(name: str, groups: Sequence[str]) -> Identity:
     """Who comes in under `name`, as far as that is known here, with `groups` besides."""
-    known = _known(name)
+    if account := account_of(name):
+        known = service_account(*account)
+    elif name == ANONYMOUS.name:
+        known = ANONYMOUS
+    elif person := get_user_model()._default_manager.filter(username=name).first():
+        known = identity_of_user(person)
+    else:
+        known = Identity(name, (NODES, AUTHENTICATED) if name.startswith(_NODE_PREFIX) else (AUTHENTICATED,))
     return Identity(name, tuple(dict.fromkeys((*groups, *known.groups))), extra=known.extra)
-
-
-def _known(name: str) -> Identity:
-    account = account_of(name)
-    if account:
-        return service_account(*account)
-    if name == ANONYMOUS.name:
-        return ANONYMOUS
-    person = get_user_model()._default_manager.filter(username=name).first()
-    if person is not None:
-        return identity_of_user(person)
-    return Identity(name, (NODES, AUTHENTICATED) if name.startswith(_NODE_PREFIX) else (AUTHENTICATED,))
 
 
 # What they may do -----------------------------------------------------------------------------------------------------
@@ -108,18 +103,18 @@ def read_scopes(identity: Identity) -> list[AccessScope]:
     """The namespaces first: what is granted everywhere, to everybody too, says less of this one."""
     held = rbac.policy()
     namespaces = (*sorted(held.namespaces_of(identity)), "")
-    found = [_scope(held, namespace, _granted(held, identity, namespace)) for namespace in namespaces]
-    return [one for one in found if one.grants]
+    granted = {namespace: dict.fromkeys(_granted(held, identity, namespace)) for namespace in namespaces}
+    return [
+        AccessScope(namespace=namespace, grants=[_shown(held, one) for one in grants])
+        for namespace, grants in granted.items()
+        if grants
+    ]
 
 
 def _granted(held: Policy, identity: Identity, namespace: str) -> Iterator[Grant]:
     """There, leaving out what is granted everywhere."""
     scopes = (scope for scope in held.scopes_of(identity, namespace) if scope[0] == namespace)
     return (grant for scope in scopes for _, grant in held.granted(scope))
-
-
-def _scope(held: Policy, namespace: str, grants: Iterable[Grant]) -> AccessScope:
-    return AccessScope(namespace=namespace, grants=tuple(_shown(held, one) for one in dict.fromkeys(grants)))
 
 
 def _shown(held: Policy, grant: Grant) -> ShownGrant:
@@ -225,21 +220,17 @@ class AccessForm(PageForm):
         named, _, subresource = resource.partition("/")
         kind = find_kind(named)
         plural, _, group = named.partition(".")
-        namespaced = kind is None or kind.namespaced
+        # A request for a namespace is one in it, as with kube-apiserver (RequestInfo).
+        itself = asked["name"] if kind is not None and kind.resource == "namespaces" else ""
         return Attributes(
             verb=verb,
             group=kind.group if kind else group,
             version=kind.version if kind else "*",
             resource=kind.plural if kind else plural,
             subresource=subresource,
-            namespace=asked["ns"] if namespaced else _namespace_itself(kind, asked["name"]),
+            namespace=asked["ns"] if kind is None or kind.namespaced else itself,
             name=asked["name"],
         )
-
-
-def _namespace_itself(kind: Kind | None, name: str) -> str:
-    """A request for a namespace is one in it, as with kube-apiserver (RequestInfo)."""
-    return name if kind is not None and kind.resource == "namespaces" else ""
 
 
 @authorizes
@@ -252,8 +243,17 @@ def show_access(request: HttpRequest) -> HttpResponse:
     context = AccessContext(
         place="access", revision=revision, form=form, resources=sorted({kind.resource for kind in registry})
     )
-    shown = _found(context, form) if form.is_valid() else context
-    return render_page(request, "people/access/page.html", shown, status=422 if form.errors else 200)
+    if form.is_valid():
+        who = identity_of(form.cleaned_data["user"], form.groups_given)
+        incomplete = authorization.rules_of(who, "").error
+        context = replace(
+            context, who=who, everything=MASTERS in who.groups, scopes=read_scopes(who), incomplete=incomplete
+        )
+        if form.asks:
+            wanted = form.wanted()
+            unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
+            context = replace(context, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
+    return render_page(request, "people/access/page.html", context, status=422 if form.errors else 200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,22 +275,6 @@ class AccessContext(PageContext):
     what: str = ""
     answer: AccessAnswer | None = None
     unknown: bool = False
-
-
-def _found(context: AccessContext, form: AccessForm) -> AccessContext:
-    who = identity_of(form.cleaned_data["user"], form.groups_given)
-    found = replace(
-        context,
-        who=who,
-        everything=MASTERS in who.groups,
-        scopes=read_scopes(who),
-        incomplete=authorization.rules_of(who, "").error,
-    )
-    if not form.asks:
-        return found
-    wanted = form.wanted()
-    unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
-    return replace(found, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
 
 
 def _what(wanted: Attributes) -> str:

@@ -30,6 +30,7 @@ from dashboard.kit.forms import PageForm, posted_from
 from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import signed_in
+from dashboard.kit.wording import counted
 from manciple.access import sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose
@@ -196,12 +197,13 @@ def _draw(
     status: int = 200,
 ) -> HttpResponse:
     user: Any = request.user
+    here = stored_key(request.session.session_key or "")
     context = AccountContext(
         place="account",
         revision=latest_revision(),
         groups=groups_of_user(user),
         tokens=tokens.live().filter(person=user).order_by("-created"),
-        sign_ins=[ShownSignIn(one, browser_of(one), _is_here(request, one)) for one in sign_ins.of_person(user)],
+        sign_ins=[ShownSignIn(one, browser_of(one), one.session_key == here) for one in sign_ins.of_person(user)],
         has_password=user.has_usable_password(),
         token_form=token_form or NewTokenForm(),
         password_form=password_form or ChangePasswordForm(),
@@ -210,10 +212,6 @@ def _draw(
         zones=zone_names(),
     )
     return render_page(request, "people/account/page.html", context, status=status)
-
-
-def _is_here(request: HttpRequest, found: SignIn) -> bool:
-    return found.session_key == stored_key(request.session.session_key or "")
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
@@ -232,22 +230,16 @@ def make_token(request: HttpRequest) -> HttpResponse:
     )
     note_change(person_of(request).identity, "create", TOKENS, row.name)
     if "kubeconfig" in request.POST:
-        return _file(request, text, row)
+        # Without an API of the settings it is on the machine under whose name the dashboard was asked for.
+        url = settings.API_URL or f"https://{split_domain_port(request.get_host())[0]}:{API_PORT}"
+        server = Server(url=url, ca_pem=settings.CA_FILE.read_text() if settings.CA_FILE.is_file() else "")
+        name = f"kubeconfig-{slugify(row.name)}-{slugify(row.title)}.yaml"
+        return HttpResponse(
+            kubeconfig.render(server, user=row.name, token=text),
+            content_type="application/yaml",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
     return _draw(request, made=NewToken(text=text, row=row))
-
-
-def _file(request: HttpRequest, text: str, row: Token) -> HttpResponse:
-    content = kubeconfig.render(_server_for(request), user=row.name, token=text)
-    name = f"kubeconfig-{slugify(row.name)}-{slugify(row.title)}.yaml"
-    disposition = f'attachment; filename="{name}"'
-    return HttpResponse(content, content_type="application/yaml", headers={"Content-Disposition": disposition})
-
-
-def _server_for(request: HttpRequest) -> Server:
-    """That of the settings; else the machine under whose name the dashboard was asked for."""
-    host = split_domain_port(request.get_host())[0]
-    url = settings.API_URL or f"https://{host}:{API_PORT}"
-    return Server(url=url, ca_pem=settings.CA_FILE.read_text() if settings.CA_FILE.is_file() else "")
 
 
 @signed_in
@@ -261,7 +253,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
     note_change(person_of(request).identity, "delete", TOKENS, user.get_username())
-    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. They are no longer valid.")
+    messages.success(request, f"Revoked {counted(ended, 'token')}. They are no longer valid.")
     return redirect("account")
 
 
@@ -275,7 +267,11 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
 def change_password(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
     form = ChangePasswordForm(request.POST, person=user)
-    if form.is_valid() and _knows(request, form.cleaned_data["old"], form):
+    if form.is_valid() and not authenticate(request, username=user.get_username(), password=form.cleaned_data["old"]):
+        locked = locked_for(request)
+        wait = f"Too many failed attempts. Try again in {-(-locked // 60)} minutes."
+        form.add_error("old", wait if locked else "Wrong password.")
+    if form.is_valid():
         user.set_password(form.cleaned_data["new"])
         user.save(update_fields=["password"])
         sign_ins.end_others(user, but=request.session.session_key)
@@ -288,16 +284,6 @@ def change_password(request: HttpRequest) -> HttpResponse:
     return _draw(request, password_form=form, status=UNPROCESSABLE)
 
 
-def _knows(request: HttpRequest, old: str, form: ChangePasswordForm) -> bool:
-    """Whether the old password is right; says so in the form where it is not."""
-    if authenticate(request, username=request.user.get_username(), password=old) is not None:
-        return True
-    locked = locked_for(request)
-    told = f"Too many failed attempts. Try again in {-(-locked // 60)} minutes." if locked else "Wrong password."
-    form.add_error("old", told)
-    return False
-
-
 @signed_in
 @posted_from("account")
 def end_sessions(request: HttpRequest) -> HttpResponse:
@@ -305,26 +291,19 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
     ended = sign_ins.end_others(request.user, but=request.session.session_key)
     person = person_of(request)
     note_change(person.identity, "delete", SESSIONS, person.name)
-    messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
+    messages.success(request, f"Signed out of {counted(ended, 'other browser')}.")
     return redirect("account")
 
 
 #: What browsers call themselves, in the order in which one is told from those that claim to be it.
 _BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
-_SYSTEMS = (
-    ("Android", "Android"),
-    ("iPhone", "iPhone"),
-    ("iPad", "iPad"),
-    ("Windows", "Windows"),
-    ("Mac OS X", "macOS"),
-    ("Linux", "Linux"),
-)
+_SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
 
 
 def browser_of(found: SignIn) -> str:
     """`Firefox on Linux`; the first words of what it calls itself where it is none of those."""
     browser = next((name for mark, name in _BROWSERS if mark in found.agent), "")
-    system = next((name for mark, name in _SYSTEMS if mark in found.agent), "")
+    system = next((name for name in _SYSTEMS if name in found.agent), "").replace("Mac OS X", "macOS")
     if browser and system:
         return f"{browser} on {system}"
     return browser or system or found.agent[:40] or "unknown browser"

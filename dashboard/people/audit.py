@@ -11,11 +11,10 @@ Whoever may read the trail of one namespace alone asks with `?ns=`.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -23,7 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.kit import links
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, csv_cell, csv_lines, parameter
 from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.kit.rights import authorizes
@@ -34,7 +33,7 @@ from manciple.audit.commands import UNSERVED
 from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry, Shortfall
 from manciple.audit.searching import DENIED, Search
-from manciple.people import AUDIT_EVENTS, Person, person_of
+from manciple.people import AUDIT_EVENTS, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.store.records import Note
@@ -144,21 +143,6 @@ class AuditLine:
         return _CLUSTER_WIDE[entry.resource](entry.name) if entry.resource in _CLUSTER_WIDE else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
-    """on: the entry before which the next page begins, 0 at the end."""
-
-    lines: Sequence[AuditLine]
-    on: int
-
-
-def find(query: AuditQuery, now: datetime, *, shown: int = SHOWN) -> AuditPage:
-    """The newest entries that the query lets through."""
-    found = searching.newest(query.search(now), before=number(query.before), limit=shown + 1)
-    on = found[shown - 1].id if len(found) > shown else 0
-    return AuditPage(lines=tuple(map(AuditLine.of, found[:shown])), on=on)
-
-
 COLUMNS = (
     ListColumn[AuditLine](title="When", css="when"),
     ListColumn[AuditLine](title="Who"),
@@ -198,48 +182,49 @@ def list_audit(request: HttpRequest) -> HttpResponse:
     revision, now = latest_revision(), datetime.now(UTC)
     query = AuditQuery.read(request)
     _demand_audit(request, query.namespace)
-    found = find(query, now)
-    context = AuditContext(
-        place="audit",
-        revision=revision,
-        query=query,
-        table=_table(query, found, person_of(request)),
-        shown=_shown(request, query),
-        next_url=query.url(before=found.on, entry="") if found.on else "",
-        newest_url=query.url(before="", entry=""),
-        system_url=query.url(system="" if query.system else "1", before="", entry=""),
-        close_url=query.url(entry=""),
-        csv_url=_export_url(query, "/audit.csv"),
-        json_url=_export_url(query, "/audit.jsonl"),
-        shortfalls=list(retention.shortfalls()[:SHORTFALLS]),
-    )
-    return show_list(request, "people/audit/list.html", context)
-
-
-def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLine]:
+    person = person_of(request)
+    found = searching.newest(query.search(now), before=number(query.before), limit=SHOWN + 1)
     namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
     resources = sorted({one.resource for one in registry}.union(UNSERVED))
-    return Table(
+    table = Table(
         id="audit",
         topics="",
         title="Entries",
         css="stack audit",
         query=query,
         columns=COLUMNS,
-        rows=found.lines,
+        rows=[*map(AuditLine.of, found[:SHOWN])],
         filters=(
             Filter("user", "Who", query.user, hint="Who"),
             Filter("verb", "Did", query.verb, every="Did anything", options=VERBS),
-            Filter("resource", "To", query.resource, every="To anything", options=resources),
+            Filter(
+                "resource",
+                "To",
+                query.resource,
+                every="To anything",
+                options=resources,
+            ),
             Filter.of_namespaces(query.namespace, namespaces),
             Filter("outcome", "Outcome", query.outcome, every="Any outcome", options=OUTCOMES),
             Filter("range", "Within", query.range, every="Any time", options=tuple(RANGES)),
         ),
     )
-
-
-def _export_url(query: AuditQuery, path: str) -> str:
-    return query.url(before="", entry="").replace(query.path, path, 1)
+    whole_list = query.url(before="", entry="")
+    context = AuditContext(
+        place="audit",
+        revision=revision,
+        query=query,
+        table=table,
+        shown=_shown(request, query),
+        next_url=query.url(before=found[SHOWN - 1].id, entry="") if len(found) > SHOWN else "",
+        newest_url=whole_list,
+        system_url=query.url(system="" if query.system else "1", before="", entry=""),
+        close_url=query.url(entry=""),
+        csv_url=whole_list.replace(query.path, "/audit.csv", 1),
+        json_url=whole_list.replace(query.path, "/audit.jsonl", 1),
+        shortfalls=list(retention.shortfalls()[:SHORTFALLS]),
+    )
+    return show_list(request, "people/audit/list.html", context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,9 +288,8 @@ def _exported(
 
 
 def _csv(found: Iterable[Entry]) -> Iterator[bytes]:
-    yield _csv_line(HEAD)
-    for entry in found:
-        yield _csv_line(_cells(entry))
+    for row in chain([HEAD], map(_cells, found)):
+        yield csv_lines([[csv_cell(cell) for cell in row]]).encode()
 
 
 def _cells(entry: Entry) -> tuple[Any, ...]:
@@ -317,17 +301,6 @@ def _cells(entry: Entry) -> tuple[Any, ...]:
         *(entry.namespace, entry.name, entry.uid, entry.code, entry.reason, entry.message, entry.dry_run),
         *(entry.revision or "", entry.count, entry.audit_id, " ".join(note.source_ips), note.user_agent),
     )
-
-
-def _csv_line(cells: Iterable[Any]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow([_harmless(cell) for cell in cells])
-    return line.getvalue().encode()
-
-
-def _harmless(cell: Any) -> Any:
-    """A text that a client chose must not be a formula where somebody opens the file as a sheet."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _demand_audit(request: HttpRequest, namespace: str = "") -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import messages
@@ -26,12 +26,7 @@ from msgspec import structs
 from claims.admission import ADMIN_ACCESS_LABEL, is_admin_namespace
 from claims.causes.causes import decode
 from claims.causes.next_steps import Topic, topic_of
-from claims.kinds.disruption_budgets import (
-    DISRUPTION_ALLOWED,
-    SYNC_FAILED,
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-)
+from claims.kinds.disruption_budgets import DISRUPTION_ALLOWED, SYNC_FAILED, PodDisruptionBudget
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit import links
@@ -52,7 +47,6 @@ from manciple.people import Person, demand, demand_sight, person_of
 from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import listed
-from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, condition_of
 from manciple.wire.errors import ApiError
@@ -62,6 +56,7 @@ from manciple.wire.registry import registry
 from manciple.wire.resources import BUDGETS, NAMESPACES, NEW_PHASES, kind
 from scheduling.models import QueuedPod
 
+T = TypeVar("T")
 #: Pods in the order in which they are told.
 POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
@@ -96,11 +91,6 @@ class NamespaceHoldings:
     @property
     def waiting(self) -> int:
         return self.pods.get("Waiting", 0)
-
-    @property
-    def cause(self) -> Topic | None:
-        """Why most of its waiting pods wait."""
-        return self.causes[0][0] if self.causes else None
 
     @property
     def devices_by_class(self) -> str:
@@ -140,49 +130,31 @@ class NamespaceHoldings:
 
 def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings]:
     """Those that `person` sees, or only `name`; ones that hold something without existing are told too."""
-    found = {one.name: one for one in _objects(name) if person.sees(one.name)}
-    pods = _pods(_within(Pod.objects.restrict(person), name))
-    claims = _claims(_within(Claim.objects.restrict(person), name))
+    stored = objects.list(kind(NAMESPACES)).items if not name else [objects.get(kind(NAMESPACES), "", name)]
+    found = {one.name: one for one in stored if one is not None and person.sees(one.name)}
+    chosen = {"namespace": name} if name else {}
+    pods = _pods(Pod.objects.restrict(person).filter(**chosen))
+    claims = _claims(Claim.objects.restrict(person).filter(**chosen))
     given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
-    devices = _devices(given.filter(claim__namespace=name) if name else given)
-    causes = _causes(_within(QueuedPod.objects.waiting().restrict(person), name))
-    names = sorted({*found, *pods, *claims, *devices})
+    given = given.filter(claim__namespace=name) if name else given
+    by_class = _counted(given, "claim__namespace", "device_class")
+    devices = _by_namespace((space, class_name or "no class", count) for space, class_name, count in by_class)
+    waiting = QueuedPod.objects.waiting().restrict(person).filter(**chosen).exclude(cause="")
+    by_cause = _counted(waiting, "namespace", "cause")
+    causes = _by_namespace((space, topic_of(decode(cause)), count) for space, cause, count in by_cause)
     return [
-        _held(one, found.get(one), pods=pods[one], claims=claims[one], devices=devices[one], causes=causes[one])
-        for one in names
+        NamespaceHoldings(
+            name=one,
+            exists=one in found,
+            ending=one in found and found[one].deleting,
+            labels=dict(sorted(found[one].labels.items())) if one in found else {},
+            devices=dict(sorted(devices[one].items(), key=lambda held: (-held[1], held[0]))),
+            claims={state: claims[one][state] for state in CLAIM_STATES if claims[one][state]},
+            pods={state: pods[one][state] for state in POD_STATES if pods[one][state]},
+            causes=tuple(sorted(causes[one].items(), key=lambda cause: (-cause[1], cause[0].title))),
+        )
+        for one in sorted({*found, *pods, *claims, *devices})
     ]
-
-
-def _objects(name: str) -> Iterable[Stored]:
-    if not name:
-        return objects.list(kind(NAMESPACES)).items
-    stored = objects.get(kind(NAMESPACES), "", name)
-    return [stored] if stored else []
-
-
-def _within(found: QuerySet[Any], name: str) -> QuerySet[Any]:
-    return found.filter(namespace=name) if name else found
-
-
-def _held(
-    name: str,
-    stored: Stored | None,
-    *,
-    pods: Counter[str],
-    claims: Counter[str],
-    devices: Counter[str],
-    causes: Counter[Topic],
-) -> NamespaceHoldings:
-    return NamespaceHoldings(
-        name=name,
-        exists=stored is not None,
-        ending=stored is not None and stored.deleting,
-        labels=stored.labels if stored else {},
-        devices=dict(sorted(devices.items(), key=lambda one: (-one[1], one[0]))),
-        claims={state: claims[state] for state in CLAIM_STATES if claims[state]},
-        pods={state: pods[state] for state in POD_STATES if pods[state]},
-        causes=tuple(sorted(causes.items(), key=lambda one: (-one[1], one[0].title))),
-    )
 
 
 def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]:
@@ -193,20 +165,11 @@ def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]
 
 def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
     pods: dict[str, Counter[str]] = defaultdict(Counter)
-    bound = found.exclude(node_name="")
-    for namespace, phase, deleting, count in _counted(bound, "namespace", "phase", "deleting"):
-        pods[namespace][_pod_state(phase, deleting=deleting, bound=True)] += count
-    for namespace, phase, deleting, count in _counted(found.filter(node_name=""), "namespace", "phase", "deleting"):
-        pods[namespace][_pod_state(phase, deleting=deleting, bound=False)] += count
+    for rows, new in ((found.exclude(node_name=""), "Starting"), (found.filter(node_name=""), "Waiting")):
+        for namespace, phase, deleting, count in _counted(rows, "namespace", "phase", "deleting"):
+            state = new if phase in NEW_PHASES else phase if phase in POD_STATES else "Unknown"
+            pods[namespace]["Deleting" if deleting else state] += count
     return pods
-
-
-def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
-    if deleting:
-        return "Deleting"
-    if phase in NEW_PHASES:
-        return "Starting" if bound else "Waiting"
-    return phase if phase in POD_STATES else "Unknown"
 
 
 def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
@@ -219,18 +182,12 @@ def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
     return claims
 
 
-def _devices(found: QuerySet[AllocatedDevice]) -> dict[str, Counter[str]]:
-    devices: dict[str, Counter[str]] = defaultdict(Counter)
-    for namespace, class_name, count in _counted(found, "claim__namespace", "device_class"):
-        devices[namespace][class_name or "no class"] += count
-    return devices
-
-
-def _causes(found: QuerySet[QueuedPod]) -> dict[str, Counter[Topic]]:
-    causes: dict[str, Counter[Topic]] = defaultdict(Counter)
-    for namespace, cause, count in _counted(found.exclude(cause=""), "namespace", "cause"):
-        causes[namespace][topic_of(decode(cause))] += count
-    return causes
+def _by_namespace(rows: Iterable[tuple[str, T, int]]) -> dict[str, Counter[T]]:
+    """(namespace, what, how many) together."""
+    found: dict[str, Counter[T]] = defaultdict(Counter)
+    for namespace, what, count in rows:
+        found[namespace][what] += count
+    return found
 
 
 def contents(person: Person, name: str) -> list[tuple[str, int]]:
@@ -272,44 +229,35 @@ def read_accounts(person: Person, namespace: str) -> list[NamespaceAccount] | No
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """One budget. asks: what it asks for; failed: why it is not known what it lets go, "" where it is."""
+    """One budget in words."""
 
-    name: str
-    url: str
-    asks: str
-    allowed: int
-    healthy: int
-    desired: int
-    failed: str
+    budget: PodDisruptionBudget
+
+    @property
+    def url(self) -> str:
+        return links.yaml_url(BUDGETS, *self.budget.key)
+
+    @property
+    def asks(self) -> str:
+        spec = self.budget.spec
+        if spec.max_unavailable is not None:
+            return f"at most {spec.max_unavailable} away"
+        return "nothing" if spec.min_available is None else f"at least {spec.min_available} ready"
+
+    @property
+    def failed(self) -> str:
+        """Why it is not known what it lets go; "" where it is."""
+        condition = condition_of(self.budget.status.conditions, DISRUPTION_ALLOWED)
+        return condition.message if condition is not None and condition.reason == SYNC_FAILED else ""
 
 
 def read_budgets(person: Person, namespace: str) -> Sequence[BudgetLine] | None:
     """None for who may not list them."""
     if not person.may("list", BUDGETS, namespace):
         return None
-    return [_line(one) for one in listed(BUDGETS, PodDisruptionBudget, namespace=namespace)[1]]
-
-
-def _line(budget: PodDisruptionBudget) -> BudgetLine:
-    namespace, name = budget.key
-    status, condition = budget.status, condition_of(budget.status.conditions, DISRUPTION_ALLOWED)
-    return BudgetLine(
-        name=name,
-        url=links.yaml_url(BUDGETS, namespace, name),
-        asks=_asks(budget.spec),
-        allowed=status.disruptions_allowed,
-        healthy=status.current_healthy,
-        desired=status.desired_healthy,
-        failed=condition.message if condition is not None and condition.reason == SYNC_FAILED else "",
-    )
-
-
-def _asks(spec: PodDisruptionBudgetSpec) -> str:
-    if spec.max_unavailable is not None:
-        return f"at most {spec.max_unavailable} away"
-    return "nothing" if spec.min_available is None else f"at least {spec.min_available} ready"
+    return [*map(BudgetLine, listed(BUDGETS, PodDisruptionBudget, namespace=namespace)[1])]
 
 
 #: What asking for one takes the right to create.
@@ -350,32 +298,14 @@ class TokenForm(PageForm):
         field.choices = [(name, name) for name in accounts]
 
 
-def may_have(person: Person, namespace: str, account: str) -> bool:
-    return person.may("create", TOKENS, namespace, account)
-
-
 def issue(person: Person, namespace: str, account: str, *, seconds: int) -> AccountToken:
     """As `kubectl create token` gets one. Raises: ApiError."""
     asked = TokenRequest(
         api_version="authentication.k8s.io/v1", kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=seconds)
     )
-    where = ResourcePath(
-        group="",
-        version="v1",
-        plural=SERVICE_ACCOUNT.plural,
-        namespace=namespace,
-        name=account,
-        subresource="token",
-    )
-    written = page_write(
-        "create",
-        SERVICE_ACCOUNT,
-        identity=person.identity,
-        namespace=namespace,
-        name=account,
-        subresource="token",
-    )
-    with written:
+    target: dict[str, Any] = {"namespace": namespace, "name": account, "subresource": "token"}
+    where = ResourcePath(group="", version="v1", plural=SERVICE_ACCOUNT.plural, **target)
+    with page_write("create", SERVICE_ACCOUNT, identity=person.identity, **target):
         answer = service_account_tokens.request_token(
             SERVICE_ACCOUNT,
             where,
@@ -403,10 +333,7 @@ COLUMNS = (
         title="Namespace", sort="name", key=lambda held: held.name, text=lambda held: held.name
     ),
     ListColumn[NamespaceHoldings](
-        title="Devices held",
-        sort="devices",
-        key=lambda held: -held.device_count,
-        text=lambda held: held.device_count,
+        title="Devices held", sort="devices", key=lambda held: -held.device_count, text=lambda held: held.device_count
     ),
     ListColumn[NamespaceHoldings](
         title="Claims", sort="claims", key=lambda held: -held.claim_count, text=lambda held: held.claim_count
@@ -505,12 +432,8 @@ def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
     person = demand_sight(request, name, f"Namespace {name}")
     if asked(request):
         return _show_history(request, name)
-    return _draw(
-        request,
-        name,
-        deleting="delete" in request.GET and person.may("delete", NAMESPACES),
-        opening="admin" in request.GET,
-    )
+    deleting = "delete" in request.GET and person.may("delete", NAMESPACES)
+    return _draw(request, name, deleting=deleting, opening="admin" in request.GET)
 
 
 def _show_history(request: HttpRequest, name: str) -> HttpResponse:
@@ -536,7 +459,6 @@ class NamespaceContext(PageContext):
     held: NamespaceHoldings
     name: str
     may_edit: bool
-    labels: Sequence[tuple[str, str]]
     complaint: str
     deleting: bool
     opening: bool
@@ -569,7 +491,6 @@ def _draw(
         held=found[0],
         name=name,
         may_edit=person.may("create", NAMESPACES),
-        labels=sorted(found[0].labels.items()),
         complaint=complaint,
         deleting=deleting,
         opening=opening and person.may("update", NAMESPACES),
@@ -585,7 +506,8 @@ def _draw(
 
 
 def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm | None:
-    accounts = [one.name for one in read_accounts(person, namespace) or () if may_have(person, namespace, one.name)]
+    names = [one.name for one in read_accounts(person, namespace) or ()]
+    accounts = [name for name in names if person.may("create", TOKENS, namespace, name)]
     return TokenForm(accounts, data) if accounts else None
 
 
@@ -595,12 +517,9 @@ def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm |
 def make_token(request: HttpRequest, name: str) -> HttpResponse:
     """A token of a service account, shown this once."""
     person = demand_sight(request, name, f"Namespace {name}")
-    form = _token_form(person, name, request.POST)
-    if form is None:
-        raise PermissionDenied(
-            f"You may not create tokens of service accounts in the namespace {name}. Ask an administrator for a role "
-            "that allows it."
-        )
+    if (form := _token_form(person, name, request.POST)) is None:
+        refusal = f"You may not create tokens of service accounts in the namespace {name}."
+        raise PermissionDenied(f"{refusal} Ask an administrator for a role that allows it.")
     if not form.is_valid():
         return _draw(request, name, token_form=form)
     try:
@@ -650,4 +569,4 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
 def _refused(request: HttpRequest, name: str, refusal: ApiError) -> HttpResponse:
     if refusal.reason == "NotFound":
         raise Http404(refusal.message)
-    return _draw(request, name, deleting=False, opening=False, complaint=refusal.message)
+    return _draw(request, name, complaint=refusal.message)

@@ -161,19 +161,10 @@ SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
-    """One way to be told. ready: something may be sent there now; lack: what has to be done first."""
+    """One way to be told. lack: what has to be done before something may be sent there, "" for nothing."""
 
     channel: Channel
-    ready: bool
-    lack: str = ""
-
-    @property
-    def name(self) -> str:
-        return str(self.channel.value)
-
-    @property
-    def word(self) -> str:
-        return str(self.channel.label)
+    lack: str
 
 
 class ShownRule(NamedTuple):
@@ -253,7 +244,10 @@ def _draw(
     context = NotificationsContext(
         place="notifications",
         revision=latest_revision(),
-        rules=[ShownRule(rule, what_of(rule), _scope_of(rule), _labels(rule.channels)) for rule in rules],
+        rules=[
+            ShownRule(rule, what_of(rule), _scope_of(rule), [str(Channel(one).label) for one in rule.channels])
+            for rule in rules
+        ],
         rule_form=rule_form or _rule_form(request, None, changed),
         changed=changed,
         ways=channel_states(address),
@@ -267,27 +261,18 @@ def _draw(
     return render_page(request, "people/notifications/page.html", context, status=status)
 
 
-def _labels(values: Sequence[str]) -> list[str]:
-    return [str(Channel(one).label) for one in values]
-
-
 def channel_states(address: NotificationAddress) -> Sequence[ChannelState]:
     """All ways, in the order of the page."""
     confirmed = bool(address.email and address.email_confirmed)
-    asked = "its address is not confirmed yet" if address.email else "give an address first"
-    return (
-        ChannelState(channel=Channel.BROWSER, ready=True),
-        ChannelState(
-            channel=Channel.WEBHOOK,
-            ready=bool(address.webhook),
-            lack="" if address.webhook else "give an address first",
-        ),
-        ChannelState(
-            channel=Channel.EMAIL,
-            ready=confirmed and channels.mails(),
-            lack=("" if confirmed else asked) if channels.mails() else "this installation sends no e-mail",
-        ),
-    )
+    lacks = {
+        Channel.BROWSER: "",
+        Channel.WEBHOOK: "" if address.webhook else "give an address first",
+        Channel.EMAIL: "this installation sends no e-mail" if not channels.mails()
+        else "" if confirmed
+        else "its address is not confirmed yet" if address.email
+        else "give an address first",
+    }  # fmt: skip
+    return [ChannelState(channel=channel, lack=lack) for channel, lack in lacks.items()]
 
 
 def what_of(rule: NotificationRule) -> str:
@@ -320,7 +305,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
     """A new one, or with `rule` another state of one that there is."""
     changed, form = _own_rule(request, request.POST.get("rule", "")), _rule_form(request, request.POST)
     if form.is_valid():
-        ready = {state.name for state in channel_states(addresses.address_of(request.user)) if state.ready}
+        ready = {state.channel.value for state in channel_states(addresses.address_of(request.user)) if not state.lack}
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
             form.add_error("channels", ValidationError(f"{names} cannot be used yet: see below.", code="not_ready"))
@@ -383,12 +368,8 @@ def keep_webhook(request: HttpRequest) -> HttpResponse:
     _note_address(request)
     if secret:
         return _draw(request, secret=secret)
-    said = (
-        "The webhook is saved. Its secret is the same as before."
-        if form.cleaned_data["url"]
-        else "You have no webhook any more."
-    )
-    messages.success(request, said)
+    saved = "The webhook is saved. Its secret is the same as before."
+    messages.success(request, saved if form.cleaned_data["url"] else "You have no webhook any more.")
     return redirect("notifications")
 
 

@@ -91,7 +91,11 @@ _ORDERS = {
 
 def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callable[[], list[PersonRow]]]:
     """A page of those whom the query lets through, and how all of them are read."""
-    found = _filtered(query)
+    found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
+    if query.group:
+        found = found.filter(groups__name=query.group)
+    if query.kind:
+        found = found.filter(is_staff=True) if query.kind == ADMINISTRATORS else found.filter(is_active=False)
     page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
     theirs = Q(person=OuterRef("pk")) | Q(person=None, name=OuterRef("username"))
     together = tokens.live().filter(theirs).annotate(all=Value(1)).values("all")
@@ -104,21 +108,6 @@ def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callab
 
 def _rows(found: QuerySet[Any]) -> list[PersonRow]:
     return [PersonRow(user=one, tokens=one.token_count) for one in found]
-
-
-def _filtered(query: PeopleQuery) -> QuerySet[Any]:
-    found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
-    if query.group:
-        found = found.filter(groups__name=query.group)
-    if query.kind == ADMINISTRATORS:
-        return found.filter(is_staff=True)
-    return found.filter(is_active=False) if query.kind == CLOSED else found
-
-
-def all_groups() -> list[str]:
-    """Those that somebody is in."""
-    found = Group.objects.filter(user__isnull=False).distinct().order_by("name")
-    return list(found.values_list("name", flat=True))
 
 
 def read_person(name: str) -> PersonRow | None:
@@ -137,16 +126,15 @@ _LONGEST = Group._meta.get_field("name").max_length or 0
 class GroupNames(forms.CharField):
     """Names with commas or blanks between them, as a list in which each is once."""
 
+    def __init__(self) -> None:
+        super().__init__(max_length=5000, required=False, widget=code_input("namespace:vision, readers"))
+
     def clean(self, value: Any) -> Any:
         names = list(dict.fromkeys(super().clean(value).replace(",", " ").split()))
         for name in names:
             if len(name) > _LONGEST:
                 raise ValidationError(f"A group's name has at most {_LONGEST} characters.")
         return names
-
-
-def _groups() -> GroupNames:
-    return GroupNames(max_length=5000, required=False, widget=code_input("namespace:vision, readers"))
 
 
 class InvitationForm(PageForm):
@@ -157,7 +145,7 @@ class InvitationForm(PageForm):
     name = forms.CharField(
         max_length=150, widget=code_input("alice"), error_messages={"required": "Enter the name for signing in."}
     )
-    groups = _groups()
+    groups = GroupNames()
     administers = forms.BooleanField(required=False)
 
 
@@ -166,9 +154,15 @@ class StandingForm(PageForm):
 
     ids = "person-%s"
 
-    groups = _groups()
+    groups = GroupNames()
     administers = forms.BooleanField(required=False)
     active = forms.BooleanField(required=False)
+
+    @classmethod
+    def of(cls, row: PersonRow) -> StandingForm:
+        form = cls()
+        form.initial = {"groups": ", ".join(row.groups), "administers": row.user.is_staff, "active": row.user.is_active}
+        return form
 
     @property
     def standing(self) -> Standing:
@@ -218,6 +212,7 @@ def _draw(
     query = PeopleQuery.read(request)
     page, rows, everybody = find_people(query)
     shown = read_person(who or query.who)
+    groups = Group.objects.filter(user__isnull=False).distinct().order_by("name").values_list("name", flat=True)
     table = Table(
         id="people",
         topics="",
@@ -230,7 +225,7 @@ def _draw(
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
             Filter("kind", "Which", query.kind, every="Everybody", options=(ADMINISTRATORS, CLOSED)),
-            Filter("group", "Group", query.group, every="Any group", options=all_groups()),
+            Filter("group", "Group", query.group, every="Any group", options=list(groups)),
         ),
     )
     context = PeopleContext(
@@ -240,23 +235,13 @@ def _draw(
         table=table,
         shown=shown,
         tokens=tokens_of(shown.user) if shown else (),
-        standing=standing or (_standing(shown) if shown else None),
+        standing=standing or (StandingForm.of(shown) if shown else None),
         invitation=invitation or InvitationForm(),
         link=link,
         close_url=query.url(who=""),
     )
     refused = bool((invitation and invitation.errors) or (standing and standing.errors))
     return show_list(request, "people/people/list.html", context, status=UNPROCESSABLE if refused else 200)
-
-
-def _standing(row: PersonRow) -> StandingForm:
-    form = StandingForm()
-    form.initial = {
-        "groups": ", ".join(row.groups),
-        "administers": row.user.is_staff,
-        "active": row.user.is_active,
-    }
-    return form
 
 
 @administrators_only
@@ -272,23 +257,17 @@ def invite_person(request: HttpRequest) -> HttpResponse:
     form = InvitationForm(request.POST)
     if form.is_valid() and read_person(form.cleaned_data["name"]) is not None:
         form.add_error("name", "A person of that name already exists. Choose another name.")
-    made = _invited(form) if form.is_valid() else None
-    if made is None:
+    if form.is_valid():
+        try:
+            made = invite(**form.cleaned_data)
+        except NameRefused as error:
+            form.add_error("groups" if isinstance(error, GroupRefused) else "name", str(error))
+    if not form.is_valid():
         return _draw(request, invitation=form)
     note_change(person.identity, "create", PEOPLE, made.person.get_username())
     if made.warning:
         messages.warning(request, made.warning)
     return _draw(request, who=made.person.get_username(), link=request.build_absolute_uri(made.path))
-
-
-def _invited(form: InvitationForm) -> Any:
-    """The invitation; None, with the reason in the form, where the name or a group is refused."""
-    asked = form.cleaned_data
-    try:
-        return invite(asked["name"], groups=asked["groups"], administers=asked["administers"])
-    except NameRefused as error:
-        form.add_error("groups" if isinstance(error, GroupRefused) else "name", str(error))
-        return None
 
 
 @administrators_only

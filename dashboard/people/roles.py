@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -24,6 +24,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter,
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import authorizes
 from dashboard.kit.saved_views import opens_as_usual
+from dashboard.kit.wording import joined
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL
 from manciple.access.kinds.roles import (
@@ -102,7 +103,7 @@ def in_short(rules: Sequence[PolicyRule]) -> str:
     read = [one for one in _resources(rules) if one not in written]
     paths = list(dict.fromkeys(path for one in rules for path in one.non_resource_urls))
     told = (("writes ", written), ("reads ", read), ("asks for ", paths))
-    sentence = "; ".join(verb + _few(what) for verb, what in told if what)
+    sentence = "; ".join(verb + joined(what, NAMED) for verb, what in told if what)
     return sentence[:1].upper() + sentence[1:] or "Nothing"
 
 
@@ -110,13 +111,6 @@ def _resources(rules: Iterable[PolicyRule]) -> list[str]:
     """Those below an object count as the object's."""
     named = (resource.partition("/")[0] for one in rules for resource in one.resources)
     return list(dict.fromkeys("all resources" if one == ALL else one for one in named))
-
-
-def _few(names: Sequence[str]) -> str:
-    shown, more = list(names[:NAMED]), len(names) - NAMED
-    if more > 0:
-        shown.append(f"{more} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def find_kind(named: str) -> Kind | None:
@@ -128,12 +122,9 @@ def find_kind(named: str) -> Kind | None:
     return None
 
 
-REVIEWS = "subjectaccessreviews.authorization.k8s.io"
-
-
 def may_ask(person: Person) -> bool:
     """Whether they may ask what somebody else may do."""
-    return person.may("create", REVIEWS)
+    return person.may("create", "subjectaccessreviews.authorization.k8s.io")
 
 
 T = TypeVar("T", bound=ApiObject)
@@ -238,11 +229,10 @@ def read_roles(person: Person) -> list[HeldRole]:
     """Those that `person` may list, ClusterRoles first; of their holders, those that bindings they may list name."""
     holders = _holders(person)
     found: list[AnyRole] = [*_seen(person, roles.CLUSTER_ROLE, _cluster_roles()), *_listed(person, roles.ROLE, Role)]
-    return [HeldRole(role=role, holders=holders.get(_key(role), ())) for role in found]
+    return [HeldRole(role=one, holders=holders.get((one.metadata.namespace, one.metadata.name), ())) for one in found]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRole:
+class GivenRole(NamedTuple):
     """A role that somebody has by a binding. everywhere: in all namespaces."""
 
     name: str
@@ -256,8 +246,7 @@ def roles_of_accounts(person: Person, namespace: str) -> dict[str, list[GivenRol
     for (where, name), holders in sorted(_holders(person).items()):
         for one in holders:
             if one.account_namespace == namespace:
-                role = GivenRole(name=name, url=links.role_url(name, where), everywhere=not one.where)
-                found[one.subject.name].append(role)
+                found[one.subject.name].append(GivenRole(name, links.role_url(name, where), not one.where))
     return found
 
 
@@ -272,10 +261,6 @@ def gathered_from(role: AnyRole, others: Iterable[HeldRole]) -> list[HeldRole]:
         and other.name != role.metadata.name
         and any(one.matches(other.role.metadata.labels) for one in selectors)
     ]
-
-
-def _key(role: AnyRole) -> RoleKey:
-    return role.metadata.namespace, role.metadata.name
 
 
 def _cluster_roles() -> list[ClusterRole]:
@@ -334,7 +319,7 @@ EVERYWHERE = ""
 
 
 class _RolesForm(PageForm):
-    """A form that says what the API has against it."""
+    """A form that makes an object somewhere."""
 
     namespace = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
 
@@ -343,11 +328,15 @@ class _RolesForm(PageForm):
         choices = [(one, f"in {one}" if one else "everywhere") for one in namespaces]
         cast("forms.Select", self.fields["namespace"].widget).choices = choices
 
-    def complain(self, refusal: ApiError) -> None:
-        """At the name, which what the API refuses is mostly about."""
-        causes = (refusal.details or {}).get("causes") or [{"message": refusal.message}]
-        for cause in causes:
-            self.add_error("name", str(cause.get("message", "")))
+    def create(self, kind: Kind, wanted: T, person: Person) -> T | None:
+        """What was made; None, with the reason at the name, which it is mostly about, where the API refuses."""
+        try:
+            made: T = verbs.create(kind, wanted, namespace=wanted.metadata.namespace, identity=person.identity)
+        except ApiError as refusal:
+            for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
+                self.add_error("name", str(cause.get("message", "")))
+            return None
+        return made
 
 
 class NewRoleForm(_RolesForm):
@@ -395,11 +384,7 @@ class GiveForm(_RolesForm):
 
     ids = "give-%s"
     to = forms.ChoiceField(
-        choices=(
-            (roles.USER, "a person"),
-            (roles.GROUP_KIND, "a group"),
-            (roles.SERVICE_ACCOUNT, "a service account"),
-        ),
+        choices=((roles.USER, "a person"), (roles.GROUP_KIND, "a group"), (roles.SERVICE_ACCOUNT, "a service account")),
         widget=forms.Select({"class": "input"}),
     )
     name = forms.CharField(max_length=253, widget=code_input("ada", required=True))
@@ -422,11 +407,10 @@ class GiveForm(_RolesForm):
     def binding(self, role: AnyRole) -> AnyBinding:
         """Of a valid form."""
         namespace = self.cleaned_data["namespace"]
-        of_cluster = isinstance(role, ClusterRole)
         kind, type_ = (
             (roles.ROLE_BINDING, RoleBinding) if namespace else (roles.CLUSTER_ROLE_BINDING, ClusterRoleBinding)
         )
-        reference = roles.CLUSTER_ROLE_KIND if of_cluster else roles.ROLE_KIND
+        reference = roles.CLUSTER_ROLE_KIND if isinstance(role, ClusterRole) else roles.ROLE_KIND
         return type_(
             api_version=kind.api_version,
             kind=kind.kind,
@@ -610,20 +594,11 @@ def make_role(request: HttpRequest) -> HttpResponse:
     kind = roles.ROLE if namespace else roles.CLUSTER_ROLE
     person = demand(request, "create roles", "create", kind.resource, namespace)
     form = new_form(person, request.POST)
-    if form is None or not form.is_valid() or (made := _make(form, kind, person)) is None:
+    if form is None or not form.is_valid() or (made := form.create(kind, form.role(), person)) is None:
         return draw_list(request, form)
-    undo.offer(request, f"Role {made.name} is created. Nobody has it yet.", [undo.UndoStep.of(kind, None, made.role)])
-    return redirect(made.url)
-
-
-def _make(form: NewRoleForm, kind: Kind, person: Person) -> HeldRole | None:
-    wanted = form.role()
-    try:
-        made = verbs.create(kind, wanted, namespace=wanted.metadata.namespace, identity=person.identity)
-    except ApiError as refusal:
-        form.complain(refusal)
-        return None
-    return HeldRole(role=made)
+    name = made.metadata.name
+    undo.offer(request, f"Role {name} is created. Nobody has it yet.", [undo.UndoStep.of(kind, None, made)])
+    return redirect(links.role_url(name, namespace))
 
 
 @authorizes
@@ -635,23 +610,12 @@ def give_role(request: HttpRequest, name: str) -> HttpResponse:
     person = demand(request, "create bindings", "create", kind.resource, namespace)
     held, _ = find_role(request, name)
     form = give_form(person, held, request.POST)
-    made = _give(form, held, kind, person) if form is not None and form.is_valid() else None
-    if form is None or made is None:
+    if form is None or not form.is_valid() or (made := form.create(kind, form.binding(held.role), person)) is None:
         return draw_role(request, name, form)
     where = f"in {namespace}" if namespace else "everywhere"
     said = f"{form.cleaned_data['name']} has {name} {where}."
     undo.offer(request, said, [undo.UndoStep.of(kind, None, made)])
     return redirect(held.url)
-
-
-def _give(form: GiveForm, held: HeldRole, kind: Kind, person: Person) -> AnyBinding | None:
-    wanted = form.binding(held.role)
-    try:
-        made: AnyBinding = verbs.create(kind, wanted, namespace=wanted.metadata.namespace, identity=person.identity)
-    except ApiError as refusal:
-        form.complain(refusal)
-        return None
-    return made
 
 
 @authorizes
@@ -678,19 +642,14 @@ def take_role(request: HttpRequest, name: str) -> HttpResponse:
 def _take(kind: Kind, namespace: str, name: str, taken: Subject, person: Person) -> undo.UndoStep:
     """Raises: ApiError."""
     before: AnyBinding = verbs.current(kind, namespace, name)
-    rest = tuple(one for one in before.subjects if _who(one) != _who(taken))
+    rest = tuple(one for one in before.subjects if structs.replace(one, api_group="") != taken)
     if len(rest) == len(before.subjects):
         raise NotFound.of(kind.resource, name)
     if not rest:
         verbs.delete(kind, namespace=namespace, name=name, identity=person.identity)
         return undo.UndoStep.of(kind, before, None)
 
-    def without(binding: AnyBinding) -> AnyBinding:
-        return structs.replace(binding, subjects=rest)
-
-    after = verbs.modify(kind, without, namespace=namespace, name=name, identity=person.identity).object
-    return undo.UndoStep.of(kind, before, after)
-
-
-def _who(subject: Subject) -> tuple[str, str, str]:
-    return subject.kind, subject.name, subject.namespace
+    modified = verbs.modify(
+        kind, lambda now: structs.replace(now, subjects=rest), namespace=namespace, name=name, identity=person.identity
+    )
+    return undo.UndoStep.of(kind, before, modified.object)

@@ -8,6 +8,7 @@
 {% names holders 3 more=row.hidden %}    the same with links
 {% meter limit.percent state="full" %}   a share of a limit, beside its numbers
 {% bar row.parts label=row.label %}      counts by state
+{% fact "Claims" held.claims %}          a term and its value, within a <dl>
 {% icon "i-pod" 13 %}  {% help "dashboard#times" "Times" %}  {% time event.at %}  {% ago pod.created "ago" %}
 """
 
@@ -103,12 +104,16 @@ def card(context: Context, content: str, title: str, **given: Any) -> SafeString
 
     id: with it the part is followed live, and linked to; topics: what touches it (`dashboard.kit.live`). name: of the
     title's id where the card has no id. help: a place of the manual, as for `{% help %}`. level: of the title, 2 by
-    default. Anything else becomes an attribute, with dashes for underscores: `data_keep=True`.
+    default. action: an address; the card is then a form that is posted there. Anything else becomes an attribute, with
+    dashes for underscores: `data_keep=True`.
     """
     id_, name = given.pop("id", ""), given.pop("name", "")
     heading = f"h-{name or id_ or slugify(title)}"
     level, css = given.pop("level", 2), given.pop("css", "")
     attributes = {"class": f"sheet {css}".rstrip(), "id": id_, "data-topics": given.pop("topics", "")}
+    tag, token = ("form", context.get("csrf_token", "")) if "action" in given else ("section", "")
+    if tag == "form":
+        attributes |= {"method": "post", "action": given.pop("action")}
     help_, text = given.pop("help", ""), given.pop("aside", "")
     beside = (
         format_html('<span class="aside">{}</span>', text) if text else context.render_context.get("card_aside", "")
@@ -116,9 +121,11 @@ def card(context: Context, content: str, title: str, **given: Any) -> SafeString
     context.render_context["card_aside"] = ""
     attributes |= {key.replace("_", "-"): value for key, value in given.items()}
     return format_html(
-        '<section{} aria-labelledby="{}"><header><h{} id="{}">{}{}</h{}>{}</header>{}</section>',
+        '<{}{} aria-labelledby="{}">{}<header><h{} id="{}">{}{}</h{}>{}</header>{}</{}>',
+        tag,
         flatatt({key: value for key, value in attributes.items() if value not in ("", None, False)}),
         heading,
+        format_html('<input type="hidden" name="csrfmiddlewaretoken" value="{}">', token) if token else "",
         level,
         heading,
         title,
@@ -126,6 +133,7 @@ def card(context: Context, content: str, title: str, **given: Any) -> SafeString
         level,
         beside,
         mark_safe(content),  # noqa: S308 - the template's own
+        tag,
     )
 
 
@@ -234,6 +242,12 @@ def help_link(place: str, word: str) -> SafeString:
     return format_html(
         '<a class="help" href="{}" title="{}" aria-label="{}">?</a>', links.manual_url(place), said, said
     )
+
+
+@register.simple_tag
+def fact(term: str, value: Any) -> SafeString:
+    """A term and what it is, within a `<dl>`."""
+    return format_html("<dt>{}</dt><dd>{}</dd>", term, value)
 
 
 @register.simple_tag

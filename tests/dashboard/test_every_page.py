@@ -98,7 +98,7 @@ def test_the_timeline_counts_what_the_rows_say(lab: None) -> None:
     hours = {}
     for by, column in (("class", "device_class"), ("namespace", "namespace"), ("model", "")):
         query = TimelineQuery(by=by, time=ChosenTime(range="7d"))
-        window, _ = query.window(NOW + timedelta(seconds=1))
+        window, _ = query.time.window(NOW + timedelta(seconds=1))
         timeline = Timeline(EVERYONE, query, window)
         hours[by] = timeline.hours()
         assert set(timeline.levels(timeline.groups())) == set(hours[by])

@@ -98,7 +98,7 @@ def test_the_level_is_right_at_every_step(pages: Client, cluster: Cluster) -> No
     runs(cluster, "web")
     keep(past("gpu-0", hours=(30, 12)), past("gpu-1", hours=(18, 6)))
     query = TimelineQuery(by="namespace")
-    window, _ = query.window(datetime.now(UTC) + timedelta(seconds=1))
+    window, _ = query.time.window(datetime.now(UTC) + timedelta(seconds=1))
     person = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
     (level,) = Timeline(person, query, window).levels(["default"]).values()
     hour = STEPS // 24

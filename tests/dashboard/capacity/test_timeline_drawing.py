@@ -92,7 +92,7 @@ AXES = {
 @pytest.mark.parametrize("name", AXES)
 def test_the_axis_has_round_times_that_can_be_read(name: str) -> None:
     length, texts = AXES[name]
-    found = [mark.text for mark in axis(Window(begin=NOW - length, end=NOW, now=NOW))]
+    found = [mark.word for mark in axis(Window(begin=NOW - length, end=NOW, now=NOW))]
     assert [text for text in found if text not in ("11:00", "12:00")] == texts
 
 
@@ -105,10 +105,10 @@ def test_an_area_is_stepped_and_ends_at_the_edge() -> None:
 
 
 def test_a_range_ends_now_and_moments_of_ones_own_count_before_it() -> None:
-    window, problem = TimelineQuery.from_query({"range": "7d"}).window(NOW)
+    window, problem = TimelineQuery.from_query({"range": "7d"}).time.window(NOW)
     assert (window.begin, window.end, window.live, problem) == (NOW - timedelta(days=7), NOW, True, "")
     query = TimelineQuery.from_query({"range": "7d", "from": "2026-11-20T03:00", "to": "2026-11-20T05:00:00+01:00"})
-    window, problem = query.window(NOW)
+    window, problem = query.time.window(NOW)
     assert (window.begin.hour, window.end.hour, window.live, problem) == (3, 4, False, "")
 
 
@@ -123,7 +123,7 @@ WRONG = {
 
 def test_moments_that_cannot_be_shown_are_told() -> None:
     for case, (query, said) in WRONG.items():
-        window, problem = TimelineQuery.from_query(query).window(NOW)
+        window, problem = TimelineQuery.from_query(query).time.window(NOW)
         assert said in problem, case
         assert window.begin < window.end <= NOW, case
 

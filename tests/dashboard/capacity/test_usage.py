@@ -136,7 +136,7 @@ def test_what_is_written_without_a_zone_is_the_readers_time_and_the_link_says_ut
         assert time.inputs == ("2026-11-20T10:00", "2026-11-20T12:00")
         window, problem = time.window(datetime(2026, 11, 21, tzinfo=UTC))
         assert (window.seconds, problem) == (7200, "")
-        assert "10:30" in [mark.text for mark in axis(window)]
+        assert "10:30" in [mark.word for mark in axis(window)]
     admin.cookies["time-zone"] = "Asia/Tokyo"
     for page in ("/usage", "/timeline"):
         answer = admin.get(f"{page}?from=2026-11-20T10:00&to=2026-11-20T12:00")

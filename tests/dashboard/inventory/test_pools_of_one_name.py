@@ -62,7 +62,7 @@ def scene(cluster: Cluster) -> Cluster:
 
 def timeline(**query: str) -> Timeline:
     asked = TimelineQuery.from_query(query)
-    window, _ = asked.window(datetime.now(UTC))
+    window, _ = asked.time.window(datetime.now(UTC))
     return Timeline(Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES), asked, window)
 
 

@@ -13,13 +13,14 @@ from django.test import Client
 from dashboard.tools.manual import NAMES, read, slug
 
 ROOT = Path(__file__).resolve().parents[3]
-HELP = re.compile(r'{% help "([^"]+)" "([^"]+)" %}')
+#: The tag `help`, and the parameter of cards.
+HELP = re.compile(r'{% (?:help |card [^%]*help=)"([^"]+)"')
 
 
 def helped() -> list[tuple[str, str]]:
     """(template, place) of each link."""
     found = [(path, HELP.findall(path.read_text())) for path in sorted((ROOT / "templates").rglob("*.html"))]
-    return [(str(path.relative_to(ROOT)), place) for path, links in found for place, _ in links]
+    return [(str(path.relative_to(ROOT)), place) for path, links in found for place in links]
 
 
 @pytest.mark.parametrize(("template", "place"), helped())

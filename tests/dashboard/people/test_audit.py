@@ -115,7 +115,7 @@ def test_long_lists_have_pages(admin: Client, cluster: Cluster, monkeypatch: pyt
     for name in ("a", "b", "c"):
         trail.tell(Happened(origin=origin(name, "delete", name), code=403, resource="pods", namespace="lab", name=name))
     trail.flush()
-    monkeypatch.setattr("dashboard.people.audit.find.__kwdefaults__", {"shown": 2})
+    monkeypatch.setattr("dashboard.people.audit.SHOWN", 2)
     first = admin.get("/audit").content.decode()
     following = first.partition('href="/audit?before=')[2].partition('"')[0]
     assert words(admin, "/audit").count("Denied") == 2
