@@ -360,22 +360,49 @@ def project_pods(changes: Sequence[Change]) -> None:
     removed, written = hooks.differences(changes, pod_row)
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
     _sync_rows(Pod, PodRow._fields, removed, as_stored)
-    names_before = {row.uid: row.claim_names for row in removed}
-    names_after = {row.uid: row.claim_names for row in written}
-    pods: dict[str, Any] = {change.object.metadata.uid: change.object for change in changes}
-    if stale := [
-        (uid,)
-        for uid, names in names_before.items()
-        if names != names_after.get(uid) and (names or pods[uid].spec.resource_claims)
-    ]:
-        sql.delete(PodClaim, ["pod_id"], stale)
-    renamed = [row for row in written if row.claim_names != names_before.get(row.uid)]
-    if fresh := [(row.uid, row.namespace, *one) for row in renamed for one in pod_claims(pods[row.uid])]:
-        sql.insert(PodClaim, ["pod_id", "namespace", "claim", "template"], fresh)
+    _sync_pod_claims(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         unwell = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
         _record_reports(unwell, deleted=deleted, at=changes[0].at)
+
+
+def _sync_pod_claims(changes: Sequence[Change]) -> None:
+    """What most pods go through costs one statement: a claim of theirs is made, and their row gets its name."""
+    made: list[tuple[str, str, str]] = []
+    stale: list[tuple[str]] = []
+    fresh: list[tuple[str, str, str, str]] = []
+    for change in changes:
+        pod: Any = change.object
+        previous: Any = change.previous
+        deleted = change.type == "DELETED"
+        if previous is not None and not deleted and claim_names(previous) == claim_names(pod):
+            continue
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        before = Counter(pod_claims(previous) if previous is not None else ())
+        after = Counter(() if deleted else pod_claims(pod))
+        gone, new = before - after, after - before
+        if gone and new and Counter(("", template) for _, template in new.elements()) == gone:
+            made.extend((claim, uid, template) for claim, template in new.elements())
+        elif gone:
+            stale.append((uid,))
+            fresh.extend((uid, namespace, *one) for one in after.elements())
+        else:
+            fresh.extend((uid, namespace, *one) for one in new.elements())
+    if made:
+        sql.execute_many(_NAME_CLAIM, made)
+    if stale:
+        sql.delete(PodClaim, ["pod_id"], stale)
+    if fresh:
+        sql.insert(PodClaim, ["pod_id", "namespace", "claim", "template"], fresh)
+
+
+#: (claim, pod, template): a row of the pod's for that template whose claim was not made before.
+_NAME_CLAIM = """
+UPDATE claims_podclaim SET claim = %s WHERE id = (
+    SELECT MIN(id) FROM claims_podclaim WHERE pod_id = %s AND template = %s AND claim = ''
+)
+"""
 
 
 # Device health that node agents report ----------------------------------------------------------------------------

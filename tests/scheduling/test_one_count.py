@@ -132,8 +132,11 @@ def test_every_page_tells_the_same_of_every_class_of_the_laboratory() -> None:
     filtered = {name: context(f"/devices?class={name}")["page"].class_counts for name in found}
     assert overview == wanted
     assert listed == wanted
-    assert {name: (bench.verdicts.matched, bench.fits) for name, bench in benches.items()} == wanted
-    assert {name: (devices, fits) for ((name, devices, fits, _),) in filtered.values()} == wanted
+    assert {name: (bench.verdicts.matched, how_many(bench.count.fits)) for name, bench in benches.items()} == wanted
+    for name, (devices, fits) in wanted.items():
+        (sentence,) = filtered[name]
+        assert sentence.startswith(f"Class {name}: {devices} device")
+        assert f"; {fits} more claim" in sentence
     assert {name: bench.count.free for name, bench in benches.items()} == {
         name: one.free for name, one in found.items()
     }
@@ -157,13 +160,16 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     assert {entry[0]: entry[3] for entry in grid.legend if entry[3]} == counts
     drivers = Counter[str]()
     for row in context("/drivers")["table"].rows:
-        drivers.update(row.counts)
+        drivers.update(row.devices.counts)
     assert drivers == counts
     beside = [group.interfaces for group in grid.groups]
     assert sum(group.free for group in grid.groups) + sum(free for free, _ in beside) == counts["free"]
     assert sum(group.total for group in grid.groups) + sum(number for _, number in beside) == sum(counts.values())
     rows = nodes["table"].rows
-    assert (sum(row.free for row in rows), sum(row.total for row in rows)) == (counts["free"], sum(counts.values()))
+    assert (sum(row.devices.free for row in rows), sum(row.devices.total for row in rows)) == (
+        counts["free"],
+        sum(counts.values()),
+    )
 
     # Tainted: so many nodes have such devices, whoever says it.
     tabs = {tab.label: tab.count for tab in nodes["table"].tabs}
@@ -171,7 +177,7 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     assert tainted == f"on {tabs['Devices tainted']} nodes"
     assert tabs["Node tainted"] == 0
     listed = context("/nodes?state=tainted-devices")["table"].rows
-    assert len(listed) == sum(any(state == "taint" for state, _ in row.devices) for row in rows) == 2
+    assert len(listed) == sum(any(state == "taint" for state, _ in row.devices.bar) for row in rows) == 2
 
     # Held: what claims hold counts as held, though it be tainted.
     held = {device for pool in snapshot.pools.values() for device in pool.holders}
