@@ -190,7 +190,7 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
         {one.claim_uid for pool in snapshot.pools.values() for held_by in pool.holders.values() for one in held_by}
     )
     templates = context("/templates")["table"].rows
-    assert sum(row.use.devices for row in templates) <= shares
+    assert sum(row.devices for row in templates) <= shares
     by_class = Counter[str]()
     for row in namespaces:
         by_class.update(row.devices)
