@@ -15,10 +15,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from claims.models import Claim
 from dashboard.kit import lists
 from dashboard.models import SavedView
-from inventory.models import Incident
+from inventory.models import DeviceClass, Incident
 from tests.builders import (
     make_claim,
     make_class,
@@ -141,7 +140,7 @@ def test_a_page_of_a_list_reads_the_rows_that_it_shows(
 
 
 def test_a_query_that_returns_more_is_seen(admin: Client, cluster: Cluster) -> None:
-    claims(cluster)
+    classes(cluster)
     with most_rows() as most:
-        list(Claim.objects.values_list("uid", "name"))
+        list(DeviceClass.objects.values_list("uid", "name"))
     assert most()[0] == MANY
