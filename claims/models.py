@@ -243,12 +243,12 @@ class Pod(models.Model):
 
 
 class PodClaim(models.Model):
-    """One of a pod's `claim_names`, or a claim to be made for it; finds the pods that use a claim or a template."""
+    """One of a pod's `claim_names`, or a template that its entries name; finds the pods that use either."""
 
     #: No constraint: as in `Reservation`.
     pod = models.ForeignKey(Pod, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     namespace = models.CharField(max_length=LABEL)
-    claim = models.CharField(max_length=NAME)  # "" while it is not made, or is not needed
+    claim = models.CharField(max_length=NAME)  # "" in the row of a template
     #: the ResourceClaimTemplate that the pod's entry names; ""
     template = models.CharField(max_length=NAME, default="", db_default="")
 

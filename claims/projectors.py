@@ -300,12 +300,17 @@ def pod_row(obj: PodObject) -> PodRow:
 
 
 def pod_claims(obj: PodObject) -> Iterator[tuple[str, str]]:
-    """(claim, template) of each claim that the pod names or is to get; "" for what it has not."""
+    """(claim, template): ("", template) once for each template that its entries need, then every claim by its name.
+
+    A claim that is made adds a row and changes none, so a pod that an older version indexed gets its row all the same:
+    what a bound pod names is not released.
+    """
     templates = {entry.name: entry.resource_claim_template_name or "" for entry in obj.spec.resource_claims}
-    of_entries = {(one.claim or "", templates[one.entry]) for one in references(obj) if one.needed}
-    entries = {claim for claim, _ in of_entries}
-    yield from sorted(of_entries)
-    yield from ((name, "") for name in claim_names(obj) if name not in entries)
+    needed = [(one.claim or "", templates[one.entry]) for one in references(obj) if one.needed]
+    named = {claim for claim, _ in needed}
+    yield from sorted({("", template) for _, template in needed if template})
+    yield from sorted({(claim, template) for claim, template in needed if claim})
+    yield from ((name, "") for name in claim_names(obj) if name not in named)
 
 
 def template_row(obj: ResourceClaimTemplate) -> TemplateRow:
@@ -368,8 +373,7 @@ def project_pods(changes: Sequence[Change]) -> None:
 
 
 def _sync_pod_claims(changes: Sequence[Change]) -> None:
-    """What most pods go through costs one statement: a claim of theirs is made, and their row gets its name."""
-    made: list[tuple[str, str, str]] = []
+    """Rows are added; only where some have to go are all of the pod's written again."""
     stale: list[tuple[str]] = []
     fresh: list[tuple[str, str, str, str]] = []
     for change in changes:
@@ -378,31 +382,16 @@ def _sync_pod_claims(changes: Sequence[Change]) -> None:
         deleted = change.type == "DELETED"
         if previous is not None and not deleted and claim_names(previous) == claim_names(pod):
             continue
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        before = Counter(pod_claims(previous) if previous is not None else ())
-        after = Counter(() if deleted else pod_claims(pod))
-        gone, new = before - after, after - before
-        if gone and new and Counter(("", template) for _, template in new.elements()) == gone:
-            made.extend((claim, uid, template) for claim, template in new.elements())
-        elif gone:
-            stale.append((uid,))
-            fresh.extend((uid, namespace, *one) for one in after.elements())
-        else:
-            fresh.extend((uid, namespace, *one) for one in new.elements())
-    if made:
-        sql.execute_many(_NAME_CLAIM, made)
+        before = set(pod_claims(previous) if previous is not None else ())
+        after = list(() if deleted else pod_claims(pod))
+        if not before <= set(after):
+            stale.append((pod.metadata.uid,))
+            before = set()
+        fresh.extend((pod.metadata.uid, pod.metadata.namespace, *row) for row in after if row not in before)
     if stale:
         sql.delete(PodClaim, ["pod_id"], stale)
     if fresh:
         sql.insert(PodClaim, ["pod_id", "namespace", "claim", "template"], fresh)
-
-
-#: (claim, pod, template): a row of the pod's for that template whose claim was not made before.
-_NAME_CLAIM = """
-UPDATE claims_podclaim SET claim = %s WHERE id = (
-    SELECT MIN(id) FROM claims_podclaim WHERE pod_id = %s AND template = %s AND claim = ''
-)
-"""
 
 
 # Device health that node agents report ----------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def selector_name(cause: NotSelected) -> str:
 
 
 def _operand(operand: RefusingOperand, refused: int, *, some_left: bool) -> str:
-    """What the operand asks, whom it refuses, and what the devices have there."""
+    """The operand, the devices it refuses, and the values they have instead."""
     who = f"{operand.refuses} of them"
     if operand.refuses_all:
         who = f"the other {refused}" if some_left else {1: "it", 2: "both"}.get(refused, f"all {refused}")

@@ -98,7 +98,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     now, person = datetime.now(UTC), person_of(request)
     if person.has_no_role:
-        raise PermissionDenied  # the page says whom to ask
+        raise PermissionDenied  # 403.html names the administrators
     census = read_census(person)
     whole = person.namespaces is None
     signs = read_signs(census.snapshot, person, now=now)

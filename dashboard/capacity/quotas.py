@@ -449,7 +449,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutcome:
-    """What becomes of a pod that waits. refusal: None where its claims are made."""
+    """The effect on a waiting pod. refusal: None if its claims would be created."""
 
     waiting: UnplacedPod
     refusal: Refusal | None = None
@@ -457,14 +457,14 @@ class PodOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsRehearsal:
-    """changes: of the limits; above: limits below what is used; the others: pods for which something is decided."""
+    """changes: of the limits; above: limits that are below the usage; the others: affected pods."""
 
     changes: Sequence[LimitChange]
     above: Sequence[QuotaLimit]
-    given: Sequence[PodOutcome]  # their claims are made
-    refused: Sequence[PodOutcome]  # theirs are not
-    again: Sequence[PodOutcome]  # they stay, and would be refused if they were made anew
-    held: Sequence[PodOutcome]  # their claims are given no devices, whatever is free
+    given: Sequence[PodOutcome]  # their claims would be created
+    refused: Sequence[PodOutcome]  # their claims would be refused
+    again: Sequence[PodOutcome]  # they keep running, but would be refused if created again
+    held: Sequence[PodOutcome]  # their claims would get no devices, even free ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def _number(rows: QuerySet[Any, Any]) -> Coalesce:
 
 
 def _with_use(templates: QuerySet[Template]) -> QuerySet[Template]:
-    named = PodClaim.objects.filter(namespace=OuterRef("namespace"), template=OuterRef("name")).order_by()
+    named = PodClaim.objects.filter(namespace=OuterRef("namespace"), template=OuterRef("name"), claim="").order_by()
     of_claim = PodClaim.objects.filter(
         namespace=OuterRef("claim__namespace"), claim=OuterRef("claim__name"), template=OuterRef(OuterRef("name"))
     )
@@ -285,15 +285,18 @@ def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:
     return {
-        (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, claim=""))
+        (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, unmade=True))
         for namespace, name in keys
         for row in _rows(_with_use(Template.objects.filter(namespace=namespace, name=name)))
     }
 
 
-def _living(namespace: str, name: str, **wanted: Any) -> Sequence[str]:
-    """The pods that name a template and have not ended."""
-    named = PodClaim.objects.filter(namespace=namespace, template=name, **wanted)
+def _living(namespace: str, name: str, *, unmade: bool = False) -> Sequence[str]:
+    """The pods that name a template and have not ended. unmade: only those without a claim from it."""
+    of_template = PodClaim.objects.filter(namespace=namespace, template=name)
+    named = of_template.filter(claim="")
+    if unmade:
+        named = named.exclude(Exists(of_template.filter(pod=OuterRef("pod")).exclude(claim="")))
     living = named.exclude(pod__phase__in=FINISHED_PHASES).exclude(pod__deleting=True, pod__node_name="")
     return list(living.order_by("pod__name").values_list("pod__name", flat=True))
 
@@ -321,7 +324,7 @@ def _read_page(person: Person, namespace: str, name: str) -> TemplatePage:
         row=rows[0],
         template=decoded(stored, ResourceClaimTemplate),
         living=len(_living(namespace, name)),
-        unmade=_living(namespace, name, claim=""),
+        unmade=_living(namespace, name, unmade=True),
         claims=claims,
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(namespace),

@@ -18,7 +18,7 @@ LOADED = re.compile(r"""(?:url\(["']?|(?:from|import) ")(\.[^"')]+)""")
 
 
 def test_no_rule_asks_what_the_page_as_a_whole_has() -> None:
-    """Pages say it by a class (`edges` in templates/base.html)."""
+    """Pages say it by a class (`edges` in templates/kit/base.html)."""
     found = {path.name: OF_THE_PAGE.findall(path.read_text()) for path in STYLES.rglob("*.css")}
     assert found
     assert {name: rules for name, rules in found.items() if rules} == {}

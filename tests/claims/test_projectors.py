@@ -257,6 +257,18 @@ def test_the_database_itself_refuses_a_second_owner() -> None:
 # Pods ----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_claim_made_for_a_pod_that_an_older_version_indexed_has_its_row() -> None:
+    """It wrote none for a template. Without the claim's row the claim of a running pod would be released."""
+    pod = make_pod("web", templates={"nic": "one-nic"})
+    with objects.writing() as writer:
+        writer.create(POD, pod)
+    PodClaim.objects.all().delete()
+    made = (PodResourceClaimStatus(name="nic", resource_claim_name="web-nic-x7k2p"),)
+    with objects.writing() as writer:
+        writer.update(POD, structs.replace(pod, status=PodStatus(phase="Pending", resource_claim_statuses=made)))
+    assert claims_of_pods() == [("web", "web-nic-x7k2p")]
+
+
 def test_the_rows_of_a_pod_have_its_node_and_its_claims() -> None:
     pod = make_pod("web", claims={"gpu": "shared"}, templates={"nic": "one-nic"})
     with objects.writing() as writer:
@@ -283,8 +295,9 @@ def test_the_rows_of_a_pod_have_its_node_and_its_claims() -> None:
     row = Pod.objects.get()
     assert (row.node_name, row.phase, row.deleting) == ("node-1", "Running", True)
     assert row.claim_names == ["shared", "web-nic-x7k2p", "web-extended"]
-    assert claims_of_pods() == [("web", "shared"), ("web", "web-extended"), ("web", "web-nic-x7k2p")]
-    assert PodClaim.objects.get(template="one-nic").claim == "web-nic-x7k2p"
+    assert claims_of_pods() == [("web", ""), ("web", "shared"), ("web", "web-extended"), ("web", "web-nic-x7k2p")]
+    of_template = PodClaim.objects.filter(template="one-nic").order_by("claim")
+    assert [row.claim for row in of_template] == ["", "web-nic-x7k2p"]
     with objects.writing() as writer:
         writer.delete(POD, "default", "web", grace_seconds=0)
     assert not Pod.objects.exists()

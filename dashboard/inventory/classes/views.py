@@ -262,7 +262,7 @@ class BenchContext(ClassContext):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassYamlContext(ClassContext):
-    """text: as it was typed, with what is wrong with it, or as it is stored."""
+    """text: the YAML as typed, if it has errors; else as stored."""
 
     text: str
     findings: Sequence[Finding]

@@ -223,9 +223,9 @@ def line_of(
 
 
 class Grid:
-    """The lines of the last snapshot that was asked for. Of the next one only those lines are drawn anew that changed.
+    """A cache of the lines of the last snapshot: only lines that changed are built again for the next one.
 
-    One for all requests of the process.
+    Shared by all requests of the process.
     """
 
     def __init__(self) -> None:

@@ -235,7 +235,7 @@ class Counts:
 
 _Classes = tuple[tuple[str, tuple[str, ...]], ...]
 
-#: the last counts, with what they are of; they hold as long as nothing is published anew
+#: cache of the last counts with their key; valid until devices are published again
 _last_counts = PerProcess[tuple[Published, _Classes, Counts] | None](lambda: None)
 
 
@@ -306,7 +306,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One claim's time with the device. ended: None while it lasts. Names are empty where they are not to be told."""
+    """The time that one claim held the device. ended: None if it still does. Names are empty if they are hidden."""
 
     began: datetime
     ended: datetime | None

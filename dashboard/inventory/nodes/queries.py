@@ -111,7 +111,7 @@ class Known:
 
     @property
     def taints(self) -> tuple[Taint, ...]:
-        """Those that people put there, and those of pressure; silence and unreadiness are told by the state."""
+        """Taints set by people, and those for pressure; the state already shows NotReady and silence."""
         return tuple(taint for taint in self.node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
 
 
@@ -319,7 +319,7 @@ _NANOS = 10**9
 _BYTES = ("memory", "ephemeral-storage")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _KIBI = 1024
-#: Told first.
+#: Shown first.
 _FIRST = ("cpu", "memory")
 
 
