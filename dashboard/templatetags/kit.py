@@ -29,7 +29,7 @@ from django.utils.text import slugify
 
 from dashboard.kit import links, wording
 from dashboard.kit.lists import ListQuery, Table
-from manciple import durations
+from manciple import durations, layout
 
 register = template.Library()
 
@@ -204,6 +204,18 @@ def time(value: datetime | str | None) -> SafeString | str:
     local = timezone.localtime(at)
     exact = f"{local:%Y-%m-%d %H:%M:%S} {durations.offset(local)}"
     return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, durations.clock(at))
+
+
+@register.simple_tag
+def command() -> str:
+    """The command of this installation: `manciple`, in a checkout `manage.py`."""
+    return layout.COMMAND
+
+
+@register.simple_tag
+def node_command() -> str:
+    """The node agent's command: `manciple-agent`, in a checkout `python -m nodeagent`."""
+    return layout.NODE_COMMAND
 
 
 @register.simple_tag

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from manciple import layout
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, signed_in, viewer, words
 
@@ -22,7 +23,7 @@ EMPTY = {
     "/find?q=<zebra>": ("Nothing is called “<zebra>”",),
     "/find": ("Devices", "Nodes", "Drivers", "Namespaces"),
     "/incidents": (texts.NO_INCIDENT,),
-    "/nodes": ("python -m nodeagent --node-name NAME",),
+    "/nodes": ("python -m nodeagent run --node-name NAME",),
     "/pods": ("No pod yet",),
     "/quotas": ("No quota yet",),
     "/taint-rules": ("No taint rule",),
@@ -39,6 +40,16 @@ def test_a_page_with_nothing_to_show_says_what_to_do(admin: Client) -> None:
     for path, expected in EMPTY.items():
         text = words(admin, path)
         assert [one for one in expected if one not in text] == [], path
+
+
+@pytest.mark.parametrize("path", ["/devices", "/drivers", "/nodes", "/overview"])
+def test_an_installed_system_names_the_installed_command(
+    admin: Client, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "NODE_COMMAND", "manciple-agent")
+    text = words(admin, path)
+    assert "manciple-agent run --" in text
+    assert "python -m" not in text
 
 
 def test_whoever_may_not_make_the_first_one_reads_who_may(viewer: Client) -> None:

@@ -55,8 +55,10 @@ def test_what_it_draws(source: str, expected: str) -> None:
     assert Template(source).render(Context(values)) == expected
 
 
-#: What templates have besides components: addresses, and parts of the page's frame or of lists.
-NO_COMPONENTS = re.compile(r".*_url$|time_of_server|zone|zone_and_offset|pick|aside|age|clock|duration|ago")
+#: What templates have besides components: addresses, commands, and parts of the page's frame or of lists.
+NO_COMPONENTS = re.compile(
+    r".*_url$|time_of_server|(node_)?command|zone|zone_and_offset|pick|aside|age|clock|duration|ago"
+)
 
 
 def test_each_component_is_on_the_page_of_components() -> None:
