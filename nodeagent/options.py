@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--node-name", type=node_name, required=True, metavar="NAME", help="the node that this agent runs"
     )
-    add_server(command, whose="the node's")
+    add_server(command)
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
     command.add_argument(
@@ -71,13 +71,13 @@ def feature_gates(text: str) -> dict[str, bool]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:
-    """Options that say where the API server is, and as whom to come. whose: the bearer token is."""
+def add_server(command: argparse.ArgumentParser) -> None:
+    """Options for the address of the API server and the credentials."""
     server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
     file = partial(server.add_argument, type=Path, metavar="FILE")
     file("--kubeconfig", help="take server, CA and token or certificate from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
-    file("--token-file", help=f"holds {whose} bearer token, read again for each request")
+    file("--token-file", help="holds the bearer token, read again for each request")
     file("--ca-file", help="the CA that signed the server's certificate (PEM)")
 
 

@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add("driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {shipped}")
     add("--node-name", type=node_name, required=True, metavar="NAME", help="the node whose devices it publishes")
     add("--settings", type=Path, metavar="FILE", help="the driver's settings (YAML)")
-    add_server(command, whose="the driver's or node's")
+    add_server(command)
     directories = command.add_argument_group("the node's directories")
     folder = partial(directories.add_argument, type=Path, metavar="DIR")
     folder("--registrar-dir", default=REGISTRAR_DIR, help="where the kubelet looks for drivers (default: %(default)s)")
@@ -53,7 +53,12 @@ def parser() -> argparse.ArgumentParser:
     ill = "the effect of the taint on devices that the driver reports unhealthy (default: %(default)s)"
     add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
     add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
-    add("--log-format", choices=logs.FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)")
+    add(
+        "--log-format",
+        choices=logs.FORMATS,
+        default="text",
+        help="lines of text, or of JSON with the object of each (default: %(default)s)",
+    )
     return command
 
 

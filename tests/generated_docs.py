@@ -58,34 +58,50 @@ def undescribed() -> Iterator[str]:
     return (setting.name for setting in SETTINGS.values() if setting.default is None and not setting.default_text)
 
 
+#: An item of an option -> the first command that lists it.
+Listed = dict[str, str]
+
+
 def commands() -> Iterator[str]:
+    listed: Listed = {}
     for heading, verbs in VERBS.items():
         yield f"## {heading}\n\n"
         for verb in verbs:
-            yield from command(f"manciple {verb.name}", verb)
+            yield from command(f"manciple {verb.name}", verb, listed)
     yield "## Only in a checkout\n\n"
     for verb in OF_A_CHECKOUT:
-        yield from command(f"manage.py {verb.name}", verb)
+        yield from command(f"manage.py {verb.name}", verb, listed)
 
 
-def command(name: str, verb: Verb) -> Iterator[str]:
+def command(name: str, verb: Verb, listed: Listed) -> Iterator[str]:
     parser = None if verb.name in OF_DJANGO else completion.parser_of(verb)
     yield f"### `{name}`\n\n"
     yield f"{sentence(parser.description if parser and parser.description else verb.does)}\n\n"
-    if parser and (lines := list(arguments(parser, indent=""))):
+    if parser and (lines := list(arguments(name, parser, listed, indent=""))):
         yield "\n".join([*lines, "", ""])
 
 
-def arguments(parser: argparse.ArgumentParser, *, indent: str) -> Iterator[str]:
-    """List items; those of a subcommand stand below its own."""
+def arguments(command: str, parser: argparse.ArgumentParser, listed: Listed, *, indent: str) -> Iterator[str]:
+    """List items; those of a subcommand stand below its own. At the end, options that an earlier command describes."""
+    repeated: dict[str, dict[str, str]] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help for choice in action._choices_actions}
             for name, below in action.choices.items():
                 yield item(indent, name, helps.get(name) or "")
-                yield from arguments(below, indent=f"{indent}  ")
-        elif not set(action.option_strings) & {*completion.LEFT_OUT, *EVERYWHERE, "--help", "--version"}:
-            yield item(indent, spelled(action), (action.help or "") % {**vars(action), "prog": parser.prog})
+                yield from arguments(f"{command} {name}", below, listed, indent=f"{indent}  ")
+        elif not set(action.option_strings) & {*completion.LEFT_OUT, *EVERYWHERE, "--help"} and not isinstance(
+            action, argparse._VersionAction
+        ):
+            line = item("", spelled(action), (action.help or "") % {**vars(action), "prog": parser.prog})
+            described = listed.setdefault(line, command)
+            if described == command or not action.option_strings:
+                yield f"{indent}{line}"
+            else:
+                repeated.setdefault(described, {})[f"`{action.option_strings[0]}`"] = line
+    for described, options in repeated.items():
+        together = f"- {', '.join(options)}: as for `{described}`"
+        yield from (f"{indent}{line}" for line in ([together] if len(options) > 1 else options.values()))
 
 
 def spelled(action: argparse.Action) -> str:

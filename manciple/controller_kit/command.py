@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = command.add_argument
     add("driver", metavar="MODULE:CLASS", help="a ControllerDriver; it is called with the client")
-    add_server(command, whose="the controller's")
+    add_server(command)
     only = "of resource.k8s.io whose claims it allocates; repeatable (default: all)"
     add("--version", action="append", choices=tuple(FORMS), help=only)
     add("--workers", type=int, default=1, metavar="N", help="threads that call the driver (default: %(default)s)")
@@ -41,7 +41,12 @@ def parser() -> argparse.ArgumentParser:
     add("--namespace", default="default", metavar="NAME", help="of the Lease (default: %(default)s)")
     add("--listen", metavar="ADDRESS:PORT", help="where /metrics is served (default: nowhere)")
     add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
-    add("--log-format", choices=logs.FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)")
+    add(
+        "--log-format",
+        choices=logs.FORMATS,
+        default="text",
+        help="lines of text, or of JSON with the object of each (default: %(default)s)",
+    )
     return command
 
 

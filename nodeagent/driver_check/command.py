@@ -72,7 +72,7 @@ class DriverCommand:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, documented by `--help` and in docs/how-to/driver-check.md."""
+    """The command line, documented by `--help` and in docs/reference/commands.md."""
     command = argparse.ArgumentParser(
         prog="manciple driver check",
         description="Checks a driver of the kubelet's plugin protocol without Kubernetes, and reports.",
@@ -90,17 +90,22 @@ def parser() -> argparse.ArgumentParser:
     searched = " and ".join(map(str, CDI_DIRS))
     cdi = f"where runtimes look for its CDI files; repeatable (default: {searched})"
     add("--cdi-dir", action="append", type=Path, metavar="DIR", help=cdi)
-    run = "starts the driver; {kubeconfig}, {node}, {cdi_dir} and {socket} stand for what this check uses"
-    add("--run", metavar="COMMAND", help=f"{run} (default: somebody else does)")
+    run = "starts the driver, again for checks of restarts; may contain {kubeconfig}, {node}, {cdi_dir}, {socket}"
+    add("--run", metavar="COMMAND", help=f"{run} (default: start it yourself)")
     add("--parameters", type=Path, metavar="FILE", help="opaque parameters that claims carry for it (YAML)")
-    add("--kubeconfig", type=Path, metavar="FILE", help="where the kubeconfig for the driver is written")
-    where = "where the API server for the driver listens (default: any free port of loopback)"
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="where the driver's kubeconfig is written (default: a temporary file)",
+    )
+    where = "where the driver's API server listens, over plain HTTP (default: any free port of loopback)"
     add("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help=where)
-    limit = "after how long a call is given up, as by a kubelet (default: %(default)g)"
+    limit = "the timeout of a call, as of a kubelet (default: %(default)g)"
     add("--call-seconds", type=float, default=45.0, metavar="S", help=limit)
-    wait = "how long the driver may take to be there, to publish and to report (default: %(default)g)"
+    wait = "how long the driver may take to start, to publish and to report (default: %(default)g)"
     add("--wait", type=float, default=60.0, metavar="S", help=wait)
-    add("--slow", action="store_true", help="check also what takes a minute or two")
+    add("--slow", action="store_true", help="also run checks that take a minute or two")
     add("--only", action="append", default=[], metavar="ID", help="this check, and what it needs; repeatable")
     add("--list", action="store_true", help="list the checks, and run none")
     add("--json", action="store_true", help="report as JSON")
