@@ -252,16 +252,16 @@ HOME = Setting(
     "MANCIPLE_HOME",
     HOME_PATH,
     None,
-    "keys, certificates, kubeconfig files; in embedded mode the database and the nodes' state, too. `--home DIR` of "
-    "every `manage.py` command sets it",
+    "keys, certificates, kubeconfig files; in embedded mode the database and the nodes' state, too. `--home DIR` "
+    "of every command sets it",
     default_text="`./var`",
 )
 DATABASE_URL = Setting(
     "MANCIPLE_DATABASE_URL",
     _url("postgresql", "postgres"),
     "",
-    "`postgresql://user:password@host:port/name`; several servers, of which the one that takes writes is used: "
-    "`…@a:5432,b:5432/name`; libpq's parameters behind `?`",
+    "`postgresql://user:password@host:port/name`; of several servers (`…@a:5432,b:5432/name`) the one that takes "
+    "writes is used; libpq's parameters behind `?`",
     default_text="SQLite in the home",
     secret=True,
 )
@@ -277,8 +277,8 @@ SECRET_KEY = Setting(
     "MANCIPLE_SECRET_KEY",
     KEY,
     "",
-    "signs sessions and what the API servers show to the nodes' agents. All processes need the same one, of 16 "
-    "characters at least: with PostgreSQL or Redis nothing starts without it",
+    "signs sessions and requests to the nodes' agents. All processes need the same one, of 16 characters at "
+    "least; required with PostgreSQL or Redis",
     default_text="embedded: `secret-key` in the home, made at the first start; else none",
     secret=True,
 )
@@ -286,9 +286,8 @@ ENCRYPTION_KEYS = Setting(
     "MANCIPLE_ENCRYPTION_KEYS",
     KEYS,
     (),
-    "encrypts Secrets in the database ([how](../how-to/keys.md#secrets-in-the-database)); the newest key, of 16 "
-    "characters at least, is the first. All processes need the same ones: with PostgreSQL or Redis nothing starts "
-    "without one",
+    "encrypt Secrets in the database ([how](../how-to/keys.md#secrets-in-the-database)); the first is the newest, "
+    "of 16 characters at least. The same for all processes; required with PostgreSQL or Redis",
     default_text="embedded: `encryption-keys` in the home, made at the first start; else none",
     secret=True,
 )
@@ -296,25 +295,25 @@ CA_FILE = Setting(
     "MANCIPLE_CA_FILE",
     PATH,
     None,
-    "PEM certificate of the CA behind the API's certificate: published for pods to every namespace as ConfigMap "
-    "`kube-root-ca.crt`, and put into kubeconfig files. Processes without it publish none, so give it to the workers. "
-    "Set it if the API has another certificate (`--tls-cert`)",
+    "PEM certificate of the CA behind the API's certificate, for workers and API processes: published as "
+    "ConfigMap `kube-root-ca.crt` in every namespace, and put into kubeconfig files. Set it if the API has "
+    "another certificate (`--tls-cert`)",
     default_text="`ca.crt` in the home",
 )
 SERVICE_ACCOUNT_ISSUER = Setting(
     "MANCIPLE_SERVICE_ACCOUNT_ISSUER",
     NOT_EMPTY,
     "https://kubernetes.default.svc",
-    "the issuer of service account tokens. If other systems verify them, the API's address as they reach it: they read "
-    "`/.well-known/openid-configuration` below it",
+    "the issuer of service account tokens. If other systems verify them: the API's address as they reach it, for "
+    "`/.well-known/openid-configuration`",
 )
 EXTEND_POD_TOKENS = Setting(
     "MANCIPLE_EXTEND_POD_TOKENS",
     SWITCH,
     False,
-    "1: tokens in pods are valid for a year, as in Kubernetes (`--service-account-extend-token-expiration`, there on "
-    "by default), for programs that read theirs only once. 0: an hour, and the agent renews them. They end with their "
-    "pod either way",
+    "1: tokens in pods are valid for a year, as by default in Kubernetes "
+    "(`--service-account-extend-token-expiration`), for programs that read theirs only once; 0: for an hour, and "
+    "the agent renews them. They end with their pod",
 )
 SECURE_COOKIES = Setting(
     "MANCIPLE_SECURE_COOKIES",
@@ -359,7 +358,7 @@ HSTS_SECONDS = Setting(
     "MANCIPLE_HSTS_SECONDS",
     WHOLE_NUMBER,
     None,
-    "seconds for which browsers that came over TLS use nothing else (HSTS); 0 sends no such header",
+    "seconds of HSTS for browsers that came over TLS; 0 sends no such header",
     default_text="31536000 with secure cookies, else 0",
     attribute="SECURE_HSTS_SECONDS",
 )
@@ -406,15 +405,14 @@ AUDIT_ENTRIES = Setting(
     "MANCIPLE_AUDIT_ENTRIES",
     WHOLE_NUMBER,
     1_000_000,
-    "maximum number of entries in the trail that changed something (about half a gigabyte; [what happens at the "
+    "maximum number of entries in the trail that changed something, about half a gigabyte ([at the "
     "limit](../how-to/audit.md))",
 )
 AUDIT_REFUSALS = Setting(
     "MANCIPLE_AUDIT_REFUSALS",
     WHOLE_NUMBER,
     250_000,
-    "maximum number of entries in the trail about refusals, failures, dry runs and reads ([what happens at the "
-    "limit](../how-to/audit.md))",
+    "maximum number of entries about refusals, failures, dry runs and reads",
 )
 AUDIT_LOG = Setting(
     "MANCIPLE_AUDIT_LOG",
@@ -424,7 +422,7 @@ AUDIT_LOG = Setting(
 )
 BACKUP_DIR = Setting("MANCIPLE_BACKUP_DIR", OPTIONAL_PATH, "", "where `manage.py backup` keeps backups of the database")
 BACKUP_HOURS = Setting(
-    "MANCIPLE_BACKUP_HOURS", NUMBER, 26.0, "hours after the last backup at which `manage.py doctor` misses another one"
+    "MANCIPLE_BACKUP_HOURS", NUMBER, 26.0, "age of the last backup, in hours, from which `manage.py doctor` warns"
 )
 
 # Signing in -----------------------------------------------------------------------------------------------------------
@@ -434,9 +432,8 @@ OIDC_ISSUER_URL = Setting(
     "MANCIPLE_OIDC_ISSUER_URL",
     _url("https"),
     "",
-    "an OpenID Connect provider, whose ID tokens the API and the pages accept "
-    "([how](../how-to/people.md#signing-in-with-an-identity-provider)); these settings are "
-    "called as kube-apiserver's `--oidc-*`",
+    "an OpenID Connect provider, whose ID tokens API and pages accept "
+    "([how](../how-to/people.md#signing-in-with-an-identity-provider)); named as kube-apiserver's `--oidc-*`",
     attribute="OIDC_ISSUER",
 )
 OIDC_CLIENT_ID = Setting("MANCIPLE_OIDC_CLIENT_ID", TEXT, "", "this installation's client id at the provider")
@@ -509,15 +506,15 @@ API_THREADS = Setting(
     "MANCIPLE_API_THREADS",
     WHOLE_NUMBER,
     16,
-    "threads of an API process for API requests (watches and sockets need none). As many writes may share a commit; "
-    "each thread that reads keeps a database connection",
+    "threads of an API process for API requests (watches and sockets need none). As many writes may share a "
+    "commit, and each may keep a database connection",
 )
 NODE_THREADS = Setting(
     "MANCIPLE_NODE_THREADS",
     WHOLE_NUMBER,
     4,
-    "threads for what is asked of the Leases of nodes, which must not wait behind anything else; their renewals "
-    "(PATCH, PUT) share one thread of their own",
+    "threads for requests about nodes' Leases, which must not wait behind others; renewals (PATCH, PUT) have one "
+    "thread of their own",
 )
 PAGE_THREADS = Setting(
     "MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages; a what-if may occupy one for seconds"
@@ -526,7 +523,7 @@ REQUEST_QUEUE = Setting(
     "MANCIPLE_REQUEST_QUEUE",
     WHOLE_NUMBER,
     1000,
-    "requests that may wait for each of these groups of threads; more are answered 429 with `Retry-After: 1` at once",
+    "requests that may wait for each of these groups of threads; more are answered 429",
 )
 IDENTITY_QUEUE = Setting(
     "MANCIPLE_IDENTITY_QUEUE", WHOLE_NUMBER, 500, "of these, requests of one identity; more are answered 429"
@@ -535,30 +532,28 @@ API_WORK_SECONDS = Setting(
     "MANCIPLE_API_WORK_SECONDS",
     NUMBER,
     5.0,
-    "seconds of processor time that one API request may take to compile and evaluate expressions (dry runs too); more "
-    "is answered 504. See [overload](../how-to/operating.md#overload)",
+    "processor time, in seconds, that one API request may use for expressions, dry runs too; then it is answered "
+    "504 ([overload](../how-to/operating.md#overload))",
 )
 PAGE_WORK_SECONDS = Setting(
     "MANCIPLE_PAGE_WORK_SECONDS",
     NUMBER,
     2.0,
-    "the same for a page; the page then shows what it has and says that it is incomplete, or asks you to narrow the "
-    "question",
+    "the same for a page, which is then marked incomplete or asks you to narrow the question",
 )
 IDENTITY_RATE = Setting(
     "MANCIPLE_IDENTITY_RATE",
     NUMBER,
     500.0,
-    "requests per second of one identity to one API process, after a burst of twice as many; more are answered 429; 0: "
-    "no limit",
+    "requests per second of one identity to one API process, after a burst of twice as many; more are answered "
+    "429; 0: no limit",
 )
 IDENTITY_WATCHES = Setting(
     "MANCIPLE_IDENTITY_WATCHES",
     WHOLE_NUMBER,
     200,
-    "open watches of one identity at one API process (of a node or a part of the control plane: at least 1000; of "
-    "administrators: any number), and open pages of one person; further watches are answered 429, further pages get no "
-    "live updates until others are closed",
+    "open watches of one identity at one API process (node, control plane: at least 1000; administrators: any "
+    "number), and open pages of one person; further watches are answered 429, further pages get no live updates",
     default_text="200, at most a quarter of the connections",
 )
 CONNECTIONS = Setting(
@@ -572,20 +567,20 @@ HEAD_SECONDS = Setting(
     "MANCIPLE_HEAD_SECONDS",
     NUMBER,
     10.0,
-    "seconds in which a client must finish the TLS handshake, and then send the headers of a request; else the "
+    "seconds in which a client must finish the TLS handshake, and then the headers of a request; else the "
     "connection is closed",
 )
 BODY_SECONDS = Setting(
     "MANCIPLE_BODY_SECONDS",
     NUMBER,
     30.0,
-    "seconds in which a client must send the body of a request; else it is answered 408",
+    "seconds in which a client must send the body of a request; else 408",
 )
 WRITE_RATE = Setting(
     "MANCIPLE_WRITE_RATE",
     WHOLE_NUMBER,
     512 << 10,
-    "bytes per second that may be written into one namespace; more is answered 429 "
+    "bytes per second that may be written into one namespace "
     "([how](../how-to/operating.md#how-much-may-be-written)); 0: no limit",
 )
 WRITE_BURST = Setting(
@@ -598,14 +593,14 @@ LOG_BYTES = Setting(
     "MANCIPLE_LOG_BYTES",
     WHOLE_NUMBER,
     2 << 30,
-    "maximum size of the event log in bytes, beside the hour and the million entries that it is kept for",
+    "maximum size of the event log in bytes; it also ends after an hour or a million entries",
 )
 DATABASE_BYTES = Setting(
     "MANCIPLE_DATABASE_BYTES",
     WHOLE_NUMBER,
     0,
-    "bytes that the database may take; 0: what its disk has, where this process can see it. Set it for a PostgreSQL on "
-    "another machine",
+    "bytes that the database may take; 0: the size of its disk, if this process can see it. Set it for a "
+    "PostgreSQL on another machine",
 )
 DATABASE_RESERVE = Setting(
     "MANCIPLE_DATABASE_RESERVE",
@@ -617,8 +612,8 @@ LOCK_TIMEOUT = Setting(
     "MANCIPLE_LOCK_TIMEOUT",
     NUMBER,
     10.0,
-    "seconds to wait for a lock in PostgreSQL (0: no limit); a request that waits longer is answered 503, `manage.py "
-    "migrate` fails and can be run again",
+    "seconds to wait for a lock in PostgreSQL (0: no limit); then a request is answered 503, and `manage.py "
+    "migrate` fails and can be repeated",
 )
 
 # Features and scheduling ----------------------------------------------------------------------------------------------
@@ -635,7 +630,7 @@ RUNTIME_CONFIG = Setting(
     "MANCIPLE_RUNTIME_CONFIG",
     UNPARSED_PAIRS,
     "",
-    "API versions that are served or not, `api/beta=false` or `GROUP/VERSION=false`; the same for all API processes "
+    "API versions served or not, `api/beta=false` or `GROUP/VERSION=false`; the same for all API processes "
     "([which](gates.md#which-versions-are-served))",
     default_text="everything",
 )
@@ -643,31 +638,31 @@ FILTER_TIMEOUT = Setting(
     "MANCIPLE_FILTER_TIMEOUT",
     NUMBER,
     10.0,
-    "seconds of processor time after which the search for one pod's devices is aborted, reported and retried later "
-    "(filterTimeout of Kubernetes' plugin DynamicResources; gate `DRASchedulerFilterTimeout`)",
+    "processor time, in seconds, after which the search for one pod's devices is aborted and retried later "
+    "(Kubernetes' filterTimeout; gate `DRASchedulerFilterTimeout`)",
     attribute="SCHEDULER_FILTER_TIMEOUT",
 )
 PLACEMENT = Setting(
     "MANCIPLE_PLACEMENT",
     PLACEMENT_POLICY,
     "fragmentation",
-    "which of the nodes that have the devices a pod gets, unless a claim or class names another policy: a name or the "
-    "dotted path of a policy of your own ([how](../explanation/placement.md#a-policy-of-your-own))",
+    "the [placement policy](../explanation/placement.md) unless a claim or class names another: a name, or the "
+    "dotted path of [your own](../explanation/placement.md#a-policy-of-your-own)",
     attribute="SCHEDULER_PLACEMENT",
 )
 DEMANDS = Setting(
     "MANCIPLE_DEMANDS",
     OPTIONAL_PATH,
     "",
-    "a file that declares what pods usually ask for, for the policy `fragmentation`; without it, it is learned from "
-    "the pods that there are ([how](../explanation/placement.md#what-pods-usually-ask-for))",
+    "a file that declares what pods usually request, for the policy `fragmentation`; otherwise it is "
+    "[learned](../explanation/placement.md#what-pods-usually-ask-for)",
     attribute="SCHEDULER_DEMANDS",
 )
 FAIRNESS_SECONDS = Setting(
     "MANCIPLE_FAIRNESS_SECONDS",
     NUMBER,
     60.0,
-    "seconds after which room is kept for the pod that has waited longest among those of its priority; 0: never",
+    "seconds after which room is kept for the longest-waiting pod of each priority; 0: never",
     attribute="SCHEDULER_FAIRNESS",
 )
 FAIR_SHARE = Setting(
@@ -682,7 +677,7 @@ DEFRAGMENTATION = Setting(
     "MANCIPLE_DEFRAGMENTATION",
     SWITCH,
     False,
-    "1: pods are moved so that others can start, without anybody's asking "
+    "1: pods are moved automatically so that others can start "
     "([how](../explanation/gangs-and-moves.md#by-policy)); the same for all workers",
     attribute="SCHEDULER_DEFRAGMENTATION",
 )
@@ -690,16 +685,16 @@ SEARCH_SLICE = Setting(
     "MANCIPLE_SEARCH_SLICE",
     NUMBER,
     0.25,
-    "seconds after which the decision about a pod is cut off, and retried after a backoff, if pods of other namespaces "
-    "wait ([how](../explanation/scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long "
-    "searches or large gangs share a busy cluster",
+    "seconds after which the decision about a pod is cut off and retried if pods of other namespaces wait "
+    "([how](../explanation/scheduling.md#scheduling-time)). Raise it where long searches or large gangs share a "
+    "busy cluster",
     attribute="SCHEDULER_SEARCH_SLICE",
 )
 BINDING_TIMEOUT = Setting(
     "MANCIPLE_BINDING_TIMEOUT",
     NUMBER,
     600.0,
-    "seconds for which a pod waits for its devices to be attached (`bindingConditions`) before it gets others "
+    "seconds that a pod waits for its devices to be attached (`bindingConditions`) before it gets others "
     "(Kubernetes' bindingTimeout)",
     attribute="SCHEDULER_BINDING_TIMEOUT",
 )
@@ -711,39 +706,37 @@ DEVELOPMENT = Setting(
     "MANCIPLE_DEVELOPMENT",
     SWITCH,
     False,
-    "1: for work on the pages: changed templates and static files are served without a restart, and an error shows its "
-    "traceback. Refused with PostgreSQL or Redis, and where the dashboard listens on more than loopback",
+    "1: for work on the pages: templates and static files reload, and an error shows its traceback. Refused with "
+    "PostgreSQL or Redis, or if the dashboard listens beyond loopback",
     attribute="DEBUG",
 )
 LOCAL_CONNECTIONS = Setting(
     "MANCIPLE_LOCAL_CONNECTIONS",
     SWITCH,
     None,
-    "1: the API server may connect to loopback and its own machine's addresses if a Node or a webhook names one, "
-    "because agents or webhooks run on the same machine",
+    "1: the API server may connect to its own machine's addresses if a Node or a webhook names one",
     default_text="0 with PostgreSQL or Redis, else 1",
 )
 FORBIDDEN_NETWORKS = Setting(
     "MANCIPLE_FORBIDDEN_NETWORKS",
     NETWORKS,
     (),
-    "networks in CIDR notation to which the API server never connects, whatever a Node or a webhook names: for example "
-    "the database's. Link-local, multicast and metadata addresses are always refused",
+    "networks (CIDR) to which the API server never connects, whatever a Node or webhook names, such as the "
+    "database's. Link-local, multicast and metadata addresses are always refused",
 )
 WEBHOOK_NETWORKS = Setting(
     "MANCIPLE_WEBHOOK_NETWORKS",
     NETWORKS,
     (),
-    "private networks in CIDR notation in which the webhooks of people's notifications may stand "
-    "([how](../how-to/notifications.md)); without any, those have to be on the internet. "
-    "`MANCIPLE_FORBIDDEN_NETWORKS` counts before it",
+    "private networks (CIDR) that webhooks of [notifications](../how-to/notifications.md) may use, besides the "
+    "internet, unless `MANCIPLE_FORBIDDEN_NETWORKS` has them",
 )
 MAIL_URL = Setting(
     "MANCIPLE_MAIL_URL",
     _url("smtp", "smtps"),
     "",
-    "the server that sends notifications by e-mail, `smtp://NAME:PASSWORD@HOST:PORT` (STARTTLS, port 587) or "
-    "`smtps://` (TLS, port 465); give it to workers and to the processes that serve pages",
+    "the mail server for notifications, `smtp://NAME:PASSWORD@HOST:PORT` (STARTTLS, port 587) or `smtps://` (TLS, "
+    "port 465); for workers and processes that serve pages",
     attribute="",
     secret=True,
 )
@@ -763,9 +756,8 @@ DRIVER_RESTRICTION = Setting(
     "MANCIPLE_DRIVER_RESTRICTION",
     SWITCH,
     True,
-    "1: service accounts publish devices only on the node of their token and for drivers that their roles name, and "
-    "drivers access only claims of their node's pods ([how](../how-to/drivers.md#what-a-driver-may-do)); "
-    "0: as RBAC alone says",
+    "1: service accounts publish devices, and access claims, only as [their roles and "
+    "nodes](../how-to/drivers.md#what-a-driver-may-do) allow; 0: as RBAC alone says",
 )
 LIMITED_PRIORITY_CLASSES = Setting(
     "MANCIPLE_LIMITED_PRIORITY_CLASSES",
@@ -778,9 +770,8 @@ POD_SECURITY = Setting(
     "MANCIPLE_POD_SECURITY",
     UNPARSED_PAIRS,
     "enforce=baseline",
-    "the pod security level of namespaces without labels ([how](../how-to/tenants.md#what-pods-may-ask-for)): "
-    "`MODE=LEVEL` or `MODE=LEVEL:VERSION`; the modes are `enforce`, `audit` and `warn`, the levels `privileged`, "
-    "`baseline` and `restricted`",
+    "the [pod security](../how-to/tenants.md#what-pods-may-ask-for) of namespaces without labels: `MODE=LEVEL` or "
+    "`MODE=LEVEL:VERSION`; modes `enforce`, `audit`, `warn`, levels `privileged`, `baseline`, `restricted`",
 )
 POD_SECURITY_EXEMPT_NAMESPACES = Setting(
     "MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES", LIST, ("kube-system",), "namespaces without pod security"
@@ -793,7 +784,7 @@ METRICS_LISTEN = Setting(
     "MANCIPLE_METRICS_LISTEN",
     ADDRESS,
     "",
-    "where a worker or beat serves its metrics, over plain HTTP and without authentication "
+    "where a worker or beat serves its metrics, over plain HTTP without authentication "
     "([how](../how-to/monitoring.md))",
 )
 TRACES_ENDPOINT = Setting(
