@@ -93,7 +93,7 @@ def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
 def _add_node(node: argparse._ArgumentGroup) -> None:
     add, folder = node.add_argument, partial(node.add_argument, type=Path, metavar="DIR")
     searched = " and ".join(map(str, CDI_DIRS))
-    looks = "further directories with CDI files for the simulated runtime, the lowest precedence first; repeatable"
+    looks = "more CDI directories for the simulated runtime, lowest precedence first; repeatable"
     served = "where health, metrics and the containers' logs are served, '' for nowhere"
     folder("--state-dir", help="checkpoint and containers (default: var/nodes/NAME)")
     folder("--cdi-dir", help="where CDI files are written (default: var/cdi/NAME)")
@@ -110,7 +110,7 @@ def _add_node(node: argparse._ArgumentGroup) -> None:
 def _add_runtime(node: argparse._ArgumentGroup) -> None:
     add, names = node.add_argument, sorted(RUNTIMES)
     add("--runtime", choices=names, default="simulated", help="what runs containers (default: %(default)s)")
-    images = "a directory of which those below may be images (rootfs:/DIR/...); repeatable (default: none)"
+    images = "a directory whose subdirectories may be images (rootfs:/DIR/...); repeatable (default: none)"
     add("--rootfs-dir", action="append", default=[], type=Path, metavar="DIR", help=images)
     add("--pids-limit", type=int, default=2048, metavar="N", help="processes of a container (default: %(default)s)")
     unsafe = "a kernel parameter that pods may set in addition to the safe ones; repeatable"
@@ -124,15 +124,15 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     add("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     add("--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)")
     add("--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)")
-    ill = "the effect of the taint on devices that their drivers report unhealthy (default: %(default)s)"
+    ill = "the effect of the taint on unhealthy devices (default: %(default)s)"
     add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
-    others = "taint unhealthy devices of drivers behind sockets too, by DeviceTaintRules, to which nodes need a right"
+    others = "taint those of drivers behind sockets too, by DeviceTaintRules (nodes need the right)"
     add("--taint-unhealthy-plugins", action="store_true", help=others)
-    meet = "where drivers of the kubelet's plugin protocol meet the agent: its plugins_registry/ is watched for their"
-    add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} sockets (default: they are not looked for)")
-    call = "how long a call to such a driver may take (default: %(default)g)"
+    meet = "where drivers behind sockets register, in plugins_registry/"
+    add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} (default: nowhere)")
+    call = "the timeout of a call to such a driver (default: %(default)g)"
     seconds("--plugin-call-seconds", default=45.0, help=call)
-    grace = "how long such a driver may be away before its ResourceSlices are removed (default: %(default)g)"
+    grace = "seconds without such a driver until its ResourceSlices are removed (default: %(default)g)"
     seconds("--plugin-grace-seconds", default=30.0, help=grace)
 
 

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         actions = parser.add_subparsers(dest="action", required=True)
         issue = actions.add_parser("issue", help="write a kubeconfig with a new key and its certificate")
         issue.add_argument("name")
-        issue.add_argument("--group", action="append", default=[], help="may be given several times")
+        issue.add_argument("--group", action="append", default=[], help="repeatable")
         issue.add_argument("--days", type=float, default=30.0, help="lifetime (default %(default)g)")
         issue.add_argument("--kubeconfig", type=Path, metavar="FILE", required=True, help="the file to write")
         issue.add_argument("--server", metavar="URL", help="the API's (default: that of HOME/kubeconfig)")

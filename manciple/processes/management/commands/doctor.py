@@ -16,9 +16,7 @@ from manciple.processes.doctor.checkups import CHECKUPS
 
 
 class Command(BaseCommand):
-    help = (
-        "Look for what operators get wrong, and say what to do: clocks, disks, permissions, drivers, claims, backups."
-    )
+    help = "Look for common mistakes of operators, and say what to do."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -67,7 +67,7 @@ class Command(BaseCommand):
             metavar="TIME",
             help="stop the browser's clock at TIME, and its live updates: the same page twice gives the same picture",
         )
-        parser.add_argument("--whole", action="store_true", help="whole pages, not only what a window shows of them")
+        parser.add_argument("--whole", action="store_true", help="whole pages, beyond the window")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:

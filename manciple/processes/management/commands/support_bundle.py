@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--output", type=Path, metavar="FILE", help="(default: ./manciple-support-TIME.tar.gz)")
-        log = "a log to take along, its end where it is long; repeatable"
+        log = "a log to include, or its end; repeatable"
         parser.add_argument("--log", action="append", default=[], type=Path, metavar="FILE", help=log)
 
     def handle(self, *_args: Any, **options: Any) -> None:

@@ -35,7 +35,7 @@ class Command(BaseCommand):
             "--group",
             action="append",
             default=[],
-            help="of a name that is no person's; may be given several times (a person has the groups of their account)",
+            help="of a name that is no person's; repeatable",
         )
         issue.add_argument("--title", default="", help='what it is for, such as "laptop"')
         issue.add_argument("--description", default="")
