@@ -382,6 +382,17 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.django_db
+def test_an_installed_system_prints_the_installed_command(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.HOME, settings.CA_FILE = tmp_path, tmp_path / "none"
+    monkeypatch.setattr(layout, "NODE_COMMAND", "manciple-agent")
+    out = StringIO()
+    call_command("node_token", "issue", "--server", "https://api:6443", stdout=out)
+    assert out.getvalue().startswith("manciple-agent join https://api:6443 --token ")
+
+
+@pytest.mark.django_db
 def test_bootstrap_tokens_are_listed_by_their_ids_and_revoked(tmp_path: Path, settings: Any) -> None:
     settings.HOME, settings.CA_FILE = tmp_path, tmp_path / "none"
     out = StringIO()
