@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from django.core.management import CommandError, call_command
 from django.db import connections
 
+from manciple import layout
 from manciple.access.authentication import external as client_certificates
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
