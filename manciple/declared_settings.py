@@ -277,7 +277,7 @@ SECRET_KEY = Setting(
     "MANCIPLE_SECRET_KEY",
     KEY,
     "",
-    "signs sessions and requests to the nodes' agents. All processes need the same one, of 16 characters at "
+    "signs sessions and the API servers' credentials for agents. All processes need the same one, of 16 characters at "
     "least; required with PostgreSQL or Redis",
     default_text="embedded: `secret-key` in the home, made at the first start; else none",
     secret=True,
