@@ -224,7 +224,7 @@ def test_a_projector_may_refuse_and_nothing_is_written() -> None:
 
 def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
     heard: list[tuple[int, int]] = []
-    unsubscribe = event_log.subscribe(lambda revision: heard.append((revision, event_log.latest_revision())))
+    unsubscribe = event_log.subscribe(lambda one: heard.append((one.last, event_log.latest_revision())))
     with objects.writing() as writer:
         writer.create(NOTES, note("a"))
         writer.create(NOTES, note("b"))
