@@ -86,7 +86,12 @@ def test_the_pool_has_threads_for_both_queues() -> None:
 
 def test_a_process_runs_tasks_without_messages_one_after_the_other() -> None:
     lane, go_on, order = Lane(), threading.Event(), list[str]()
-    first, second = Task(lambda: (go_on.wait(30), order.append("first"))), Task(lambda: order.append("second"))
+
+    def wait() -> None:
+        go_on.wait(30)
+        order.append("first")
+
+    first, second = Task(wait), Task(lambda: order.append("second"))
     assert lane.run_directly(first)
     assert lane.run_directly(second, patience=60)
     assert lane.run_directly(second, patience=60), "it waits already"

@@ -239,8 +239,8 @@ def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
 
 
 def test_a_listener_that_fails_does_not_fail_the_write() -> None:
-    def fail(revision: int) -> None:
-        raise RuntimeError(revision)
+    def fail(_announcement: event_log.Announcement) -> None:
+        raise RuntimeError("on purpose")
 
     unsubscribe = event_log.subscribe(fail)
     with objects.writing() as writer:
