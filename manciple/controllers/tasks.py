@@ -14,8 +14,10 @@ A controller of the scheduling queue runs in the process that wakes it, without 
 runs there (`ControllerTask.wake`): a message costs a pod about as much as its placement. All others are sent to
 whichever worker is free.
 
-While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, runs
-everything in its own process, and takes over from beat.
+It also wakes each controller once in its interval, so a lost message costs no more than that: there is no beat.
+
+While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
+runs everything in its own process.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
 from celery import Celery, Task
 from celery.signals import worker_process_shutdown
 from celery.utils import uuid
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection
 from kombu.exceptions import KombuError
 from prometheus_client.core import Metric
 
@@ -360,14 +362,16 @@ def waiting_messages() -> dict[str, bool]:
 REST_FOR_A_CHANGE, LONGEST_REST = 0.004, 0.1
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
+#: Controllers that are due within so many seconds are woken together.
+TOGETHER = 0.5
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
 TRANSIENT = frozenset({EVENTS, LEASES})
 #: Changes that are told apart; when there are more, every controller that anything wakes is woken.
 MOST_CHANGES = 2000
-#: Of the lock that the dispatcher holds which leads.
-LEADERSHIP = "dispatcher"
+#: Of the lock that the dispatcher holds which leads; seconds after which it is lost where PostgreSQL gets no answer.
+LEADERSHIP, UNREACHABLE = "dispatcher", 10.0
 
 Send = Callable[[str], None]
 
@@ -477,9 +481,10 @@ class Dispatcher:
         #: controllers to wake -> whether each surely has something to do; and how many changes call for it
         self._concerned: dict[str, bool] = {}
         self._changes = 0
-        #: controllers that are woken a while later (`Controller.patience`), or periodically while Redis is away -> when
+        #: controllers that are woken a while later (`Controller.patience`) -> when
         self.due: dict[str, float] = {}
-        self._periods: dict[str, float] = {}
+        #: every controller -> when it is woken next, whatever happens
+        self._periodic: dict[str, float] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -519,8 +524,8 @@ class Dispatcher:
                 with coordination.alone(LEADERSHIP) as leads:
                     if leads:
                         self._lead()
-            except (DatabaseError, InterfaceError):
-                log.exception("the dispatcher cannot read the log")
+            except Exception:
+                log.exception("the dispatcher stops leading")
                 connection.close()
             finally:
                 self._coverage = None
@@ -529,15 +534,18 @@ class Dispatcher:
 
     def _lead(self) -> None:
         """Until it is time to stop. Raises: DatabaseError, InterfaceError."""
+        if sql.on_postgresql():
+            # Where the network to this process fails, PostgreSQL soon gives its lock to another.
+            with suppress(DatabaseError):
+                sql.execute(f"SET tcp_user_timeout = '{UNREACHABLE:.0f}s'")
         look_at = self._clock()
         while not self._stopping:
             self._wait(look_at)
             try:
                 if self._clock() >= look_at:
-                    connected = event_log.is_connected()
-                    look_at = self._clock() + (LOOK_EVERY if connected else LOOK_WHILE_AWAY)
+                    look_at = self._clock() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
                     self._look()
-                    self._count_periods(beats=connected)
+                    self._wake_periodic()
                 rest = self._wake_concerned()
                 self._wake_due()
             except (KombuError, OSError):
@@ -564,7 +572,7 @@ class Dispatcher:
             latest = event_log.latest_revision()
             with self._news:
                 self._coverage = Coverage(latest)
-            self._wake([one.name for one in self._declared])
+            self._periodic = dict.fromkeys((one.name for one in self._declared), -math.inf)
             return
         with self._news:
             self._note([sketch for sketch in stretch.changes if not coverage.has(sketch.revision)])
@@ -595,16 +603,12 @@ class Dispatcher:
             del self.due[name]
         self._wake(self._table.with_work(due))
 
-    def _count_periods(self, *, beats: bool) -> None:
-        """While beat cannot send, each controller is woken once in its interval all the same."""
+    def _wake_periodic(self) -> None:
+        """Wake each controller once in its interval, so that a lost message costs no more."""
         now = self._clock()
-        if beats or not self._periods:
-            self._periods = {one.name: now + one.every for one in self._declared}
-            return
-        for controller in self._declared:
-            if self._periods[controller.name] <= now:
-                self._periods[controller.name] = now + controller.every
-                self.due.setdefault(controller.name, now)
+        due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
+        self._periodic.update({one.name: now + one.every for one in due})
+        self._wake([one.name for one in due])
 
     def _wake(self, names: Collection[str]) -> None:
         """Those that could not be woken stay concerned."""

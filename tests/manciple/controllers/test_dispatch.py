@@ -238,25 +238,36 @@ def test_a_leader_whose_connection_ends_is_followed_by_another_or_itself(monkeyp
 
 
 @pytest.mark.django_db(transaction=True)
-def test_while_redis_is_away_the_log_is_read_and_everybody_has_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_redis_is_away_the_log_is_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LOOK_WHILE_AWAY", 0.02)
-    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 600.0)
     monkeypatch.setattr(event_log, "is_connected", lambda: False)
     monkeypatch.setattr(event_log, "announce", lambda _announcement: None)
-    woken = frozenset({("pods", "ADDED")})
-    often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05)
-    asked = replace(often, name="asked", every=600.0, wakes_on=woken)
     sent = Sent()
-    dispatcher = Dispatcher(sent, [often, asked])
+    with dispatching(sent):
+        sent.until(LAST)
+        Cluster().create(make_pod("web"))
+        sent.until("sync_claims")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(tasks, "TOGETHER", 0.0)
+    often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05)
+    rarely = replace(often, name="rarely", every=600.0)
+    sent = Sent()
+    dispatcher = Dispatcher(sent, [often, rarely])
     dispatcher.start()
     try:
-        sent.until("asked")
-        sent.until("often")
-        sent.until("often")
-        Cluster().create(make_pod("web"))
-        sent.until("asked")
+        assert sent.until("rarely") == [task_name("often"), task_name("rarely")]
+        began = time.monotonic()
+        for _ in range(4):
+            sent.until("often")
+        assert time.monotonic() - began >= 3 * 0.05
     finally:
         dispatcher.stop()
+    assert task_name("rarely") not in sent.rest()
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
