@@ -78,13 +78,12 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:  # noqa: ARG002
-        from manciple.controllers import coordination, tasks  # noqa: PLC0415 - as above
+        from manciple.controllers import tasks  # noqa: PLC0415 - as above
 
         tasks.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        wakeups = coordination.wakeups.value
-        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), wakeups.claim, wakeups.claimed)
+        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app))
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

@@ -185,7 +185,13 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 #: Redis keeps no copy of a message that a worker has taken, which would be two transactions a message: a lost message
 #: costs the interval of a controller.
-REDIS_TRANSPORT_OPTIONS: dict[str, object] = {"ack_emulation": False}
+REDIS_TRANSPORT_OPTIONS: dict[str, object] = {
+    "ack_emulation": False,
+    "socket_connect_timeout": 2.0,
+    "socket_timeout": 10.0,
+}
+#: Whoever sends a message sends it again by itself, sooner or later.
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.0}
 #: Within one process: seconds between two looks for messages. Pods wait for few of them (`controllers.tasks.Lane`).
 MEMORY_TRANSPORT_OPTIONS: dict[str, object] = {"polling_interval": 0.1}
 CELERY_BROKER_TRANSPORT_OPTIONS = REDIS_TRANSPORT_OPTIONS if REDIS_URL else MEMORY_TRANSPORT_OPTIONS

@@ -44,7 +44,7 @@ from manciple.controllers.models import Heartbeat
 from manciple.durations import clock, duration
 from manciple.people import Person, person_of
 from manciple.per_process import PerProcess
-from manciple.store import history, space, sql
+from manciple.store import event_log, history, space, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.history import last_change
 from manciple.wire.resources import CLASSES, LEASES, NODES, SLICES, kind
@@ -349,6 +349,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         database_nearly_full=room.nearly_full,
         database_full=room.full,
         ping=ping,
+        redis_away=not event_log.is_connected(),
         whole=person.namespaces is None,
     )
 
@@ -504,6 +505,7 @@ class HealthSigns:
     database_nearly_full: bool = False
     database_full: bool = False
     ping: float = 0.0  # seconds
+    redis_away: bool = False
     whole: bool = True
 
 
@@ -513,7 +515,10 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     found += [_driver(driver, signs.now) for driver in signs.drivers]
     if signs.drivers:
         found.append(_incidents(signs))
-    return [*found, _scheduler(signs), _workers(signs), _beat(signs), _log(signs), _database(signs)]
+    found += [_scheduler(signs), _workers(signs), _beat(signs)]
+    if signs.redis_away:
+        found.append(REDIS_AWAY)
+    return [*found, _log(signs), _database(signs)]
 
 
 def needing_attention(found: Iterable[HealthLine]) -> int:
@@ -660,6 +665,20 @@ def _beat(signs: HealthSigns) -> HealthLine:
         value="late" if late else "on time" if signs.sampled else "",
         troubles=(trouble,) if late else (),
     )
+
+
+REDIS_AWAY = HealthLine(
+    name="Redis",
+    note="does not answer",
+    value="away",
+    severity=WARN,
+    troubles=(
+        Warning(
+            what="Pods are placed and pages are refreshed a second or two later than usual: workers poll the database.",
+            step="Start Redis. Nothing is lost meanwhile, and nothing else needs a restart.",
+        ),
+    ),
+)
 
 
 def _incidents(signs: HealthSigns) -> HealthLine:

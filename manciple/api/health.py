@@ -5,7 +5,8 @@ Apps register checks from `AppConfig.ready()` or where they start something that
 list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude=NAME` leaves one out.
 
 A full database (`storage`) is a warning, which `/readyz` lists but answers 200: every API process would fail at once,
-and no load balancer would let anyone through to delete something. Asked by itself (`/readyz/storage`) it fails.
+and no load balancer would let anyone through to delete something. So is a Redis that is away (`redis`): all works
+without it, only later. Asked by itself (`/readyz/storage`) a warning fails.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.apps import apps
+from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from manciple.api.faults import unavailable
-from manciple.store import space
+from manciple.store import event_log, space
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +67,16 @@ def _storage() -> None:
         raise NotReady(said)
 
 
+def _redis() -> None:
+    if not event_log.is_connected():
+        raise NotReady("degraded: Redis does not answer; pods are scheduled, and watches are told, by polling")
+
+
 _checks: dict[str, Check] = {"ping": _ping, "database": _database, "storage": _storage}
+if settings.REDIS_URL:
+    _checks["redis"] = _redis
 #: Checks whose failure is a warning.
-_WARNINGS = frozenset({"storage"})
+_WARNINGS = frozenset({"storage", "redis"})
 
 
 def register(name: str, check: Check) -> None:

@@ -12,9 +12,8 @@ that finds nothing, or waits for the periodic one.
 - Wake-ups: at most one message for each controller is on its way. Who sends notes the message first (`enter`); who
   takes a message up crosses it out (`leave`) before it begins, so what happens from then on is worth another message. A
   note ends by itself after a while, because messages may be lost: then a second one may be sent, and whichever of them
-  is not the last noted does nothing. Before that, the dispatchers of several processes agree on who sends for a stretch
-  of the log (`claim`). Where several processes share a Redis, all this stands there; else in the memory of the process.
-  Redis away means that nothing coalesces: nothing else depends on it.
+  is not the last noted does nothing. Where several processes share a Redis, all this stands there; else, and while
+  Redis is away, in the memory of the process.
 - `looked_after`: which revisions need no wake-up, because the controller of this process that writes them looks at them
   itself. It notes its writes before they are committed; the dispatcher of the same process
   (`manciple.controllers.tasks`) asks.
@@ -148,12 +147,6 @@ class Wakeups(Protocol):
     def asked_again(self, name: str) -> bool:
         """Whether somebody said so since the last call."""
 
-    def claim(self, revision: int) -> bool:
-        """Whether this process is to wake whom the log up to `revision` concerns: always, if there is only one."""
-
-    def claimed(self) -> int:
-        """How far some process has claimed it, as far as that is known; 0 where it is not."""
-
 
 class LocalWakeups:
     """Of one process."""
@@ -192,12 +185,6 @@ class LocalWakeups:
             asked = name in self._again
             self._again.discard(name)
             return asked
-
-    def claim(self, revision: int) -> bool:  # noqa: ARG002 - nobody else is there
-        return True
-
-    def claimed(self) -> int:
-        return 0
 
     def _waiting(self, name: str) -> str:
         message, until = self._pending.get(name, ("", 0.0))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 import redis
 
+from manciple.controllers.coordination import LocalWakeups
+
 log = logging.getLogger(__name__)
 
-#: Seconds that Redis may take to answer.
-TIMEOUT = 2.0
+#: Seconds that Redis may take to answer, and for which it is left alone after it did not.
+TIMEOUT, AWAY = 2.0, 1.0
 #: Seconds for which it is remembered that somebody found a controller at work.
 REMEMBERED = 60
 
@@ -20,64 +24,57 @@ local waiting = redis.call('GET', KEYS[1])
 if waiting == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return (not waiting or waiting == ARGV[1]) and 1 or 0
 """
-#: The revision up to which wake-ups were sent, and the seconds for which it stands: a database that was set back to an
-#: earlier revision is not without wake-ups for longer.
-CLAIMED, STANDS = "manciple.claimed", 15
-#: KEYS: where it stands; ARGV: the revision up to which one would send, for how long it is to stand.
-_CLAIM = """
-if tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return 1
-"""
+
+T = TypeVar("T")
 
 
 class SharedWakeups:
-    """Of all processes that use one Redis."""
+    """Of all processes that use one Redis; of this one while that is away."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(
             url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True
         )
         self._leave = self._client.register_script(_LEAVE)
-        self._claim = self._client.register_script(_CLAIM)
+        self._here = LocalWakeups()
+        #: until when Redis is not asked, by the monotonic clock; 0 where it answered last
+        self._away_until = 0.0
 
     def enter(self, name: str, message: str, seconds: float) -> bool:
-        def note() -> bool:
-            return bool(self._client.set(f"manciple.pending.{name}", message, nx=True, px=int(seconds * 1000)))
-
-        return self._answer(note, otherwise=True)
+        return self._ask(
+            lambda: bool(self._client.set(f"manciple.pending.{name}", message, nx=True, px=int(seconds * 1000))),
+            lambda: self._here.enter(name, message, seconds),
+        )
 
     def leave(self, name: str, message: str) -> bool:
-        return self._answer(
-            lambda: bool(self._leave(keys=[f"manciple.pending.{name}"], args=[message])), otherwise=True
+        return self._ask(
+            lambda: bool(self._leave(keys=[f"manciple.pending.{name}"], args=[message])),
+            lambda: self._here.leave(name, message),
         )
 
     def waiting(self, names: Iterable[str]) -> Collection[str]:
         wanted = list(names)
-        try:
-            found = self._client.mget([f"manciple.pending.{name}" for name in wanted])
-        except redis.RedisError:
-            return ()
-        return [name for name, message in zip(wanted, found, strict=True) if message]
+        keys = [f"manciple.pending.{name}" for name in wanted]
+        messages: Sequence[object] = self._ask(lambda: self._client.mget(keys), lambda: [None] * len(keys))
+        return [name for name, message in zip(wanted, messages, strict=True) if message]
 
     def ask_again(self, name: str) -> None:
-        self._answer(lambda: bool(self._client.set(f"manciple.again.{name}", "1", ex=REMEMBERED)), otherwise=False)
+        if not self._ask(lambda: bool(self._client.set(f"manciple.again.{name}", "1", ex=REMEMBERED)), lambda: False):
+            self._here.ask_again(name)
 
     def asked_again(self, name: str) -> bool:
-        return self._answer(lambda: bool(self._client.delete(f"manciple.again.{name}")), otherwise=False)
+        here = self._here.asked_again(name)
+        return self._ask(lambda: bool(self._client.delete(f"manciple.again.{name}")), lambda: False) or here
 
-    def claim(self, revision: int) -> bool:
-        return self._answer(lambda: bool(self._claim(keys=[CLAIMED], args=[revision, STANDS])), otherwise=True)
-
-    def claimed(self) -> int:
+    def _ask(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        if time.monotonic() < self._away_until:
+            return otherwise()
         try:
-            return int(self._client.get(CLAIMED) or 0)
-        except redis.RedisError:
-            return 0
-
-    def _answer(self, ask: Callable[[], bool], *, otherwise: bool) -> bool:
-        try:
-            return ask()
+            answer = ask()
         except redis.RedisError as error:
-            log.warning("wake-ups do not coalesce: %s", error)
-            return otherwise
+            if not self._away_until:
+                log.warning("wake-ups coalesce within this process only: %s", error)
+            self._away_until = time.monotonic() + AWAY
+            return otherwise()
+        self._away_until = 0.0
+        return answer

@@ -1,39 +1,42 @@
-"""The controllers as Celery tasks, and the dispatcher, which turns "revision N exists" into wake-ups.
+"""The controllers as Celery tasks, and the dispatcher, which wakes those that a commit concerns.
 
 Each declared controller (`manciple.controllers.declaration`) has a task, which may run in any number of workers at
 once; of a singleton's runs, all but one return at once, and the one that works looks again when it is done. A message
 only says "reconcile": it carries nothing, and losing one costs the controller's interval.
 
-The dispatcher is a thread of each worker process (`manciple.celery` starts it). It hears announcements of commits,
-reads from the log which resources changed, and wakes the controllers that these changes concern, except those whose
-query finds nothing to do (`has_work`). Controllers with `patience` are woken later. Then the dispatcher rests, so that
-a burst of commits becomes few runs: briefly at first, longer while pods keep coming, so that a cycle and its commit
-take many pods. Changes that wake no controller (a renewed Lease, an Event) do not reach it. Of several processes, the
-first to claim a stretch of the log wakes for it, and the others wait for a moment and then go on after it. A committing
-thread only hands over a number; a broker that is away costs a line in the log, and the periodic runs make up for it.
+The dispatcher is a thread of each worker process (`manciple.celery` starts it); the one that holds a lock of the
+database leads, and the others wait for that lock. It hears of each commit (`event_log.Announcement`) and wakes the
+controllers that its changes concern, except those whose query finds nothing to do (`has_work`); controllers with
+`patience` later. Then it rests, the longer the more changed, so that a burst of commits becomes few runs. It reads the
+log once a second, for what was announced late or not at all.
 
 A controller of the scheduling queue runs in the process that wakes it, without a message, if nothing else of that queue
-runs there (`ControllerTask.wake`). With messages only, one pod in a hundred waits twice as long for its node
-(docs/evidence/benchmarks.md), and the embedded system, which looks for messages ten times a second, places each pod
-later.
+runs there (`ControllerTask.wake`): a message costs a pod about as much as its placement. All others are sent to
+whichever worker is free.
+
+It also wakes each controller once in its interval, so a lost message costs no more than that: there is no beat.
+
+While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
+runs everything in its own process.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
 from celery import Celery, Task
 from celery.signals import worker_process_shutdown
 from celery.utils import uuid
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection
 from kombu.exceptions import KombuError
 from prometheus_client.core import Metric
 
@@ -52,9 +55,10 @@ from manciple.controllers.declaration import (
 )
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
-from manciple.store.event_log import Sketch, Stretch, since
+from manciple.store.event_log import Announcement, Stretch, since
+from manciple.store.records import Sketch
 from manciple.telemetry import metrics
-from manciple.wire.resources import ADDED, DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED, PODS
+from manciple.wire.resources import DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +177,8 @@ def _reconcile(controller: Controller) -> bool:
 
 #: Runs of one queue at once in a worker process.
 THREADS_OF_A_QUEUE = 2
+#: Seconds after which a run is not waited for: a message asks any worker.
+SHORT_RUN = 0.1
 
 
 class Run(Protocol):
@@ -194,6 +200,7 @@ class Lane:
         self._most = most
         self._guard = threading.Lock()
         self._running = 0
+        self._began = 0.0  # when the last run did, by the monotonic clock
         self._waiting: deque[Run] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="woken")
 
@@ -206,11 +213,16 @@ class Lane:
             self._running += 1
         self._run(task)
 
-    def run_directly(self, task: Run) -> bool:
-        """Run it in a thread of the lane's own, if nothing runs in the lane. Returns whether it will be run."""
+    def run_directly(self, task: Run, *, patience: float = SHORT_RUN) -> bool:
+        """Run it in a thread of the lane's own, or after what runs in the lane. Returns whether it will be run: not
+        where something has run there for more than `patience` seconds.
+        """
         with self._guard:
             if self._running:
-                return False
+                is_short = time.monotonic() - self._began < patience
+                if is_short and task not in self._waiting:
+                    self._waiting.append(task)
+                return is_short
             self._running = 1
         try:
             self._thread.submit(self._run, task)
@@ -230,6 +242,7 @@ class Lane:
         """Run this one, then those that have come meanwhile."""
         task: Run | None = first
         while task is not None:
+            self._began = time.monotonic()
             try:
                 close_old_connections()
                 task.work()
@@ -268,13 +281,18 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
             lanes.value[self.controller.queue].run(self)
 
     def wake(self) -> None:
-        """Run without a message where nothing else is scheduled in this process, else send a message."""
-        controller = self.controller
-        if controller.queue is Queue.SCHEDULING and lanes.value[controller.queue].run_directly(self):
-            _ADDS[controller.queue_name].inc()
-            _WAITS[controller.queue_name].observe(0.0)
-        else:
-            self.apply_async()
+        """Run in this process, where pods wait for it and nothing keeps them waiting for long; else send a message.
+
+        While Redis is away everything runs in this process. Raises: KombuError, OSError where no message can be sent.
+        """
+        controller, connected = self.controller, event_log.is_connected()
+        if controller.queue is Queue.SCHEDULING or not connected:
+            patience = SHORT_RUN if connected else math.inf
+            if lanes.value[controller.queue].run_directly(self, patience=patience):
+                _ADDS[controller.queue_name].inc()
+                _WAITS[controller.queue_name].observe(0.0)
+                return
+        self.apply_async()
 
     def work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
@@ -283,7 +301,10 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
                 return
             if self.controller.has_more():
                 break
-        self.apply_async()
+        if event_log.is_connected():
+            self.apply_async()
+        else:
+            lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
@@ -336,29 +357,21 @@ def waiting_messages() -> dict[str, bool]:
 # Wake-ups -------------------------------------------------------------------------------------------------------------
 
 
-#: Seconds between two questions to the log, the least and the most: at most one run of a controller for each.
-RESTING_TIME = (0.003, 0.3)
-#: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
-#: of rest for each beyond: from some 250 changes a second on, rests are long.
-FEW_CHANGES = 10
-REST_FOR_A_CHANGE = 0.004
-#: So many are worth gathering, even if no pod is among them.
-MANY_CHANGES = 100
-#: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
-#: though it be thousands of changes, holds them up no longer.
-SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
-#: The longest rest where pods come in bursts, and how many times as long as the last pods took to come another may be.
-REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.015, 4.0
-#: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.
-GIVING_WAY = 0.03
-#: Seconds of waiting after the database or the broker failed.
+#: Seconds of rest after each round of wake-ups, for each change that called for it, and at most: what comes meanwhile
+#: shares the next run of a controller.
+REST_FOR_A_CHANGE, LONGEST_REST = 0.004, 0.1
+#: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
+LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
+#: Controllers that are due within so many seconds are woken together.
+TOGETHER = 0.5
+#: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
 TRANSIENT = frozenset({EVENTS, LEASES})
-#: Commits whose moments a dispatcher knows.
-REVISIONS_REMEMBERED = 256
-#: Changes that are told apart; when there are more, every controller that anything wakes is sent a message.
+#: Changes that are told apart; when there are more, every controller that anything wakes is woken.
 MOST_CHANGES = 2000
+#: Of the lock that the dispatcher holds which leads; seconds after which it is lost where PostgreSQL gets no answer.
+LEADERSHIP, UNREACHABLE = "dispatcher", 10.0
 
 Send = Callable[[str], None]
 
@@ -394,12 +407,12 @@ class WakeTable:
 
     def concerned(self, changes: Collection[Change]) -> list[str]:
         """The names of the controllers that these changes concern."""
-        told = set(changes)
+        happened = set(changes)
         if any(change == DELETED and resource not in TRANSIENT for resource, change in changes):
-            told.add((ANY, DELETED))
-        found = [one for one in self._declared if one.wakes_on & told]
-        covered = frozenset[str]().union(*(one.covers for one in found))
-        return [one.name for one in found if one.name not in covered]
+            happened.add((ANY, DELETED))
+        concerned = [one for one in self._declared if one.wakes_on & happened]
+        covered = frozenset[str]().union(*(one.covers for one in concerned))
+        return [one.name for one in concerned if one.name not in covered]
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""
@@ -410,103 +423,75 @@ class WakeTable:
         idle = {name for name, ((found,),) in zip(questions, answers, strict=True) if not found}
         return [name for name in names if name not in idle]
 
-    def concerned_by(self, stretch: Stretch[Sketch]) -> dict[str, bool]:
-        """The same for a stretch of the log, without those that look at it by themselves; and whether each surely has
-        something to do.
+    def concerned_by(self, changes: Iterable[Sketch]) -> dict[str, bool]:
+        """The same for changes in the log, without controllers that look at them by themselves; and whether each surely
+        has something to do.
         """
-        if stretch.more:
-            return dict.fromkeys(self.woken, False)
-        changes: dict[Tasks, set[Change]] = {}
-        for sketch in stretch.changes:
-            changes.setdefault(looked_after.value.by(sketch.revision), set()).add(change_of(sketch))
-        wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
-        told = frozenset[Change]().union(*changes.values())
-        return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}
+        changes_by: dict[Tasks, set[Change]] = {}
+        for sketch in changes:
+            changes_by.setdefault(looked_after.value.by(sketch.revision), set()).add(change_of(sketch))
+        wanted = {
+            name for looking, found in changes_by.items() for name in self.concerned(found) if name not in looking
+        }
+        every = frozenset[Change]().union(*changes_by.values())
+        return {one.name: bool(one.is_work & every) for one in self._declared if one.name in wanted}
 
 
-def longest_rest(changes: int, pods: int) -> float:
-    """The most seconds until the next question, after one that found so many changes, of which so many pods came."""
-    least, most = RESTING_TIME
-    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * pods))
-    return min(max(least, REST_FOR_A_CHANGE * (changes - FEW_CHANGES)), longest)
+class Coverage:
+    """How far the log is known, when announcements may come late, or not at all."""
 
+    def __init__(self, revision: int) -> None:
+        #: everything up to here was announced or read
+        self.revision = revision
+        #: stretches beyond, which were announced before what lies between
+        self._beyond: list[tuple[int, int]] = []
 
-class Rests:
-    """How long a dispatcher rests after each question: longer while there is something to gather, question by question.
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing before what was announced last."""
+        return not self._beyond
 
-    A rest pays where more comes meanwhile. Of a few pods that came at once it only delays the first, so the first rest
-    is short whatever was found; it doubles with each question that found pods, or many changes, and halves with others.
-    Whoever waits for their pods before they create others sends them in bursts, as far apart as the rests are long: so
-    a rest is only a few times as long as it took those to come that the last question found.
-    """
+    def add(self, first: int, last: int) -> None:
+        """It is known what these revisions did."""
+        self._beyond = sorted([*self._beyond, (first, last)])
+        while self._beyond and self._beyond[0][0] <= self.revision + 1:
+            self.revision = max(self.revision, self._beyond.pop(0)[1])
 
-    def __init__(self) -> None:
-        self._grown = RESTING_TIME[0]
-        #: (revision, when it was heard of), ascending
-        self._heard: deque[tuple[int, float]] = deque(maxlen=REVISIONS_REMEMBERED)
-
-    def hear(self, revision: int, now: float) -> None:
-        """Of a commit, at a moment of the monotonic clock."""
-        if not self._heard or revision > self._heard[-1][0]:
-            self._heard.append((revision, now))
-
-    def after(self, changes: Sequence[Sketch]) -> float:
-        """Seconds until the next question, after one that found these."""
-        least, most = RESTING_TIME
-        pods = [one.revision for one in changes if one.resource == PODS and one.type == ADDED]
-        gathers = pods or len(changes) >= MANY_CHANGES
-        rest = self._grown
-        self._grown = min(rest * 2, most) if gathers else max(rest / 2, least)
-        longest = longest_rest(len(changes), len(pods))
-        if pods:
-            longest = min(longest, max(REST_AFTER_A_BURST, self._took(pods[0], pods[-1]) * REST_FOR_A_STREAM))
-        return min(rest, longest)
-
-    def _took(self, first: int, last: int) -> float:
-        """Seconds between two revisions, as far as they were heard of."""
-        began, ended = (next((at for revision, at in self._heard if revision >= one), None) for one in (first, last))
-        return 0.0 if began is None or ended is None else ended - began
-
-
-#: Of the only dispatcher there is.
-ALONE = coordination.LocalWakeups()
+    def has(self, revision: int) -> bool:
+        return revision <= self.revision or any(first <= revision <= last for first, last in self._beyond)
 
 
 class Dispatcher:
-    """The thread. `send(task name)` has a controller run once, here or by a message; `claim(revision)` says whether to
-    send up to there, `claimed()` how far somebody has.
+    """The thread. `send(task name)` has a controller run once, here or by a message.
 
-    Among several, the one whose claim succeeded looks at the log at once; the others leave it to that one for a moment.
+    Among several, one leads: it holds a lock of the database until it stops or its connection ends; the others wait for
+    that, and do nothing else. Who comes to lead wakes everybody once.
     """
 
     def __init__(
-        self,
-        send: Send,
-        claim: Callable[[int], bool] = ALONE.claim,
-        claimed: Callable[[], int] = ALONE.claimed,
-        declared: Iterable[Controller] | None = None,
+        self, send: Send, declared: Iterable[Controller] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._send = send
-        self._claim, self._claimed = claim, claimed
-        self._leads = True
-        self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
+        self._clock = clock
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
-        self._tasks = {controller.name: task_name(controller.name) for controller in self._declared}
         self._news = threading.Condition()
-        self._heard = True  # of something that was not looked at yet; at the start, of everything
-        self._newest = 0  # revision that was heard of
-        self._rests, self._rest = Rests(), RESTING_TIME[0]
-        #: whom changes wake a while later (`Controller.patience`), and at which moment of the monotonic clock
+        #: what was announced since this dispatcher leads; None while it does not
+        self._coverage: Coverage | None = None
+        #: controllers to wake -> whether each surely has something to do; and how many changes call for it
+        self._concerned: dict[str, bool] = {}
+        self._changes = 0
+        #: controllers that are woken a while later (`Controller.patience`) -> when
         self.due: dict[str, float] = {}
+        #: every controller -> when it is woken next, whatever happens
+        self._periodic: dict[str, float] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Wake everybody once (something may have been left undone), then whom changes concern."""
         self._stopping = False
-        self._unsubscribe = event_log.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
+        self._unsubscribe = event_log.subscribe(self._hear)
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
         self._thread.start()
 
@@ -518,102 +503,120 @@ class Dispatcher:
         if self._thread is not None:
             self._thread.join(RETRY_AFTER * 2)
 
-    def _hear(self, revision: int = 0) -> None:
+    def _hear(self, announcement: Announcement) -> None:
         with self._news:
-            self._heard, self._newest = True, max(revision, self._newest)
-            self._rests.hear(revision, time.monotonic())
+            if self._coverage is None or announcement.changes is None:
+                return  # who comes to lead wakes everybody; what is not announced is read soon
+            self._coverage.add(announcement.first, announcement.last)
+            self._note(announcement.changes)
+
+    def _note(self, changes: Sequence[Sketch]) -> None:
+        """Remember the controllers that these concern; the caller holds `_news`."""
+        if concerned := self._table.concerned_by(changes):
+            for name, sure in concerned.items():
+                self._concerned[name] = sure or self._concerned.get(name, False)
+            self._changes += len(changes)
             self._news.notify_all()
 
     def _run(self) -> None:
-        position: int | None = None
-        while self._wait():
+        while not self._stopping:
             try:
-                if self._take_news():
-                    position = self._done_by_another(position) or self._look(position)
-                self._wake_patient()
-            except (DatabaseError, InterfaceError, KombuError, OSError):
-                log.exception("could not send wake-ups")
+                with coordination.alone(LEADERSHIP) as leads:
+                    if leads:
+                        self._lead()
+            except Exception:
+                log.exception("the dispatcher stops leading")
                 connection.close()
-                self._hear()
-                self._pause(RETRY_AFTER)
-            self._pause(self._rest)
-        self._wake_before_the_end()
+            finally:
+                self._coverage = None
+            self._pause(RETRY_AFTER)
         connection.close()
 
-    def _wake_before_the_end(self) -> None:
-        """Those with patience: nobody else knows of what this process has claimed."""
-        try:
-            self._wake(self.due)
-        except (KombuError, OSError):
-            log.warning("wake-ups are left to the periodic runs: %s", ", ".join(self.due), exc_info=True)
+    def _lead(self) -> None:
+        """Until it is time to stop. Raises: DatabaseError, InterfaceError."""
+        if sql.on_postgresql():
+            # Where the network to this process fails, PostgreSQL soon gives its lock to another.
+            with suppress(DatabaseError):
+                sql.execute(f"SET tcp_user_timeout = '{UNREACHABLE:.0f}s'")
+        look_at = self._clock()
+        while not self._stopping:
+            self._wait(look_at)
+            try:
+                if self._clock() >= look_at:
+                    look_at = self._clock() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
+                    self._look()
+                    self._wake_periodic()
+                rest = self._wake_concerned()
+                self._wake_due()
+            except (KombuError, OSError):
+                log.exception("could not send wake-ups")
+                rest = RETRY_AFTER
+            self._pause(rest)
 
-    def _wait(self) -> bool:
-        """Wait until there is something to look at; False when it is time to stop."""
+    def _wait(self, look_at: float) -> None:
+        """Until somebody is to be woken, or the log is to be read, or it is time to stop."""
         with self._news:
-            left = min(self.due.values()) - time.monotonic() if self.due else None
-            self._news.wait_for(lambda: self._stopping or self._heard, timeout=left)
-        return not self._stopping
-
-    def _take_news(self) -> bool:
-        """Whether something was heard of since the last time."""
-        with self._news:
-            heard, self._heard = self._heard, False
-        return heard
+            until = min([look_at, *self.due.values()])
+            self._news.wait_for(lambda: self._stopping or self._concerned, timeout=max(0.0, until - self._clock()))
 
     def _pause(self, seconds: float) -> None:
         with self._news:
             self._news.wait_for(lambda: self._stopping, timeout=seconds)
 
-    def _done_by_another(self, position: int | None) -> int | None:
-        """How far somebody else has sent, where that is as far as this one has heard of."""
-        if self._leads or position is None:
-            return None
-        self._pause(GIVING_WAY)
-        reached = self._claimed()
-        return reached if reached >= self._newest > 0 else None
-
-    def _look(self, position: int | None) -> int:
-        """Send the wake-ups for what came after `position`; returns the new one."""
-        stretch = since(position, self._table.read)
-        if stretch is None:
+    def _look(self) -> None:
+        """Read what was not announced. At first, and where the log does not lead on, everybody is woken."""
+        with self._news:
+            coverage = self._coverage
+        stretch = since(None if coverage is None else coverage.revision, self._table.read)
+        if coverage is None or stretch is None or stretch.more:
             latest = event_log.latest_revision()
-            self._forget()
-            self._wake(one.name for one in self._declared)
-            return latest
+            with self._news:
+                self._coverage = Coverage(latest)
+            self._periodic = dict.fromkeys((one.name for one in self._declared), -math.inf)
+            return
         with self._news:
-            self._rest = self._rests.after(stretch.changes)
-        if stretch.changes:
-            newest = stretch.changes[-1].revision
-            self._leads = newest == self._ours or self._claim(newest)
-            if self._leads:
-                self._ours = newest
-                self._wake_concerned(self._table.concerned_by(stretch))
-        return stretch.revision
+            self._note([sketch for sketch in stretch.changes if not coverage.has(sketch.revision)])
+            if stretch.revision > coverage.revision:
+                coverage.add(coverage.revision + 1, stretch.revision)
 
-    def _forget(self) -> None:
-        """What was heard of revisions: the log may be that of a database that was set back."""
+    def _wake_concerned(self) -> float:
+        """Returns the seconds until the next wake-ups."""
         with self._news:
-            self._newest, self._ours, self._rests = 0, 0, Rests()
-
-    def _wake_concerned(self, concerned: dict[str, bool]) -> None:
-        """concerned: of each, whether it surely has something to do. When those with patience are due is noted."""
-        now = time.monotonic()
-        for name in concerned:
+            concerned, self._concerned = self._concerned, {}
+            changes, self._changes = self._changes, 0
+        now, urgent = self._clock(), dict[str, bool]()
+        for name, sure in concerned.items():
             if patience := self._table.patience[name]:
                 self.due.setdefault(name, now + patience)
-        urgent = {name: sure for name, sure in concerned.items() if not self._table.patience[name]}
-        self._wake(name for name, sure in urgent.items() if sure)
-        self._wake(self._table.with_work([name for name, sure in urgent.items() if not sure]))
+            else:
+                urgent[name] = sure
+        certain = [name for name, sure in urgent.items() if sure]
+        uncertain = self._table.with_work([name for name, sure in urgent.items() if not sure])
+        self._wake([*certain, *uncertain])
+        return min(REST_FOR_A_CHANGE * changes, LONGEST_REST)
 
-    def _wake_patient(self) -> None:
+    def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
-        now = time.monotonic()
+        now = self._clock()
         due = [name for name, at in self.due.items() if at <= now]
-        if due:
-            self._wake(self._table.with_work(due))
-            for name in due:
-                del self.due[name]
+        for name in due:
+            del self.due[name]
+        self._wake(self._table.with_work(due))
 
-    def _wake(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._send(self._tasks[name])
+    def _wake_periodic(self) -> None:
+        """Wake each controller once in its interval, so that a lost message costs no more."""
+        now = self._clock()
+        due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
+        self._periodic.update({one.name: now + one.every for one in due})
+        self._wake([one.name for one in due])
+
+    def _wake(self, names: Collection[str]) -> None:
+        """Those that could not be woken stay concerned."""
+        left = list(names)
+        try:
+            while left:
+                self._send(task_name(left[0]))
+                del left[0]
+        finally:
+            with self._news:
+                self._concerned.update(dict.fromkeys(left, True))

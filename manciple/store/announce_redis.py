@@ -1,8 +1,9 @@
 """Announcements between the processes that use one Redis (see `event_log`).
 
-Of renewed Leases alone (`QUIET`) the other processes are not told at all: they find them when they poll. Publishing
-happens in a thread of its own that only ever sends the newest revision, so a slow or absent Redis neither fails nor
-delays a write. The listener connects as soon as somebody subscribes, and again after every failure.
+A commit that only renewed Leases (`QUIET`) is not published by itself: that it happened goes along with the next one
+that is, so that listeners know that they missed nothing. Publishing happens in a thread of its own, in which commits
+that come meanwhile share a message, so a slow or absent Redis neither fails nor delays a write. The listener connects
+as soon as somebody subscribes, and again after every failure.
 """
 
 from __future__ import annotations
@@ -10,29 +11,59 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
+import orjson
 import redis
 
-from manciple.store.event_log import Announcer, OnAnnouncement
+from manciple.store.event_log import Announcement, Announcer, OnAnnouncement
+from manciple.store.records import Sketch
 
 log = logging.getLogger(__name__)
 
-CHANNEL = "manciple.revisions"
+CHANNEL = "manciple.commits"
 #: Seconds between attempts to reach Redis, and the longest wait for it to answer.
 RETRY_AFTER = 0.5
 TIMEOUT = 2.0
 
 #: What is written all the time, and what nobody in another process waits for.
 QUIET = frozenset({"leases.coordination.k8s.io"})
+#: Changes in one message: of more, only the revisions are announced.
+MOST_CHANGES = 200
+#: Stretches of quiet commits that go along with a message.
+MOST_STRETCHES = 50
 
 
-class _Unpublished(NamedTuple):
-    """What the others were not told yet."""
+def encode(announcements: Iterable[Announcement]) -> bytes:
+    return orjson.dumps(
+        [(one.first, one.last, None if one.changes is None else list(map(tuple, one.changes))) for one in announcements]
+    )
 
-    revision: int
-    resources: frozenset[str]
+
+def decode(message: bytes) -> Sequence[Announcement]:
+    """Raises: ValueError, TypeError for a text that `encode` did not make."""
+    return [
+        Announcement(first, last, None if changes is None else tuple(Sketch(*change) for change in changes))
+        for first, last, changes in orjson.loads(message)
+    ]
+
+
+def joined(before: Sequence[Announcement], new: Announcement) -> list[Announcement]:
+    """`before`, ascending, and `new`, with as few stretches as say the same; without changes where they are too many.
+
+    What is left out, listeners read in the log.
+    """
+    *others, last = before or [new]
+    if not before:
+        stretches = [new]
+    elif last.last + 1 == new.first and last.changes is not None and new.changes is not None:
+        stretches = [*others, Announcement(last.first, new.last, last.changes + new.changes)]
+    else:
+        stretches = [*before, new]
+    if sum(len(one.changes or ()) for one in stretches) > MOST_CHANGES:
+        return [Announcement(new.first, new.last, None)]
+    return stretches[-MOST_STRETCHES:]
 
 
 class RedisAnnouncer(Announcer):
@@ -41,26 +72,31 @@ class RedisAnnouncer(Announcer):
     def __init__(self, redis_url: str) -> None:
         super().__init__()
         self._redis_url = redis_url
-        self._origin = uuid.uuid4().hex
+        self._origin = uuid.uuid4().hex.encode()
         self._news = threading.Condition(self._guard)
-        self._unpublished: _Unpublished | None = None
+        self._unpublished: list[Announcement] = []
+        #: whether any of them is worth a message of its own
+        self._due = False
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         #: set while the listener hears Redis
         self.listening = threading.Event()
 
-    def subscribe(self, callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
-        unsubscribe = super().subscribe(callback, ignoring=ignoring)
+    def subscribe(self, callback: OnAnnouncement) -> Callable[[], None]:
+        unsubscribe = super().subscribe(callback)
         self._listen_from_now_on()
         return unsubscribe
 
-    def announce(self, revision: int, resources: Collection[str] = ()) -> None:
-        super().announce(revision, resources)
-        if resources and QUIET.issuperset(resources):
-            return
+    def announce(self, announcement: Announcement) -> None:
+        super().announce(announcement)
+        quiet = announcement.changes is not None and all(change.resource in QUIET for change in announcement.changes)
+        if quiet:
+            announcement = Announcement(announcement.first, announcement.last, ())
         with self._news:
-            known = self._unpublished or _Unpublished(0, frozenset())
-            self._unpublished = _Unpublished(max(revision, known.revision), known.resources.union(resources))
+            self._unpublished = joined(self._unpublished, announcement)
+            if quiet:
+                return
+            self._due = True
             self._start("publish", self._publish)
             self._news.notify_all()
 
@@ -68,6 +104,10 @@ class RedisAnnouncer(Announcer):
         if "listen" not in self._threads:
             self._listen_from_now_on()
         return super().newest(resources)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.listening.is_set()
 
     def stop(self) -> None:
         """End the threads; used where a process (or a test) gives its announcer up."""
@@ -92,20 +132,21 @@ class RedisAnnouncer(Announcer):
 
     def _publish(self) -> None:
         client = self._connect()
-        while (news := self._next_unpublished()) is not None:
+        while announcements := self._next_unpublished():
             try:
-                client.publish(CHANNEL, f"{self._origin}:{news.revision}:{','.join(sorted(news.resources))}")
+                client.publish(CHANNEL, self._origin + encode(announcements))
             except redis.RedisError as error:
                 # Listeners poll: what is lost here costs them at most a poll interval.
-                log.warning("could not announce revision %d: %s", news.revision, error)
+                log.warning("could not announce revision %d: %s", announcements[-1].last, error)
                 self._stopping.wait(RETRY_AFTER)
         client.close()
 
-    def _next_unpublished(self) -> _Unpublished | None:
+    def _next_unpublished(self) -> Sequence[Announcement]:
+        """Waits for what is worth a message; nothing when the thread is to end."""
         with self._news:
-            self._news.wait_for(lambda: self._unpublished is not None or self._stopping.is_set())
-            news, self._unpublished = self._unpublished, None
-            return None if self._stopping.is_set() else news
+            self._news.wait_for(lambda: self._due or self._stopping.is_set())
+            announcements, self._unpublished, self._due = self._unpublished, [], False
+            return [] if self._stopping.is_set() else announcements
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -129,8 +170,11 @@ class RedisAnnouncer(Announcer):
     def _receive(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":
             self.listening.set()
-        elif message["type"] == "message":
-            origin, _, news = message["data"].decode().partition(":")
-            revision, _, resources = news.partition(":")
-            if origin != self._origin and revision.isdigit():
-                self._tell(int(revision), frozenset(filter(None, resources.split(","))))
+        elif message["type"] == "message" and not message["data"].startswith(self._origin):
+            try:
+                announcements = decode(message["data"][len(self._origin) :])
+            except (ValueError, TypeError):
+                log.warning("an announcement cannot be read: %.100r", message["data"])
+                return
+            for announcement in announcements:
+                self._deliver(announcement)

@@ -32,9 +32,9 @@ However many views a process keeps of the local log, it holds each object's deco
 them does. What repeats from object to object (the attributes of devices) may be shared beyond that: an app registers
 how (`LocalLog.share`).
 
-**Announcements** say that a revision exists, after its commit: in this process at once, in the others through Redis
-(`announce_redis`, where there is one). They carry a revision and the resources that were written, never an object, and
-may be lost: listeners read the log, and poll it as well.
+**Announcements** say what a commit did, after it: in this process at once, in the others through Redis
+(`announce_redis`, where there is one). They carry the commit's revisions and a sketch of each change, never an object,
+and may be lost or come out of order: listeners read the log where they miss something, and poll it as well.
 
 **Metrics.** The tail's are upstream's of the watch cache, whose part it plays.
 Source of the names: apiserver/pkg/storage/cacher/metrics/metrics.go.
@@ -52,10 +52,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-import orjson
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils.module_loading import import_string
@@ -63,7 +62,7 @@ from prometheus_client.core import Metric
 
 from manciple.per_process import PerProcess
 from manciple.store import records, sql
-from manciple.store.records import Committed, EventRecord, EventType, Written
+from manciple.store.records import Committed, EventRecord, Sketch, Written
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
@@ -187,23 +186,6 @@ def portion_after(
     return Stretch(events, events[-1].revision if more else upto, more)
 
 
-class Sketch(NamedTuple):
-    """An event as far as it can be told without its document."""
-
-    revision: int
-    resource: str
-    type: EventType
-    deleting: bool  # metadata.deletionTimestamp is set
-    namespace: str = ""
-    stored_fields: str = "{}"
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The selectable ones. Read where somebody asks: most of what dispatchers see concerns nobody's fields."""
-        fields: dict[str, str] = orjson.loads(self.stored_fields)
-        return fields
-
-
 def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> Stretch[Sketch]:
     """What happened above `revision` to `resources` (at least one), and any deletion.
 
@@ -274,24 +256,35 @@ def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecor
 # Announcements --------------------------------------------------------------------------------------------------------
 
 
-OnAnnouncement = Callable[[int], None]
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a commit did: the revisions from `first` to `last`, as the log has them.
+
+    changes: as the log will show them; None where they are too many to carry, or unknown: then the log has to be read.
+    """
+
+    first: int
+    last: int
+    changes: tuple[Sketch, ...] | None
+
+
+OnAnnouncement = Callable[[Announcement], None]
 
 
 class Announcer:
     """The announcements within one process."""
 
     def __init__(self) -> None:
-        #: token -> (callback, resources that it does not care for)
-        self._callbacks: dict[object, tuple[OnAnnouncement, frozenset[str]]] = {}
+        self._callbacks: dict[object, OnAnnouncement] = {}
         self._guard = threading.Lock()
-        #: resource -> the newest revision that was announced of it; of "", where the resources were not told
+        #: resource -> the newest revision that was announced of it; of "", where the resources were unknown
         self._newest: dict[str, int] = {}
 
-    def subscribe(self, callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
-        """Call `callback(revision)` after each commit of any process. Returns the function that ends it."""
+    def subscribe(self, callback: OnAnnouncement) -> Callable[[], None]:
+        """Call `callback` after each commit of any process. Returns the function that ends it."""
         token = object()
         with self._guard:
-            self._callbacks[token] = (callback, frozenset(ignoring))
+            self._callbacks[token] = callback
 
         def unsubscribe() -> None:
             with self._guard:
@@ -299,33 +292,36 @@ class Announcer:
 
         return unsubscribe
 
-    def announce(self, revision: int, resources: Collection[str] = ()) -> None:
-        self._tell(revision, frozenset(resources))
+    def announce(self, announcement: Announcement) -> None:
+        self._deliver(announcement)
 
     def newest(self, resources: Collection[str]) -> int:
         """The newest revision that was announced of any of `resources`; 0 for none."""
-        told = self._newest
-        newest = told.get("", 0)
+        announced = self._newest
+        newest = announced.get("", 0)
         for resource in resources:  # asked at every decision: no list, no generator
-            newest = max(newest, told.get(resource, 0))
+            newest = max(newest, announced.get(resource, 0))
         return newest
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the commits of other processes, if there are any, are announced here."""
+        return True
 
     def stop(self) -> None:
         """End the threads, if there are any."""
 
-    def _tell(self, revision: int, resources: frozenset[str]) -> None:
-        """resources: those that were written; none where that is not known."""
+    def _deliver(self, announcement: Announcement) -> None:
+        changes = announcement.changes
         with self._guard:
             callbacks = tuple(self._callbacks.values())
-            for resource in resources or ("",):
-                self._newest[resource] = max(self._newest.get(resource, 0), revision)
-        for callback, ignoring in callbacks:
-            if resources and resources <= ignoring:
-                continue
+            for resource in ("",) if changes is None else {change.resource for change in changes}:
+                self._newest[resource] = max(self._newest.get(resource, 0), announcement.last)
+        for callback in callbacks:
             try:
-                callback(revision)
+                callback(announcement)
             except Exception:
-                log.exception("a listener failed on revision %d", revision)
+                log.exception("a listener failed on revision %d", announcement.last)
 
 
 def _of_settings() -> Announcer:
@@ -338,29 +334,30 @@ def _of_settings() -> Announcer:
 _announcer = PerProcess(_of_settings, stop=lambda announcer: announcer.stop())
 
 
-def subscribe(callback: OnAnnouncement, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
-    """Call `callback(revision)` after each commit of any process, in a thread of the store's. Returns the end of it.
+def subscribe(callback: OnAnnouncement) -> Callable[[], None]:
+    """Call `callback` after each commit of any process, in a thread of the store's. Returns the function that ends it.
 
-    ignoring: resources; a commit that wrote nothing else is not told.
     Callbacks must be quick. A call may be missing (Redis was away) and never is the only way to learn of a revision.
     """
-    return _announcer.value.subscribe(callback, ignoring=ignoring)
+    return _announcer.value.subscribe(callback)
 
 
 def newest(resources: Collection[str]) -> int:
-    """The newest revision that this process was told of any of `resources`; 0 for none. Costs no query.
+    """The newest revision that was announced to this process of any of `resources`; 0 for none. Costs no query.
 
     An announcement may be late or lost: look at the log now and then as well (`POLL_INTERVAL`).
     """
     return _announcer.value.newest(resources)
 
 
-def announce(revision: int, resources: Collection[str] = ()) -> None:
-    """Announce that `revision` is committed. Never fails and never waits for the network.
+def announce(announcement: Announcement) -> None:
+    """Announce a commit. Never fails and never waits for the network."""
+    _announcer.value.announce(announcement)
 
-    resources: those that the commit wrote; none means any.
-    """
-    _announcer.value.announce(revision, resources)
+
+def is_connected() -> bool:
+    """Whether other processes' commits are announced to this one; false while Redis is away. True without Redis."""
+    return _announcer.value.is_connected
 
 
 # The tail -------------------------------------------------------------------------------------------------------------
@@ -459,7 +456,7 @@ class Tail:
         self._woken = True
         self._wake.notify_all()
 
-    def _on_announcement(self, _revision: int) -> None:
+    def _on_announcement(self, _announcement: Announcement) -> None:
         with self._wake:
             self._notify()
 

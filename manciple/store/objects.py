@@ -176,7 +176,8 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
     written = writer.committed()
     records.cache.value.add(written)
     committed()
-    event_log.announce(writer.revision, {one.key[0] for one in written})
+    sketches = writer.sketches()
+    event_log.announce(event_log.Announcement(sketches[0].revision, writer.revision, sketches))
 
 
 # Group commit ---------------------------------------------------------------------------------------------------------

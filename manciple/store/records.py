@@ -267,6 +267,23 @@ class Change:
     at: datetime  # when, as the log has it
 
 
+class Sketch(NamedTuple):
+    """An entry of the log without its document."""
+
+    revision: int
+    resource: str
+    type: EventType
+    deleting: bool  # metadata.deletionTimestamp is set
+    namespace: str = ""
+    stored_fields: str = "{}"
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The selectable ones. Decoded on use: most of the changes that a dispatcher sees concern nobody's fields."""
+        fields: dict[str, str] = orjson.loads(self.stored_fields)
+        return fields
+
+
 class Written(NamedTuple):
     """One write of a transaction, as the log will tell it."""
 

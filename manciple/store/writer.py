@@ -19,7 +19,16 @@ from msgspec import structs
 
 from manciple.store import hooks, records, sealing, space, sql
 from manciple.store.models import Event, OwnerLink, StoredObject
-from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
+from manciple.store.records import (
+    Change,
+    Committed,
+    DeletionAnswer,
+    EventType,
+    Propagation,
+    Sketch,
+    StoreSelector,
+    Written,
+)
 from manciple.wire import codec, managed_fields
 from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, OwnerReference, new_uid, timestamp
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, TooLarge, forbidden, required
@@ -182,6 +191,20 @@ class Writer:
         """Every write so far, oldest first: what the log will say of this transaction once it is committed."""
         return tuple(
             Written(event.revision, event.type, event.kind.resource, event.current.object) for event in self._events
+        )
+
+    def sketches(self) -> tuple[Sketch, ...]:
+        """Every write so far, oldest first, without documents."""
+        return tuple(
+            Sketch(
+                event.revision,
+                event.kind.resource,
+                event.type,
+                event.current.object.metadata.deletion_timestamp is not None,
+                event.current.object.metadata.namespace,
+                event.current.fields,
+            )
+            for event in self._events
         )
 
     @property

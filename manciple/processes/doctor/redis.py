@@ -36,7 +36,7 @@ def examine_redis(_now: datetime) -> Iterator[Diagnosis]:
         yield problem(
             "Redis",
             f"it does not answer: {error}",
-            "start it: without it nothing is lost, but pods wait for the periodic sweeps",
+            "start it: without it nothing is lost, but pods are placed by polling, up to a few seconds later",
         )
     finally:
         client.close()

@@ -19,6 +19,7 @@ from tests.e2e.flow import (
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import wait_for
 from tests.e2e.production.installation import NODES, Installation, exec_start
+from tests.services import Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
@@ -73,6 +74,29 @@ def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, ku
     kubectl("delete", "-f", str(manifest.path))
     assert_all_is_given_back(kubectl, installation.home, manifest)
     installation.start("worker-2", installation.worker(2))
+
+
+def test_while_redis_is_away_pods_run_and_give_their_devices_back(
+    installation: Installation, kubectl: Kubectl, redis_server: Server
+) -> None:
+    manifest = next(manifest for manifest in EXAMPLES if manifest.name == "two-pods")
+    redis_server.stop()
+    try:
+        wait_for("the API to say so", lambda: "[!]redis warning" in kubectl("get", "--raw", "/readyz?verbose"))
+        run_manifest(kubectl, manifest)
+        kubectl("delete", "-f", str(manifest.path))
+        assert_all_is_given_back(kubectl, installation.home, manifest)
+        # A worker that finds no Redis when it starts does its work, too.
+        for name in ("worker-1", "worker-2"):
+            installation.processes[name].kill()
+        installation.start("worker-1", installation.worker(1))
+        run_manifest(kubectl, manifest)
+    finally:
+        redis_server.start()
+    wait_for("the API to hear Redis again", lambda: "[+]redis ok" in kubectl("get", "--raw", "/readyz?verbose"))
+    installation.start("worker-2", installation.worker(2))
+    kubectl("delete", "-f", str(manifest.path))
+    assert_all_is_given_back(kubectl, installation.home, manifest)
 
 
 @pytest.mark.long

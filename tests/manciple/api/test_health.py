@@ -11,6 +11,7 @@ import pytest
 from django.apps import apps
 
 from manciple.api import health
+from manciple.store import event_log
 from tests.manciple.api.requests import Api
 
 
@@ -55,6 +56,18 @@ def test_tables_of_a_later_version_will_do(api: Api, monkeypatch: pytest.MonkeyP
         older.setattr(apps, "get_app_configs", lambda: [])  # one that knows none of the migrations that are made
         answer = api.get("/readyz")
     assert answer.code == 200
+
+
+def test_without_redis_a_process_is_ready_and_says_that_it_is_degraded(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_checks", {**health._checks, "redis": health._redis})
+    assert api.get("/readyz").text == "ok"
+    monkeypatch.setattr(event_log, "is_connected", lambda: False)
+    answer = api.get("/readyz")
+    assert answer.code == 200
+    assert "[!]redis warning: degraded" in answer.text
+    assert api.get("/readyz/redis").code == 500
 
 
 def test_a_failing_check_makes_unready_and_says_why_where_anybody_may_know(api: Api, failing: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -10,19 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from django.db import connection
 
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, Controller, controllers, task_name
-from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
-from manciple.store import event_log, garbage
-from manciple.store.event_log import Sketch
-from manciple.store.records import EventType, dump
-from manciple.wire.base import ObjectMeta
-from manciple.wire.machinery import Lease
+from manciple.controllers.tasks import Coverage, Dispatcher, WakeTable, change_of
+from manciple.store import event_log, garbage, sql
+from manciple.store.event_log import Announcement
+from manciple.store.records import EventType, Sketch, dump
 from manciple.wire.resources import DELETED
 from tests.builders import make_node, make_pod, make_template
 from tests.e2e.processes import wait_for
-from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.cluster import Cluster
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
@@ -55,68 +55,6 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
 def test_change_concerns(phrase: str) -> None:
     change, expected = WAKES[phrase]
     assert set(WakeTable(controllers.value).concerned([change])) == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "pods", "seconds"),
-    [(5, 1, 0.003), (20, 4, 0.04), (500, 100, 0.3), (500, 0, 0.1), (500, 2, 0.1)],
-    ids=["one pod", "a few pods", "many pods", "much else", "a few pods beside much else"],
-)
-def test_a_rest_is_at_most_as_long_as_what_happens_is_worth(changes: int, pods: int, seconds: float) -> None:
-    assert longest_rest(changes, pods) == pytest.approx(seconds)
-
-
-class Log:
-    """What one question after the other finds, and when it was heard of."""
-
-    def __init__(self) -> None:
-        self.rests = Rests()
-        self._revision, self._now = 0, 0.0
-
-    def rest(self, changes: int, pods: int, *, over: float = 1.0) -> float:
-        """How long it is after so many changes, the pods among which came over so many seconds."""
-        found = [self._written("MODIFIED") for _ in range(changes - pods)]
-        for _ in range(pods):
-            self._now += over / max(pods - 1, 1)
-            found.append(self._written("ADDED"))
-        return self.rests.after(found)
-
-    def _written(self, type_: EventType) -> Sketch:
-        self._revision += 1
-        self.rests.hear(self._revision, self._now)
-        return _sketch("pods", type_, {}, revision=self._revision)
-
-
-def test_rests_grow_while_pods_keep_coming_and_shrink_when_they_stop() -> None:
-    log = Log()
-    coming = [log.rest(200, 100) for _ in range(9)]
-    assert coming == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.192, 0.3, 0.3])
-    stopped = [log.rest(50, 0) for _ in range(9)]
-    assert stopped == pytest.approx([0.1, 0.1, 0.075, *(0.075 / 2**n for n in range(1, 5)), 0.003, 0.003])
-
-
-def test_pods_that_come_now_and_then_are_seen_at_once() -> None:
-    log = Log()
-    found = [(50, 10), (30, 0), (40, 0)] * 10
-    assert max(log.rest(*each) for each in found) <= 0.02
-
-
-def test_bursts_of_pods_are_seen_soon_though_every_question_finds_one() -> None:
-    """As of a client that creates ten pods once the ten before have their nodes: long rests would make it slow."""
-    log = Log()
-    assert max(log.rest(50, 10, over=0.008) for _ in range(20)) <= 0.035
-
-
-def test_a_stream_is_gathered_the_longer_the_longer_its_stretches_are() -> None:
-    log = Log()
-    rests = [log.rest(100, 20, over=over) for over in (0.01, 0.01, 0.01, 0.01, 0.02, 0.05, 0.1)]
-    assert rests == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.192])
-
-
-def test_many_changes_are_gathered_though_no_pod_comes() -> None:
-    log = Log()
-    rests = [log.rest(150, 0) for _ in range(7)]
-    assert rests == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.1])
 
 
 NODE = {"spec.nodeName": "node-1"}
@@ -225,25 +163,121 @@ def test_a_burst_of_commits_becomes_few_messages() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
-    sent, claimed = Sent(), list[int]()
+def test_the_log_is_not_read_for_what_was_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 600.0)
+    sent, reads = Sent(), list[int]()
+    monkeypatch.setattr(tasks, "since", lambda position, _read: reads.append(position or 0))
+    with dispatching(sent):
+        sent.until(LAST)
+        before = len(reads)
+        Cluster().create(make_pod("web"))
+        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert len(reads) == before
 
-    def claim(revision: int) -> bool:
-        claimed.append(revision)
-        return True
 
-    meta = ObjectMeta(name="node-1", namespace="kube-node-lease")
-    lease = Cluster().create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta))
-    dispatcher = Dispatcher(sent, claim)
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("lost", ["the announcement", "its changes", "the one before"])
+def test_what_was_not_announced_is_read_in_the_log(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
+    announce, sent, pods = event_log.announce, Sent(), iter(("web", "other"))
+
+    def distorted(announcement: Announcement) -> None:
+        name = next(pods, "")
+        if lost == "its changes":
+            announce(replace(announcement, changes=None))
+        elif lost == "the one before" and name == "other":
+            announce(replace(announcement, changes=()))
+
+    with dispatching(sent):
+        sent.until(LAST)
+        monkeypatch.setattr(event_log, "announce", distorted)
+        Cluster().create(make_pod("web"))
+        Cluster().create(make_pod("other"))
+        assert sent.until("sync_claims") == [task_name("sync_claims")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_log_that_does_not_lead_on_wakes_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older database was put back."""
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
+    sent = Sent()
+    with dispatching(sent):
+        sent.until(LAST)
+        event_log.announce(Announcement(1, 10**6, ()))
+        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers.value}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_dispatchers_one_leads_until_it_stops() -> None:
+    first, second = Sent(), Sent()
+    with dispatching(first) as leader:
+        first.until(LAST)
+        with dispatching(second):
+            Cluster().create(make_pod("web"))
+            assert first.until("sync_claims") == [task_name("sync_claims")]
+            assert second.rest() == []
+            leader.stop()
+            second.until(LAST)
+            Cluster().create(make_pod("other"))
+            assert second.until("sync_claims") == [task_name("sync_claims")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_leader_whose_connection_ends_is_followed_by_another_or_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        return  # the lock is the process's there
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(tasks, "RETRY_AFTER", 0.05)
+    sent = Sent()
+    with dispatching(sent):
+        sent.until(LAST)
+        sql.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+        sent.until(LAST)
+        Cluster().create(make_pod("web"))
+        sent.until("sync_claims")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_redis_is_away_the_log_is_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_WHILE_AWAY", 0.02)
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 600.0)
+    monkeypatch.setattr(event_log, "is_connected", lambda: False)
+    monkeypatch.setattr(event_log, "announce", lambda _announcement: None)
+    sent = Sent()
+    with dispatching(sent):
+        sent.until(LAST)
+        Cluster().create(make_pod("web"))
+        sent.until("sync_claims")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(tasks, "TOGETHER", 0.0)
+    often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05)
+    rarely = replace(often, name="rarely", every=600.0)
+    sent = Sent()
+    dispatcher = Dispatcher(sent, [often, rarely])
     dispatcher.start()
     try:
-        sent.until(LAST)
-        Cluster().update(with_spec(lease, lease_transitions=1))
-        pod = Cluster().create(make_pod("last"))
-        sent.until("sync_claims")
+        assert sent.until("rarely") == [task_name("often"), task_name("rarely")]
+        began = time.monotonic()
+        for _ in range(4):
+            sent.until("often")
+        assert time.monotonic() - began >= 3 * 0.05
     finally:
         dispatcher.stop()
-    assert claimed == [int(pod.metadata.resource_version)]
+    assert task_name("rarely") not in sent.rest()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_what_is_announced_in_any_order_is_known_up_to_the_first_gap(order: tuple[int, ...]) -> None:
+    stretches, coverage, heard = [(11, 12), (13, 13), (14, 20), (21, 22)], Coverage(10), set[int]()
+    for number in order:
+        coverage.add(*stretches[number])
+        heard.update(range(stretches[number][0], stretches[number][1] + 1))
+        assert {one for one in range(11, 25) if coverage.has(one)} == heard
+        assert coverage.revision == max(one for one in range(10, 23) if set(range(11, one + 1)) <= heard)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -269,7 +303,7 @@ def test_after_its_end_it_hears_nothing() -> None:
     sent = Sent()
     with dispatching(sent):
         sent.until(LAST)
-    event_log.announce(10**6)
+    event_log.announce(Announcement(1, 10**6, (_sketch("pods", "ADDED", {}),)))
     assert sent.rest() == []
 
 
@@ -299,7 +333,7 @@ def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_we
     """Its claims may have been allocated before, and lack its reservation."""
     table, position = WakeTable(controllers.value), event_log.latest_revision()
     cluster.create(make_pod("placed", node="node-1"))
-    assert table.concerned_by(table.read(position)) == {"sync_claims": True}
+    assert table.concerned_by(table.read(position).changes) == {"sync_claims": True}
     assert _work_of("sync_claims") == []
 
 
@@ -318,36 +352,6 @@ def test_what_has_lost_its_owner_is_work_for_the_collector(cluster: Cluster) -> 
     assert _work_of("collect_garbage") == []
     cluster.delete(cluster.pod("web"))
     assert _work_of("collect_garbage") == ["collect_garbage"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -> None:
-    """The other has claimed everything that is written before `stopped` is set."""
-    sent, stopped, claims, asked = Sent(), threading.Event(), list[int](), list[int]()
-
-    def claim(revision: int) -> bool:
-        claims.append(revision)
-        return stopped.is_set()
-
-    def claimed() -> int:
-        asked.append(0 if stopped.is_set() else event_log.latest_revision())
-        return asked[-1]
-
-    dispatcher = Dispatcher(sent, claim, claimed)
-    dispatcher.start()
-    try:
-        sent.until(LAST)
-        Cluster().create(make_template("first"))
-        wait_for("the claim that fails", lambda: claims)
-        for number in range(5):
-            Cluster().create(make_template(f"left-{number}"))
-        wait_for("what the other did", lambda: asked[-1:] == [event_log.latest_revision()])
-        assert (len(claims), sent.rest()) == (1, [])
-        stopped.set()
-        Cluster().create(make_pod("last"))
-        sent.until("sync_claims")
-    finally:
-        dispatcher.stop()
 
 
 def _controllers(patience: float) -> list[Controller]:
@@ -400,30 +404,9 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_has_patience_is_woken_before_the_process_ends() -> None:
-    """Nobody else will: the others know that this process has claimed the stretch."""
-    sent, cluster = Sent(), Cluster()
-    template = cluster.create(make_template("one-gpu"))
-    dispatcher = Dispatcher(sent, declared=_controllers(patience=600))
-    dispatcher.start()
-    try:
-        sent.until("patient")
-        cluster.delete(template)
-        sent.until("at_once")
-    finally:
-        dispatcher.stop()
-    assert sent.rest() == [task_name("patient")]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_was_claimed_and_could_not_be_sent_is_sent_in_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_sent_is_sent_in_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "RETRY_AFTER", 0.01)
-    sent, claimed, broken = Sent(), [0], threading.Event()
-
-    def claim(revision: int) -> bool:
-        """As among several processes: nobody claims the same twice."""
-        before, claimed[0] = claimed[0], max(claimed[0], revision)
-        return before < revision
+    sent, broken = Sent(), threading.Event()
 
     def send(task: str) -> None:
         if broken.is_set():
@@ -431,12 +414,8 @@ def test_what_was_claimed_and_could_not_be_sent_is_sent_in_the_next_attempt(monk
             raise ConnectionRefusedError
         sent(task)
 
-    dispatcher = Dispatcher(send, claim)
-    dispatcher.start()
-    try:
+    with dispatching(send):
         sent.until(LAST)
         broken.set()
         Cluster().create(make_pod("web"))
         assert sent.until("sync_claims") == [task_name("sync_claims")]
-    finally:
-        dispatcher.stop()

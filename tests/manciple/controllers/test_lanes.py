@@ -16,6 +16,7 @@ from manciple.celery import app
 from manciple.controllers import tasks
 from manciple.controllers.declaration import Controller, Queue
 from manciple.controllers.tasks import THREADS_OF_A_QUEUE, ControllerTask, Lane
+from manciple.store import event_log
 from tests.e2e.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,10 +84,27 @@ def test_the_pool_has_threads_for_both_queues() -> None:
     assert app.conf.worker_concurrency == THREADS_OF_A_QUEUE * len(Queue)
 
 
-def test_a_process_that_schedules_nothing_runs_a_task_without_a_message_one_at_a_time() -> None:
+def test_a_process_runs_tasks_without_messages_one_after_the_other() -> None:
+    lane, go_on, order = Lane(), threading.Event(), list[str]()
+
+    def wait() -> None:
+        go_on.wait(30)
+        order.append("first")
+
+    first, second = Task(wait), Task(lambda: order.append("second"))
+    assert lane.run_directly(first)
+    assert lane.run_directly(second, patience=60)
+    assert lane.run_directly(second, patience=60), "it waits already"
+    go_on.set()
+    assert second.done.wait(30)
+    wait_for("an idle lane", lambda: not lane._running)
+    assert order == ["first", "second"]
+
+
+def test_nothing_waits_for_a_long_run() -> None:
     lane, go_on = Lane(), threading.Event()
     assert lane.run_directly(Task(lambda: go_on.wait(30)))
-    assert not lane.run_directly(Task(lambda: None))
+    assert not lane.run_directly(Task(lambda: None), patience=0)
     go_on.set()
     last = Task(lambda: None)
     wait_for("an idle lane", lambda: lane.run_directly(last))
@@ -97,7 +115,7 @@ def test_a_process_that_works_on_a_message_runs_nothing_directly(worker: Worker)
     lane = worker.lanes[Queue.SCHEDULING]
     asked = worker.hang(Queue.SCHEDULING)
     wait_for("the task to run", lambda: lane._running)
-    assert not lane.run_directly(Task(lambda: None))
+    assert not lane.run_directly(Task(lambda: None), patience=0)
     worker.go_on.set()
     assert asked.done.wait(30)
     wait_for("an idle lane", lambda: lane.run_directly(Task(lambda: None)))
@@ -142,14 +160,25 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Queue, Callable[[], obje
 
 
 def test_a_woken_controller_runs_here_or_by_a_message(
-    woken: Callable[[Queue, Callable[[], object]], list[object]],
+    woken: Callable[[Queue, Callable[[], object]], list[object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tasks, "SHORT_RUN", 0.0)
     go_on = threading.Event()
     assert woken(Queue.SCHEDULING, lambda: go_on.wait(30)) == []
     assert len(woken(Queue.SCHEDULING, lambda: None)) == 1
     assert len(woken(Queue.SWEEPS, lambda: None)) == 1
     go_on.set()
     wait_for("an idle lane", lambda: not tasks.lanes.value[Queue.SCHEDULING]._running)
+
+
+def test_while_redis_is_away_everything_runs_here(
+    woken: Callable[[Queue, Callable[[], object]], list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "is_connected", lambda: False)
+    done = {queue: threading.Event() for queue in Queue}
+    for queue, event in done.items():
+        assert woken(queue, event.set) == []
+    assert all(event.wait(30) for event in done.values())
 
 
 # Connections ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ SCHEDULE = frozenset({"schedule"})
 def concerned_after(position: int) -> list[str]:
     """The controllers to wake for what came after `position`, by name."""
     table = WakeTable(controllers.value)
-    return list(table.concerned_by(table.read(position)))
+    return list(table.concerned_by(table.read(position).changes))
 
 
 def test_exactly_what_is_written_within_is_noted(cluster: Cluster) -> None:

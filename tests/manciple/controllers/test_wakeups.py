@@ -12,7 +12,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 
 from manciple.controllers.coordination import LocalWakeups, Wakeups
-from manciple.controllers.coordination_redis import CLAIMED, STANDS, SharedWakeups
+from manciple.controllers.coordination_redis import SharedWakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]
@@ -80,12 +80,15 @@ def test_who_was_asked_to_look_again_is_told_once(one_and_lapse: tuple[Wakeups, 
     assert not one.asked_again("sweep_nodes")
 
 
-def test_without_redis_every_message_is_sent_and_counts() -> None:
+def test_while_redis_is_away_the_same_holds_within_the_process(caplog: pytest.LogCaptureFixture) -> None:
     one = SharedWakeups("redis://127.0.0.1:1/0")
     assert one.enter("schedule", "first", 60)
-    assert one.enter("schedule", "second", 60)
+    assert not one.enter("schedule", "second", 60)
     assert one.leave("schedule", "first")
     assert not one.asked_again("schedule")
+    one.ask_again("schedule")
+    assert one.asked_again("schedule")
+    assert len(caplog.records) == 1, "it is said once"
 
 
 def test_redis_keeps_no_note_of_messages_that_a_worker_has_and_does_not_acknowledge(redis_server: Server) -> None:
@@ -98,32 +101,3 @@ def test_redis_keeps_no_note_of_messages_that_a_worker_has_and_does_not_acknowle
         assert taken == ["wake up"]
         with redis.Redis.from_url(redis_server.url) as client:
             assert client.keys("unacked*") == []
-
-
-def test_of_several_dispatchers_one_claims_a_stretch_of_the_log_and_tells_the_others(redis_server: Server) -> None:
-    redis.Redis.from_url(redis_server.url).flushdb()
-    one, other = (SharedWakeups(redis_server.url) for _ in range(2))
-    assert other.claimed() == 0
-    assert one.claim(7)
-    assert (other.claim(7), other.claim(6), other.claimed()) == (False, False, 7)
-    assert other.claim(12)
-    assert one.claimed() == 12
-
-
-def test_a_claim_does_not_stand_for_long(redis_server: Server) -> None:
-    """A database that was set back begins at an earlier revision: nobody would ever be woken."""
-    client = redis.Redis.from_url(redis_server.url)
-    client.flushdb()
-    assert SharedWakeups(redis_server.url).claim(1_000_000)
-    assert 0 < client.ttl(CLAIMED) <= STANDS
-
-
-def test_where_redis_is_away_every_dispatcher_sends() -> None:
-    away = SharedWakeups("redis://127.0.0.1:1/0")
-    assert away.claim(7)
-    assert away.claimed() == 0
-
-
-def test_the_only_dispatcher_sends_for_everything() -> None:
-    assert LocalWakeups().claim(7)
-    assert LocalWakeups().claimed() == 0

@@ -7,13 +7,28 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 
 from manciple.store import announce_redis
-from manciple.store.announce_redis import RedisAnnouncer
+from manciple.store.announce_redis import MOST_CHANGES, RedisAnnouncer, decode, encode, joined
+from manciple.store.event_log import Announcement
+from manciple.store.records import Sketch
 from tests.services import Server, free_port
 
 #: Seconds after which a test gives up waiting.
 PATIENCE = 60
+
+
+def change(revision: int, resource: str = "pods") -> Sketch:
+    return Sketch(revision, resource, "MODIFIED", False, "default", '{"metadata.name":"web"}')
+
+
+def pod(revision: int) -> Announcement:
+    return Announcement(revision, revision, (change(revision),))
+
+
+def lease(revision: int) -> Announcement:
+    return Announcement(revision, revision, (change(revision, "leases.coordination.k8s.io"),))
 
 
 class Listener:
@@ -21,11 +36,13 @@ class Listener:
 
     def __init__(self) -> None:
         self.heard: list[int] = []
+        self.announcements: list[Announcement] = []
         self._news = threading.Condition()
 
-    def __call__(self, revision: int) -> None:
+    def __call__(self, announcement: Announcement) -> None:
         with self._news:
-            self.heard.append(revision)
+            self.heard.append(announcement.last)
+            self.announcements.append(announcement)
             self._news.notify_all()
 
     def wait_for(self, revision: int) -> bool:
@@ -54,10 +71,10 @@ def test_another_process_hears_a_revision_once(announcers: Callable[[], RedisAnn
     there.subscribe(theirs)
     assert here.listening.wait(PATIENCE)
     assert there.listening.wait(PATIENCE)
-    here.announce(7)
+    here.announce(pod(7))
     assert mine.heard == [7]  # at once, in the same thread
     assert theirs.wait_for(7)
-    there.announce(8)
+    there.announce(pod(8))
     assert mine.wait_for(8)
     assert mine.heard == [7, 8]  # its own message came back and was left aside
     assert theirs.heard == [7, 8]
@@ -67,7 +84,7 @@ def test_after_unsubscribing_nothing_is_heard(announcers: Callable[[], RedisAnno
     here = announcers()
     leaving = Listener()
     here.subscribe(leaving)()
-    here.announce(7)
+    here.announce(pod(7))
     assert leaving.heard == []
 
 
@@ -80,13 +97,13 @@ def test_listeners_come_back_after_redis_was_away(
     assert there.listening.wait(PATIENCE)
     redis_server.stop()
     try:
-        here.announce(7)  # lost
+        here.announce(pod(7))  # lost
     finally:
         redis_server.start()
     deadline = time.monotonic() + PATIENCE
     # Whether the listener has noticed the outage yet cannot be seen from here: announce until it hears again.
     for revision in range(8, 1_000_000):
-        here.announce(revision)
+        here.announce(pod(revision))
         if any(heard >= 8 for heard in theirs.heard) or time.monotonic() > deadline:
             break
         threading.Event().wait(0.02)
@@ -99,6 +116,58 @@ def test_without_redis_an_announcement_neither_fails_nor_waits(monkeypatch: pyte
     mine = Listener()
     lonely.subscribe(mine)
     for revision in range(100):
-        lonely.announce(revision)
+        lonely.announce(pod(revision))
     assert mine.heard == list(range(100))
     lonely.stop()
+
+
+def test_another_process_hears_what_changed_and_that_leases_were_renewed(
+    announcers: Callable[[], RedisAnnouncer],
+) -> None:
+    here, there = announcers(), announcers()
+    theirs = Listener()
+    there.subscribe(theirs)
+    assert there.listening.wait(PATIENCE)
+    here.announce(lease(6))
+    here.announce(lease(7))
+    here.announce(pod(8))
+    assert theirs.wait_for(8)
+    assert theirs.announcements == [Announcement(6, 8, (change(8),))]
+    assert (there.newest(["pods"]), there.newest(["leases.coordination.k8s.io"])) == (8, 0)
+
+
+def test_a_text_that_is_no_announcement_is_left_aside(
+    announcers: Callable[[], RedisAnnouncer], redis_server: Server
+) -> None:
+    here, there = announcers(), announcers()
+    theirs = Listener()
+    there.subscribe(theirs)
+    assert there.listening.wait(PATIENCE)
+    with redis.Redis.from_url(redis_server.url) as client:
+        for text in (b"", b"x" * 40, b"0" * 32 + b"[[1]]", b"0" * 32 + b'{"a":1}', b"0" * 32 + b"[[1,2,[[1,2]]]]"):
+            client.publish(announce_redis.CHANNEL, text)
+    here.announce(pod(8))
+    assert theirs.wait_for(8)
+    assert theirs.heard == [8]
+
+
+JOINED: dict[str, tuple[list[Announcement], list[Announcement]]] = {
+    "neighbours": ([pod(7), pod(8)], [Announcement(7, 8, (change(7), change(8)))]),
+    "with a gap": ([pod(7), pod(9)], [pod(7), pod(9)]),
+    "out of order": ([pod(8), pod(7)], [pod(8), pod(7)]),
+    "unknown changes": ([pod(7), Announcement(8, 8, None)], [pod(7), Announcement(8, 8, None)]),
+    "more than a message carries": (
+        [pod(revision) for revision in range(MOST_CHANGES + 1)],
+        [Announcement(MOST_CHANGES, MOST_CHANGES, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("phrase", JOINED)
+def test_announcements_that_wait_share_a_message(phrase: str) -> None:
+    announcements, expected = JOINED[phrase]
+    made: list[Announcement] = []
+    for announcement in announcements:
+        made = joined(made, announcement)
+    assert made == expected
+    assert decode(encode(made)) == expected

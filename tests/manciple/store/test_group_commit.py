@@ -215,7 +215,7 @@ def test_what_was_known_and_is_not_current_is_read_again() -> None:
 
 def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     told: list[int] = []
-    unsubscribe = event_log.subscribe(told.append)
+    unsubscribe = event_log.subscribe(lambda one: told.append(one.last))
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()

@@ -224,7 +224,7 @@ def test_a_projector_may_refuse_and_nothing_is_written() -> None:
 
 def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
     heard: list[tuple[int, int]] = []
-    unsubscribe = event_log.subscribe(lambda revision: heard.append((revision, event_log.latest_revision())))
+    unsubscribe = event_log.subscribe(lambda one: heard.append((one.last, event_log.latest_revision())))
     with objects.writing() as writer:
         writer.create(NOTES, note("a"))
         writer.create(NOTES, note("b"))
@@ -239,8 +239,8 @@ def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
 
 
 def test_a_listener_that_fails_does_not_fail_the_write() -> None:
-    def fail(revision: int) -> None:
-        raise RuntimeError(revision)
+    def fail(_announcement: event_log.Announcement) -> None:
+        raise RuntimeError("on purpose")
 
     unsubscribe = event_log.subscribe(fail)
     with objects.writing() as writer:
