@@ -59,7 +59,7 @@ from dashboard.kit.rendering import ValueContext, render_page
 from dashboard.kit.rights import signed_in
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
-from manciple.access.view_rights import AUTHORIZES, PUBLIC
+from manciple.access.authorization import AUTHORIZES, PUBLIC
 from manciple.api import discovery, openapi
 from manciple.api.door import ShownCredentials
 from manciple.people import Person, person_of, person_of_identity

@@ -288,7 +288,7 @@ CLIENT_CA_FILE = read(declared.CLIENT_CA, default=HOME / "ca.crt")
 CLIENT_CA_KEY_FILE = read(declared.CLIENT_CA_KEY, default=HOME / "ca.key")
 CERTIFICATE_DAYS = read(declared.CERTIFICATE_DAYS)
 
-AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
+AUTHENTICATION_BACKENDS = ["manciple.access.people.CountedPasswords"]
 _VALIDATION = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
     {"NAME": f"{_VALIDATION}.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
@@ -296,7 +296,7 @@ AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
     {"NAME": f"{_VALIDATION}.CommonPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = round(read(declared.INVITATION_HOURS) * 3600)
-SESSION_ENGINE = "manciple.access.sessions"
+SESSION_ENGINE = "manciple.access.people"
 SESSION_COOKIE_AGE = round(read(declared.SESSION_HOURS) * 3600)
 
 OIDC_ISSUER = read(declared.OIDC_ISSUER_URL)

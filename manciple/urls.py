@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 from dashboard.kit import signing_in as outside
 from dashboard.kit.rights import public
 from dashboard.kit.signing_in import SetPasswordPage, SignInPage
-from manciple.access.view_rights import demand_declarations
+from manciple.access.authorization import demand_declarations
 from manciple.api.urls import urlpatterns as api_urls
 
 urlpatterns: list[URLPattern | URLResolver] = [

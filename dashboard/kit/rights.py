@@ -1,4 +1,4 @@
-"""Who may open a page: decorators that declare the rights of a view (`manciple.access.view_rights`) and enforce them.
+"""Who may open a page: decorators that declare the rights of a view (`manciple.access.authorization`) and enforce them.
 
     @listing(NODES, SLICES)      they may list both in the whole cluster
     @namespaced(NODES)           they see at least one namespace, and may list nodes; the view leaves out the others
@@ -21,7 +21,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from manciple.access.view_rights import AUTHORIZES, PUBLIC, SIGNED_IN, ViewRights, rights_of
+from manciple.access.authorization import AUTHORIZES, PUBLIC, SIGNED_IN, ViewRights, rights_of
 from manciple.people import Person, person_of
 
 View = Callable[..., HttpResponseBase]

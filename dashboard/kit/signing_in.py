@@ -27,7 +27,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.kit.rendering import TemplateContext, render_page
 from dashboard.kit.rights import public
-from manciple.access import passwords, sign_ins
+from manciple.access import people, sign_ins
 from manciple.access.authentication import external
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.external import (
@@ -41,7 +41,7 @@ from manciple.access.authentication.external import (
 )
 from manciple.access.invitations import LINK_TOKENS
 from manciple.access.models import SignInAttempts
-from manciple.access.passwords import BROWSER_COOKIE, locked_for
+from manciple.access.people import BROWSER_COOKIE, locked_for
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
 
@@ -96,7 +96,7 @@ class SetPasswordPage(views.PasswordResetConfirmView):
     def form_valid(self, form: SetPasswordForm[Any]) -> HttpResponse:
         answer = super().form_valid(form)
         person = form.user
-        SignInAttempts.objects.filter(key=passwords.name_key(person.get_username())).delete()
+        SignInAttempts.objects.filter(key=people.name_key(person.get_username())).delete()
         sign_ins.end_others(person, but=self.request.session.session_key)
         remember(answer, person)
         return answer
@@ -111,18 +111,18 @@ class SetPasswordPage(views.PasswordResetConfirmView):
 
 
 def remember(answer: HttpResponse, person: Any) -> None:
-    """Let the browser be known as one from which `person` signed in (see `manciple.access.passwords`)."""
+    """Let the browser be known as one from which `person` signed in (see `manciple.access.people`)."""
     answer.set_cookie(
         BROWSER_COOKIE,
-        passwords.remember_browser(person.get_username()),
-        max_age=passwords.KNOWN_FOR,
+        people.remember_browser(person.get_username()),
+        max_age=people.KNOWN_FOR,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
     )
 
 
-BACKEND = "manciple.access.passwords.CountedPasswords"
+BACKEND = "manciple.access.people.CountedPasswords"
 #: Where the session keeps the sign-ins that were begun: state -> what belongs to it.
 BEGUN = "oidc"
 #: Seconds that a person has to sign in at the provider, and how many sign-ins one browser may have begun.

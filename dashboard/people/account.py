@@ -35,9 +35,7 @@ from manciple.access import sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import SignIn, Token
-from manciple.access.passwords import locked_for
-from manciple.access.people import groups_of_user
-from manciple.access.sessions import stored_key
+from manciple.access.people import groups_of_user, locked_for, stored_key
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.audit.budgets import SESSIONS

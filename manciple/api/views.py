@@ -25,8 +25,8 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from manciple.access.authorization import AUTHORIZES
 from manciple.access.kinds import roles
-from manciple.access.view_rights import AUTHORIZES
 from manciple.api import answers, patches, projections, requests, reviews, runtime_config, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
@@ -125,7 +125,7 @@ class _OurNegotiation(BaseContentNegotiation):
 class ApiView(APIView):
     """The ground of all views here: our negotiation, every answer a finished HttpResponse.
 
-    rights: see `manciple.access.view_rights`; the permission class asks the authorizer before anything else.
+    rights: see `manciple.access.authorization`; the permission class asks the authorizer before anything else.
     """
 
     rights = AUTHORIZES
