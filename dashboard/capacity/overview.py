@@ -28,10 +28,10 @@ from claims.devices.states import DeviceState
 from claims.models import Pod
 from dashboard.inventory.devices.grid import STATES, bar_of, how_many, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
-from dashboard.kit import charts, links
+from dashboard.kit import charts
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.waiting import WaitingGroup, WaitingPod, by_topic
@@ -531,20 +531,20 @@ def _agents(signs: HealthSigns) -> HealthLine:
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
-        url = f"{links.page_url('nodes')}?state=NotReady"
+        url = f"{page_url('nodes')}?state=NotReady"
         troubles.append(Warning(what=rest, step="The list of nodes names them.", url=url))
     return HealthLine(
         name="Node agents",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
-        url=links.page_url("nodes"),
+        url=page_url("nodes"),
         severity=ERR if len(away) == len(signs.nodes) else WARN if away else OK,
         troubles=tuple(troubles),
     )
 
 
 def _away(node: NodeSign, now: datetime) -> Warning:
-    url = links.node_url(node.name)
+    url = node_url(node.name)
     if node.heard and now - node.heard < timedelta(seconds=40):
         what = f"Node `{node.name}` reports that it is not Ready."
         return Warning(what=what, step="Its conditions say why.", url=url)
@@ -558,16 +558,16 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
-        troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
+        troubles.append(Warning(what=rest, step="The driver's page names them.", url=driver_url(driver.name)))
     if driver.unhealthy:
         what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
-        url = f"{links.page_url('devices')}?state=bad"
+        url = f"{page_url('devices')}?state=bad"
         troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
         note="every pool is complete" if not driver.short else "some pools are incomplete",
         value=f"{whole} of {driver.pools}",
-        url=links.driver_url(driver.name),
+        url=driver_url(driver.name),
         severity=WARN if troubles else OK,
         troubles=tuple(troubles),
     )
@@ -585,7 +585,7 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     where = f" on {pool.node}" if pool.node else ""
     step = f"See what the driver published{where}; only its own log, there, says why it stopped."
-    return Warning(what=what, step=step, url=links.node_url(pool.node) if pool.node else links.driver_url(pool.driver))
+    return Warning(what=what, step=step, url=node_url(pool.node) if pool.node else driver_url(pool.driver))
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
@@ -674,7 +674,7 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         if found.total
         else "no device is out of service",
         value=f"{found.total} open",
-        url=links.page_url("incidents"),
+        url=page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )
 

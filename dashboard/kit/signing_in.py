@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.contrib.auth import login, logout, views
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.core.exceptions import MiddlewareNotUsed
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse, reverse_lazy
@@ -289,11 +290,12 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
-    """A middleware: whom the proxy names is signed in. It does nothing unless the settings name the proxy's header."""
+    """A middleware: signs in the person whom the proxy names. Raises: MiddlewareNotUsed without a header of a proxy in
+    the settings."""
+    if not settings.PROXY_USER_HEADER:
+        raise MiddlewareNotUsed
 
     def answer(request: HttpRequest) -> HttpResponse:
-        if not settings.PROXY_USER_HEADER:
-            return get_response(request)
         shown = Credentials(
             headers=request.headers,
             certificate=request.META.get(CERTIFICATE),

@@ -30,7 +30,7 @@ from dashboard.kit.forms import PageForm, posted_from
 from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.rights import signed_in
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted
 from manciple.access import sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose

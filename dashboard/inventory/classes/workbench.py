@@ -49,8 +49,7 @@ from dashboard.inventory.classes.queries import (
 )
 from dashboard.inventory.devices.grid import STATES, how_many
 from dashboard.kit.differences import DiffLine, difference, lines_changed
-from dashboard.kit.links import device_url
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, device_url
 from insight.how_many_fit import NOTHING, Count, count
 from insight.selector_matches import JudgedDevices, judged_devices, matches, places
 from inventory.kinds.devices import DeviceClass

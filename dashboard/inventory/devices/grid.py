@@ -29,8 +29,7 @@ from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool
 from claims.devices.states import DeviceState
-from dashboard.kit.links import device_url, node_url
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, device_url, node_url
 from insight.how_many_fit import MOST
 from inventory.kinds.pools import PoolKey
 from inventory.live import node_topic, pool_topic

@@ -52,8 +52,7 @@ from dashboard.inventory.devices.grid import (
 )
 from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
-from dashboard.kit.links import device_url
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import counted, device_url, listed
 from insight.selector_matches import SelectorVerdict, judge
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.kinds.pools import PoolKey

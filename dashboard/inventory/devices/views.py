@@ -76,13 +76,12 @@ from dashboard.inventory.taint_rules import (
 )
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.links import claim_url, taint_rule_url
 from dashboard.kit.lists import csv_answer
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import claim_url, counted, listed, taint_rule_url
 from insight.how_many_fit import NOTHING, count
 from insight.selector_matches import class_selectors, judge
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule

@@ -24,8 +24,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.kit.links import page_url
-from dashboard.kit.wording import counted, joined
+from dashboard.templatetags.kit import counted, joined, page_url
 from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun, said_of

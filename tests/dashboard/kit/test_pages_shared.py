@@ -13,9 +13,9 @@ from django.test import Client
 from django.urls import resolve, reverse
 from msgspec import structs
 
-from dashboard.kit import links
 from dashboard.kit.live import Hearing
 from dashboard.kit.rendering import MORE, PLACES
+from dashboard.templatetags.kit import class_url, device_url, pod_url
 from manciple import durations
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import (
@@ -172,8 +172,8 @@ def test_a_person_finds_what_they_may_see(client: Client) -> None:
 
 
 LINKS = {
-    links.pod_url("a", "b"): ("pod", {"namespace": "a", "name": "b"}),
-    links.class_url("gpu.example.com"): ("class-edit", {"name": "gpu.example.com"}),
+    pod_url("a", "b"): ("pod", {"namespace": "a", "name": "b"}),
+    class_url("gpu.example.com"): ("class-edit", {"name": "gpu.example.com"}),
 }
 
 
@@ -184,7 +184,7 @@ def test_links_lead_to_the_page_they_name(path: str) -> None:
 
 
 def test_a_device_is_addressed_with_the_slashes_of_its_pool() -> None:
-    assert links.device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
+    assert device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
 
 
 def test_an_age_on_a_page_carries_its_time_for_the_script() -> None:
