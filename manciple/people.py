@@ -2,7 +2,7 @@
 
 A person sees the namespaces in which they may list what its pages are made of (pods, claims, templates, events): all of
 them, or those in which a binding says so.
-What belongs to no namespace (nodes, devices, classes) they see where they may list it (`dashboard.kit.rights` asks,
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (`dashboard.kit.guards` asks,
 before any view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a
 button that would be refused, and the writer asks again (`manciple.access.rbac`).
 

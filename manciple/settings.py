@@ -126,9 +126,9 @@ MIDDLEWARE = [
     "manciple.api.auditing.Audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
-    "dashboard.kit.middleware.Compression",
+    "dashboard.kit.guards.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "dashboard.kit.middleware.no_store",
+    "dashboard.kit.guards.no_store",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -138,9 +138,9 @@ MIDDLEWARE = [
     "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "dashboard.kit.middleware.Outages",
-    "dashboard.kit.rights.DeclaredRightsOnly",
-    "dashboard.kit.middleware.CostlyPages",
+    "dashboard.kit.guards.Outages",
+    "dashboard.kit.guards.DeclaredRightsOnly",
+    "dashboard.kit.guards.CostlyPages",
 ]
 
 ROOT_URLCONF = "manciple.urls"

@@ -23,25 +23,26 @@ from django.views.decorators.http import require_safe
 
 from claims.causes.causes import decode
 from claims.controllers.node_lifecycle import LEASE_NAMESPACE
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot
 from claims.devices.states import DeviceState
 from claims.models import Pod
-from dashboard.inventory.devices.grid import STATES, bar_of, how_many, in_words, lines_of
+from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
+from dashboard.kit.guards import listing
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
-from dashboard.templatetags.kit import counted, driver_url, node_url, page_url
+from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.waiting import WaitingGroup, WaitingPod, by_topic
 from insight.capacity import Census, ClassCount, read_census
+from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
-from manciple.durations import clock, duration
+from manciple.durations import duration
 from manciple.people import Person, person_of
 from manciple.per_process import PerProcess
 from manciple.store import history, space, sql

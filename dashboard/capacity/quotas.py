@@ -53,10 +53,10 @@ from claims.pod_claims import claim_for, is_for_pod, references, requested_class
 from claims.quotas import count_for, extended_names
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, giving_way, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
 from dashboard.templatetags.kit import page_url, pod_url, quota_url, yaml_url
 from dashboard.tools.events import WARNING, EventQuery, ShownEvent, find
 from dashboard.tools.objects import HistoryPage, asked, show_history

@@ -53,14 +53,13 @@ from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, U
 from dashboard.inventory.incidents import ImpairedSpan, between, spans
 from dashboard.kit import charts
 from dashboard.kit.charts import RANGES, USUAL, ChosenTime, Tick, Window, axis
+from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
-from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
-from dashboard.templatetags.kit import claim_url, class_url, device_url, incident_url, namespace_url, page_url
+from dashboard.templatetags.kit import claim_url, class_url, clock, device_url, incident_url, namespace_url, page_url
 from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Node, Pool
-from manciple.durations import clock, duration
+from manciple.durations import duration
 from manciple.people import Person, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision

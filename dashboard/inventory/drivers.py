@@ -15,17 +15,16 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from claims.devices.cache import read_devices
+from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
 from dashboard.inventory.devices.grid import DeviceTotals
 from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
 from dashboard.templatetags.kit import counted, driver_url, node_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from insight.selector_matches import class_selectors, judged_devices, matches

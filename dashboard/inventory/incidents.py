@@ -28,17 +28,16 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
 from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of
 from dashboard.kit.forms import posted_from
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
 from dashboard.templatetags.kit import claim_url, counted, incident_url, node_url, pod_url
 from insight.selector_matches import class_selectors, judge
 from inventory.models import Impairment, Incident, Node

@@ -24,19 +24,18 @@ from msgspec import structs
 
 from claims.controllers.taint_eviction import CONDITION
 from claims.device_taints import NO_EXECUTE, Survey, ThreatenedPod
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from dashboard.kit import undo
 from dashboard.kit.evictions import Leaving, told_of
 from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
 from dashboard.templatetags.kit import counted, device_url, listed, taint_rule_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds import gates

@@ -2,7 +2,7 @@
 
 **The time zone** is a person's own choice; without one it is the zone of their browser, which a script writes into a
 cookie (`static/manciple/kit/theme.js`), and UTC where that is not known. Django's current zone is set for the length of
-the request: `durations.clock`, the template filter `date` and the charts go by it. What machines read (CSV, JSON, the
+the request: the filters `clock` and `date` and the charts go by it. What machines read (CSV, JSON, the
 `datetime` of a `<time>`) stays in UTC.
 
 **Saved views** are a page's filters, order, columns and density, kept under a name. A view is a path and what stands

@@ -26,8 +26,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from dashboard.kit.guards import public
 from dashboard.kit.rendering import TemplateContext, render_page
-from dashboard.kit.rights import public
 from manciple.access import people, sign_ins
 from manciple.access.authentication import external
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials

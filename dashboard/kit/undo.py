@@ -21,7 +21,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from msgspec import structs
 
 from dashboard.kit.forms import posted_from
-from dashboard.kit.rights import authorizes
+from dashboard.kit.guards import authorizes
 from dashboard.templatetags.kit import counted
 from manciple.api import verbs
 from manciple.people import person_of

@@ -17,8 +17,8 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import authorizes
 from dashboard.people.roles import RuleLine, find_kind, in_short, may_ask
 from dashboard.templatetags.kit import role_url
 from manciple.access import authorization, rbac

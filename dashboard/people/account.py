@@ -27,9 +27,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.kit.forms import PageForm, posted_from
+from dashboard.kit.guards import signed_in
 from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import signed_in
 from dashboard.templatetags.kit import counted
 from manciple.access import sign_ins
 from manciple.access.authentication import tokens

@@ -21,11 +21,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from dashboard.kit.guards import authorizes, begin_costly
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, csv_cell, csv_lines, parameter
-from dashboard.kit.middleware import begin_costly
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import authorizes
 from dashboard.templatetags.kit import claim_url, class_url, namespace_url, node_url, pod_url, template_url
 from dashboard.tools.objects import Author, ObjectChange, change_of, read_states
 from manciple.audit import events, retention, searching

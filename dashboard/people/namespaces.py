@@ -30,10 +30,10 @@ from claims.kinds.disruption_budgets import DISRUPTION_ALLOWED, SYNC_FAILED, Pod
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history

@@ -23,10 +23,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import administrators_only
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import administrators_only
 from dashboard.templatetags.kit import counted, person_url
 from manciple.access import membership
 from manciple.access.authentication import tokens

@@ -20,10 +20,10 @@ from msgspec import structs
 
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import authorizes
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import authorizes
 from dashboard.templatetags.kit import access_url, joined, role_url, yaml_url
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL

@@ -12,6 +12,9 @@ views write with the same functions.
 {% fact "Claims" held.claims %}          a term and its value, within a <dl>
 {% icon "i-pod" 13 %}  {% help "dashboard#times" "Times" %}  {% time event.at %}  {% ago pod.created "ago" %}
 
+Times of day are those of Django's current zone, which is the reader's while a page is drawn
+(`dashboard.kit.preferences`).
+
 Links lead to the pages of objects without a model instance at hand: `reverse()` of the routes in the sections'
 `urls.py`. Instances of the index models know their page themselves (`get_absolute_url`).
 """
@@ -19,7 +22,7 @@ Links lead to the pages of objects without a model instance at hand: `reverse()`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -36,7 +39,7 @@ from django.utils.text import slugify
 
 from dashboard.kit.lists import ListQuery, Table
 from inventory import models
-from manciple import durations
+from manciple.durations import duration, moment
 
 register = template.Library()
 
@@ -208,6 +211,93 @@ for _filter in (
     register.filter(_filter.__name__, _filter)
 
 
+# Times ----------------------------------------------------------------------------------------------------------------
+
+
+@register.filter("duration")
+def duration_filter(seconds: float | None) -> str:
+    return duration(seconds) if seconds is not None else ""
+
+
+@register.filter
+def age(value: datetime | str | None, *, now: datetime | None = None) -> str:
+    """How long ago; empty where no time is known."""
+    since = moment(value)
+    return duration(((now or datetime.now(UTC)) - since).total_seconds()) if since else ""
+
+
+@register.filter
+def clock(value: datetime | str | None, *, now: datetime | None = None) -> str:
+    """`10:20:04` today, `Thu 10:20` within a week, `2026-11-13 10:20` before."""
+    at = moment(value)
+    if at is None:
+        return ""
+    at = timezone.localtime(at)
+    days = (timezone.localtime(now or datetime.now(UTC)).date() - at.date()).days
+    if days == 0:
+        return f"{at:%H:%M:%S}"
+    return f"{at:%a %H:%M}" if 0 < days < 7 else f"{at:%Y-%m-%d %H:%M}"  # noqa: PLR2004 - days of a week
+
+
+def zone_label(zone: tzinfo, *, now: datetime) -> str:
+    """`Europe/Berlin (UTC+1)`, `Asia/Kolkata (UTC+5:30)`, `UTC`."""
+    name, difference = str(zone), offset(now.astimezone(zone))
+    return name if name == difference else f"{name} ({difference})"
+
+
+def offset(at: datetime) -> str:
+    """How far a time is from UTC: `UTC`, `UTC+1`, `UTC-3:30`."""
+    minutes = round((at.utcoffset() or UTC.utcoffset(at)).total_seconds() / 60)
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '-'}{hours}" + (f":{rest:02}" if rest else "")
+
+
+@register.simple_tag
+def ago(value: datetime | str | None, after: str = "") -> SafeString | str:
+    """How long ago, which ages.js keeps true. after: what stands behind it, such as "ago"."""
+    at = moment(value)
+    if at is None:
+        return ""
+    behind = format_html(' data-after=" {}"', after) if after else ""
+    shown = f"{age(at)} {after}".rstrip()
+    return format_html('<span class="age" data-ago="{}"{}>{}</span>', _exact(at), behind, shown)
+
+
+@register.simple_tag
+def time_of_server() -> str:
+    """By whose clock ages are counted."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _exact(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@register.simple_tag
+def time(value: datetime | str | None) -> SafeString | str:
+    """The short form, with the exact time for whoever points at it."""
+    at = moment(value)
+    if at is None:
+        return ""
+    local = timezone.localtime(at)
+    exact = f"{local:%Y-%m-%d %H:%M:%S} {offset(local)}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, clock(at))
+
+
+@register.simple_tag
+def zone() -> str:
+    """The name of the zone in which the page's times are: `Europe/Berlin`."""
+    return timezone.get_current_timezone_name()
+
+
+@register.simple_tag
+def zone_and_offset() -> str:
+    """`Europe/Berlin (UTC+1)`."""
+    return zone_label(timezone.get_current_timezone(), now=datetime.now(UTC))
+
+
 # Components -----------------------------------------------------------------------------------------------------------
 
 
@@ -321,65 +411,6 @@ def with_code(text: str) -> SafeString:
         f"<code>{escape(part)}</code>" if index % 2 else escape(part) for index, part in enumerate(text.split("`"))
     ]
     return mark_safe("".join(parts))  # noqa: S308 - every part is escaped above
-
-
-@register.filter
-def age(value: datetime | str | None) -> str:
-    return durations.age(value)
-
-
-@register.filter
-def clock(value: datetime | str | None) -> str:
-    return durations.clock(value)
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    return durations.duration(seconds) if seconds is not None else ""
-
-
-@register.simple_tag
-def ago(value: datetime | str | None, after: str = "") -> SafeString | str:
-    """How long ago, which ages.js keeps true. after: what stands behind it, such as "ago"."""
-    at = durations.moment(value)
-    if at is None:
-        return ""
-    behind = format_html(' data-after=" {}"', after) if after else ""
-    shown = f"{durations.age(at)} {after}".rstrip()
-    return format_html('<span class="age" data-ago="{}"{}>{}</span>', _exact(at), behind, shown)
-
-
-@register.simple_tag
-def time_of_server() -> str:
-    """By whose clock ages are counted."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _exact(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-@register.simple_tag
-def time(value: datetime | str | None) -> SafeString | str:
-    """The short form, with the exact time for whoever points at it."""
-    at = durations.moment(value)
-    if at is None:
-        return ""
-    local = timezone.localtime(at)
-    exact = f"{local:%Y-%m-%d %H:%M:%S} {durations.offset(local)}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, durations.clock(at))
-
-
-@register.simple_tag
-def zone() -> str:
-    """The name of the zone in which the page's times are: `Europe/Berlin`."""
-    return timezone.get_current_timezone_name()
-
-
-@register.simple_tag
-def zone_and_offset() -> str:
-    """`Europe/Berlin (UTC+1)`."""
-    return durations.zone_label(timezone.get_current_timezone(), now=datetime.now(UTC))
 
 
 @register.simple_tag

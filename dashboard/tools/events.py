@@ -22,10 +22,10 @@ from claims.access.event_authors import cluster_kinds, may_report
 from claims.causes.causes import AnyCause
 from claims.causes.messages import brief
 from claims.event_recorder import cause_in
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import namespaced
 from dashboard.templatetags.kit import claim_url, class_url, namespace_url, node_url, pod_url, said_by, template_url
 from manciple.people import ALL_NAMESPACES, Person, person_of
 from manciple.store import records

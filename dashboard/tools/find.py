@@ -26,8 +26,8 @@ from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Pod
 from dashboard.capacity.quotas import may_read
+from dashboard.kit.guards import authorizes, signed_in
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
-from dashboard.kit.rights import authorizes, signed_in
 from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, yaml_url
 from inventory import models

@@ -44,8 +44,8 @@ from dashboard.kit.differences import (
     read_yaml,
     written,
 )
+from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import authorizes
 from dashboard.templatetags.kit import counted, object_url, yaml_url
 from manciple.api import verbs
 from manciple.api.requests import decode_document

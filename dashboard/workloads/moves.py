@@ -18,8 +18,8 @@ from django.views.decorators.http import require_http_methods
 
 from claims.kinds.pods import Pod
 from dashboard.inventory.nodes.changes import evict
+from dashboard.kit.guards import namespaced
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, show_preview
-from dashboard.kit.rights import namespaced
 from dashboard.templatetags.kit import counted, page_url, pod_url
 from dashboard.tools.bulk import PickedObject, read_picked
 from dashboard.workloads.pods.actions import pages_above, stored_pod

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
 from claims.models import AllocatedDevice, Claim, PodClaim, Template
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
     CSV,
     Filter,
@@ -36,7 +37,6 @@ from dashboard.kit.lists import (
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, ValueContext, render_page, show_list
-from dashboard.kit.rights import namespaced
 from dashboard.templatetags.kit import page_url, template_url, yaml_url
 from dashboard.tools import objects as history
 from dashboard.workloads.claims.queries import ClaimRow, read_claims

@@ -12,7 +12,7 @@ Sources: apiserver/pkg/authorization/authorizer/interfaces.go, .../union/union.g
 .../endpoints/handlers/responsewriters/errors.go.
 
 **Views** declare the rights that they demand (`ViewRights`); one without a declaration is not served, and ends the
-start. Views of pages declare them with the decorators of `dashboard.kit.rights`, which also enforce them; views of the
+start. Views of pages declare them with the decorators of `dashboard.kit.guards`, which also enforce them; views of the
 API by an attribute of their class (`manciple.api.views.ApiView`), whose permission class asks the authorizers.
 """
 
@@ -214,5 +214,5 @@ def demand_declarations(patterns: Iterable[URLPattern | URLResolver]) -> None:
     missing = [f"{route} ({one.lookup_str})" for route, one in routes(patterns) if rights_of(one.callback) is None]
     if missing:
         raise ImproperlyConfigured(
-            f"These views declare no rights: {', '.join(missing)}. Decorate each with one of dashboard.kit.rights."
+            f"These views declare no rights: {', '.join(missing)}. Decorate each with one of dashboard.kit.guards."
         )

@@ -26,8 +26,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from claims.access.event_authors import cluster_kinds
-from claims.devices.cache import read_devices
-from claims.devices.cards import Part, Unit
+from claims.devices.cache import Part, Unit, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
@@ -66,11 +65,11 @@ from dashboard.inventory.nodes.queries import (
 from dashboard.kit import undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
 from dashboard.templatetags.kit import counted, device_url, node_url, pod_url, yaml_url
 from dashboard.tools.events import ShownEvent, shown_event
 from dashboard.tools.objects import HistoryPage, asked, show_history

@@ -24,6 +24,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
 from claims.models import AllocatedDevice, Claim
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
     CSV,
     Filter,
@@ -38,7 +39,6 @@ from dashboard.kit.lists import (
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
 from dashboard.templatetags.kit import claim_url, listed, page_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.claims.queries import (

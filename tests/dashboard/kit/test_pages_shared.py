@@ -15,8 +15,7 @@ from msgspec import structs
 
 from dashboard.kit.live import Hearing
 from dashboard.kit.rendering import MORE, PLACES
-from dashboard.templatetags.kit import class_url, device_url, pod_url
-from manciple import durations
+from dashboard.templatetags.kit import age, class_url, clock, device_url, pod_url
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import (
     CLUSTER_ROLE_BINDING,
@@ -30,6 +29,7 @@ from manciple.access.kinds.roles import (
     RoleRef,
     Subject,
 )
+from manciple.durations import duration
 from manciple.people import person_of_user
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
@@ -52,7 +52,7 @@ DURATIONS = {
 
 @pytest.mark.parametrize("seconds", DURATIONS)
 def test_a_duration_has_two_units_at_most(seconds: float) -> None:
-    assert durations.duration(seconds) == DURATIONS[seconds]
+    assert duration(seconds) == DURATIONS[seconds]
 
 
 CLOCKS = {
@@ -65,12 +65,12 @@ CLOCKS = {
 
 @pytest.mark.parametrize("ago", CLOCKS)
 def test_a_moment_reads_shorter_the_nearer_it_is(ago: timedelta) -> None:
-    assert durations.clock(NOW - ago, now=NOW) == CLOCKS[ago]
+    assert clock(NOW - ago, now=NOW) == CLOCKS[ago]
 
 
 def test_times_of_the_api_are_read_too() -> None:
-    assert durations.age("2026-11-20T10:19:56Z", now=NOW) == "8 s"
-    assert durations.age(None) == durations.clock("") == ""
+    assert age("2026-11-20T10:19:56Z", now=NOW) == "8 s"
+    assert age(None) == clock("") == ""
 
 
 def user(name: str, *groups: str, staff: bool = False) -> User:
