@@ -66,7 +66,7 @@ from claims.kinds.volumes import (
 from inventory.kinds import gates
 from manciple.access.kinds.service_accounts import DEFAULT_NAME, ServiceAccount
 from manciple.access.namespace_defaults import AUTHORITY_KEY, ROOT_CA, SERVICE_ACCOUNTS
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, records
 from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -334,14 +334,14 @@ def warn_of_dropped_claims(write: Write) -> None:
     """While DRA is off, spec.resourceClaims is dropped. (Upstream does not warn.)"""
     dropped = write.operation == "CREATE" and not write.subresource and write.new.spec.resource_claims
     if dropped and not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
-        hooks.warn("spec.resourceClaims is dropped: the feature gate DynamicResourceAllocation is off")
+        records.warn("spec.resourceClaims is dropped: the feature gate DynamicResourceAllocation is off")
 
 
 def warn_of_pod(write: Write) -> None:
     """Warn the author of a new pod of fields without effect."""
     if write.operation == "CREATE" and not write.subresource:
         for text in islice(warnings_of(write.new), MOST_WARNINGS):
-            hooks.warn(text)
+            records.warn(text)
 
 
 # Features that are not served -----------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
         raise _rejected(pod, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
     if pod.spec.scheduling_group is None or gates.enabled("GenericWorkload"):
         return None
-    hooks.warn("spec.schedulingGroup is dropped: the feature gate GenericWorkload is off")
+    records.warn("spec.schedulingGroup is dropped: the feature gate GenericWorkload is off")
     return structs.replace(pod, spec=structs.replace(pod.spec, scheduling_group=None))
 
 
@@ -609,13 +609,13 @@ def check_pod(writer: Writer, write: Write) -> None:
         return
     security = PodSecurity.current()
     if pod.metadata.namespace in security.exempt:
-        hooks.annotate(f"{PREFIX}exempt", "namespace")
+        records.annotate(f"{PREFIX}exempt", "namespace")
         return
     namespace = writer.get(registry.by_resource(NAMESPACES), "", pod.metadata.namespace)
     policy, wrong = policy_of(namespace.metadata.labels if namespace is not None else {}, security.default)
     if wrong:
-        hooks.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
-    hooks.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
+        records.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
+    records.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
     _judge(pod, policy)
 
 
@@ -624,12 +624,14 @@ def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
     found = violations(policy.enforce, pod)
     audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
     if audited:
-        hooks.annotate(f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}')
+        records.annotate(
+            f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}'
+        )
     if found:
         name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}'
         raise Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
     if warned := violations(policy.warn, pod):
-        hooks.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')
+        records.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')
 
 
 def check_labels(_writer: Writer, write: Write) -> None:
@@ -657,7 +659,7 @@ def warn_of_pods(write: Write) -> None:
         _warn_of_exemption(name, labels, policy, security.default)
     elif old is not None:
         for text in _evaluated(name, policy.enforce):
-            hooks.warn(text)
+            records.warn(text)
 
 
 def _is_raised(new: LevelVersion, old: LevelVersion) -> bool:
@@ -677,7 +679,7 @@ def _warn_of_exemption(
         for mode, asked in policy._asdict().items()
         if asked.level != "privileged" and {f"{PREFIX}{mode}", f"{PREFIX}{mode}-version"} & labels.keys()
     ]
-    hooks.warn(f'namespace "{name}" is exempt from Pod Security, and the policy ({", ".join(said)}) will be ignored')
+    records.warn(f'namespace "{name}" is exempt from Pod Security, and the policy ({", ".join(said)}) will be ignored')
 
 
 @dataclass(slots=True)

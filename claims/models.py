@@ -18,7 +18,7 @@ from django.db import models
 from django.urls import reverse
 
 from inventory.models import DRIVER, LABEL, NAME, UID, device_url
-from manciple.access.restricting import OfNamespace, RestrictedManager, RestrictedQuerySet
+from manciple.people import OfNamespace, RestrictedManager, RestrictedQuerySet
 from manciple.wire.resources import QUOTAS
 
 DeviceKey = tuple[str, str, str, str]  # (driver, pool, device, node of the allocation)

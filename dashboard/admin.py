@@ -14,9 +14,9 @@ from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver
 
 from claims import models as claims
-from dashboard.kit.rights import administrators_only
+from dashboard.kit.guards import administrators_only
 from inventory import models as inventory
-from manciple.access.view_rights import routes
+from manciple.access.authorization import routes
 from scheduling.models import QueuedPod
 
 

@@ -12,7 +12,7 @@ class DashboardConfig(AppConfig):
 
     def ready(self) -> None:
         from dashboard.kit import live  # noqa: PLC0415 - models can be imported from here on only
-        from manciple.access import passwords  # noqa: PLC0415
+        from manciple.access import people  # noqa: PLC0415
 
         live.register()
-        passwords.READ_WITH.add("preferences")
+        people.READ_WITH.add("preferences")

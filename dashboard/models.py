@@ -23,7 +23,7 @@ class SavedView(models.Model):
     #: of the page: "/pods"
     path = models.CharField(max_length=60)
     name = models.CharField(max_length=80)
-    #: what the address says behind the path, as `saved_views.canonical` writes it
+    #: what the address says behind the path, as `dashboard.kit.preferences.canonical` writes it
     query = models.CharField(max_length=4000, blank=True)
     #: whether others see it and may open it
     shared = models.BooleanField(default=False)

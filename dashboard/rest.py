@@ -48,18 +48,16 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 from claims import models as claims
 from claims.causes.causes import decode
 from claims.causes.messages import message
-from claims.devices.cache import read_devices
+from claims.devices.cache import PoolState, read_devices
 from claims.devices.holdings import Holder
-from claims.devices.pools import PoolState
 from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
-from dashboard.kit.middleware import limited_queries
+from dashboard.kit.guards import limited_queries, signed_in
 from dashboard.kit.rendering import ValueContext, render_page
-from dashboard.kit.rights import signed_in
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
-from manciple.access.view_rights import AUTHORIZES, PUBLIC
+from manciple.access.authorization import AUTHORIZES, PUBLIC
 from manciple.api import discovery, openapi
 from manciple.api.door import ShownCredentials
 from manciple.people import Person, person_of, person_of_identity

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod
 from insight.how_many_fit import NOTHING, count

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
+from claims.devices.cache import DeviceSnapshot, PoolState, changed
 from claims.devices.nodes import NodeState
-from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DevicePool, charge, fits
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from insight.selector_matches import Passing, passing
@@ -42,6 +42,11 @@ KEPT_TALLIES = 64
 EXACT = 64
 #: A claim for one device that asks for nothing but its class.
 _PLAIN = RequestPlan(name="one", count=1)
+
+
+def how_many(fits: int) -> str:
+    """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
+    return f"{fits:,}" if fits < MOST else f"{fits:,} or more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from django.db import models
 from django.urls import reverse
 
-from manciple.access.restricting import OfCluster, RestrictedManager
+from manciple.people import OfCluster, RestrictedManager
 from manciple.wire.resources import CLASSES, NODES, SLICES
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.

@@ -1,19 +1,29 @@
-"""Who looks at a page: what that person may see, and what they may change, as the API would answer them.
+"""The rights of people on pages: which namespaces and index rows a person sees, and what they may change.
 
 A person sees the namespaces in which they may list what its pages are made of (pods, claims, templates, events): all of
 them, or those in which a binding says so.
-What belongs to no namespace (nodes, devices, classes) they see where they may list it (`dashboard.kit.rights` asks,
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (`dashboard.kit.guards` asks,
 before any view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a
 button that would be refused, and the writer asks again (`manciple.access.rbac`).
+
+Index tables declare who may read their rows; `Pod.objects.restrict(person)` are those of a person. Rows of a namespace
+are shown to people who see the namespace, rows of the cluster to people who may list the resource that they index:
+
+    readable = OfNamespace()                       # by the column `namespace`
+    readable = OfNamespace("claim__namespace")
+    readable = OfNamespace(resource="resourcequotas")
+    readable = OfCluster("nodes")
+    objects = RestrictedManager()
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model
+from django.db import models
 from django.http import Http404, HttpRequest
 
 from manciple.access import authorization, rbac
@@ -33,8 +43,6 @@ AUDIT_EVENTS = "events.audit.manciple.dev"
 ANY = "*"
 #: In place of the names of namespaces.
 ALL_NAMESPACES = None
-
-Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +165,58 @@ def denied(request: HttpRequest, what: str, verb: str, resource: str, namespace:
             message=message,
         )
     return PermissionDenied(message)
+
+
+# Rows of index tables -------------------------------------------------------------------------------------------------
+
+
+Row_co = TypeVar("Row_co", bound=models.Model, covariant=True)
+
+
+@dataclass(frozen=True)
+class OfNamespace:
+    """Rows of objects that belong to a namespace.
+
+    field: the column, or the way to it, that names the namespace of a row. resource: what a person has to be allowed to
+    list there besides.
+    """
+
+    field: str = "namespace"
+    resource: str = ""
+
+    def restrict(self, rows: Any, person: Person) -> Any:
+        namespaces: Iterable[str] | None = person.namespaces
+        if self.resource and not person.may("list", self.resource):
+            if namespaces is None:
+                namespaces = rows.order_by().values_list(self.field, flat=True).distinct()
+            namespaces = [one for one in namespaces if person.may("list", self.resource, one)]
+        return rows if namespaces is None else rows.filter(**{f"{self.field}__in": namespaces})
+
+
+@dataclass(frozen=True)
+class OfCluster:
+    """Rows of objects that belong to no namespace. resource: as `Person.may` names it."""
+
+    resource: str
+
+    def restrict(self, rows: Any, person: Person) -> Any:
+        return rows if person.may("list", self.resource) else rows.none()
+
+
+class RestrictedQuerySet(models.QuerySet[Row_co]):
+    """Rows of a table that declares `readable`."""
+
+    def restrict(self, person: Person) -> Self:
+        """Those that `person` may read."""
+        return self.model.readable.restrict(self, person)  # type: ignore[attr-defined, no-any-return]
+
+
+class RestrictedManager(models.Manager[Row_co]):
+    """The manager of a table that declares `readable`."""
+
+    def get_queryset(self) -> RestrictedQuerySet[Row_co]:
+        return RestrictedQuerySet(self.model, using=self._db)
+
+    def restrict(self, person: Person) -> RestrictedQuerySet[Row_co]:
+        """The rows that `person` may read."""
+        return self.get_queryset().restrict(person)

@@ -126,9 +126,9 @@ MIDDLEWARE = [
     "manciple.api.auditing.Audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
-    "dashboard.kit.middleware.Compression",
+    "dashboard.kit.guards.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "dashboard.kit.middleware.no_store",
+    "dashboard.kit.guards.no_store",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -138,9 +138,9 @@ MIDDLEWARE = [
     "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "dashboard.kit.middleware.Outages",
-    "dashboard.kit.rights.DeclaredRightsOnly",
-    "dashboard.kit.middleware.CostlyPages",
+    "dashboard.kit.guards.Outages",
+    "dashboard.kit.guards.DeclaredRightsOnly",
+    "dashboard.kit.guards.CostlyPages",
 ]
 
 ROOT_URLCONF = "manciple.urls"
@@ -294,7 +294,7 @@ CLIENT_CA_FILE = read(declared.CLIENT_CA, default=HOME / "ca.crt")
 CLIENT_CA_KEY_FILE = read(declared.CLIENT_CA_KEY, default=HOME / "ca.key")
 CERTIFICATE_DAYS = read(declared.CERTIFICATE_DAYS)
 
-AUTHENTICATION_BACKENDS = ["manciple.access.passwords.CountedPasswords"]
+AUTHENTICATION_BACKENDS = ["manciple.access.people.CountedPasswords"]
 _VALIDATION = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
     {"NAME": f"{_VALIDATION}.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
@@ -302,7 +302,7 @@ AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
     {"NAME": f"{_VALIDATION}.CommonPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = round(read(declared.INVITATION_HOURS) * 3600)
-SESSION_ENGINE = "manciple.access.sessions"
+SESSION_ENGINE = "manciple.access.people"
 SESSION_COOKIE_AGE = round(read(declared.SESSION_HOURS) * 3600)
 
 OIDC_ISSUER = read(declared.OIDC_ISSUER_URL)

@@ -8,9 +8,9 @@ from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 from dashboard.kit import signing_in as outside
-from dashboard.kit.rights import public
+from dashboard.kit.guards import public
 from dashboard.kit.signing_in import SetPasswordPage, SignInPage
-from manciple.access.view_rights import demand_declarations
+from manciple.access.authorization import demand_declarations
 from manciple.api.urls import urlpatterns as api_urls
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -28,4 +28,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
 # A view without declared rights ends the start of every process that serves pages.
 demand_declarations(urlpatterns)
 
-handler500 = "dashboard.kit.middleware.handle_uncaught"
+handler500 = "dashboard.kit.guards.handle_uncaught"

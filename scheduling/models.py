@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from claims.models import Pod
 from inventory.models import NAME
-from manciple.access.restricting import OfNamespace, RestrictedQuerySet
+from manciple.people import OfNamespace, RestrictedQuerySet
 
 
 class QueuedPods(RestrictedQuerySet["QueuedPod"]):

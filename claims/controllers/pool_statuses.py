@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot, PoolState
+from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
 from claims.devices.published import CandidateDevice, Draw, charge, is_blocked, nanos
 from inventory.kinds import gates
 from inventory.kinds.pool_statuses import (

@@ -23,25 +23,26 @@ from django.views.decorators.http import require_safe
 
 from claims.causes.causes import decode
 from claims.controllers.node_lifecycle import LEASE_NAMESPACE
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot
 from claims.devices.states import DeviceState
 from claims.models import Pod
-from dashboard.inventory.devices.grid import STATES, bar_of, how_many, in_words, lines_of
+from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
-from dashboard.kit import charts, links
+from dashboard.kit import charts
+from dashboard.kit.guards import listing
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.waiting import WaitingGroup, WaitingPod, by_topic
 from insight.capacity import Census, ClassCount, read_census
+from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
-from manciple.durations import clock, duration
+from manciple.durations import duration
 from manciple.people import Person, person_of
 from manciple.per_process import PerProcess
 from manciple.store import event_log, history, space, sql
@@ -536,20 +537,20 @@ def _agents(signs: HealthSigns) -> HealthLine:
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
-        url = f"{links.page_url('nodes')}?state=NotReady"
+        url = f"{page_url('nodes')}?state=NotReady"
         troubles.append(Warning(what=rest, step="The list of nodes names them.", url=url))
     return HealthLine(
         name="Node agents",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
-        url=links.page_url("nodes"),
+        url=page_url("nodes"),
         severity=ERR if len(away) == len(signs.nodes) else WARN if away else OK,
         troubles=tuple(troubles),
     )
 
 
 def _away(node: NodeSign, now: datetime) -> Warning:
-    url = links.node_url(node.name)
+    url = node_url(node.name)
     if node.heard and now - node.heard < timedelta(seconds=40):
         what = f"Node `{node.name}` reports that it is not Ready."
         return Warning(what=what, step="Its conditions say why.", url=url)
@@ -563,16 +564,16 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
-        troubles.append(Warning(what=rest, step="The driver's page names them.", url=links.driver_url(driver.name)))
+        troubles.append(Warning(what=rest, step="The driver's page names them.", url=driver_url(driver.name)))
     if driver.unhealthy:
         what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
-        url = f"{links.page_url('devices')}?state=bad"
+        url = f"{page_url('devices')}?state=bad"
         troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
         note="every pool is complete" if not driver.short else "some pools are incomplete",
         value=f"{whole} of {driver.pools}",
-        url=links.driver_url(driver.name),
+        url=driver_url(driver.name),
         severity=WARN if troubles else OK,
         troubles=tuple(troubles),
     )
@@ -590,7 +591,7 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     where = f" on {pool.node}" if pool.node else ""
     step = f"See what the driver published{where}; only its own log, there, says why it stopped."
-    return Warning(what=what, step=step, url=links.node_url(pool.node) if pool.node else links.driver_url(pool.driver))
+    return Warning(what=what, step=step, url=node_url(pool.node) if pool.node else driver_url(pool.driver))
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
@@ -693,7 +694,7 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         if found.total
         else "no device is out of service",
         value=f"{found.total} open",
-        url=links.page_url("incidents"),
+        url=page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )
 

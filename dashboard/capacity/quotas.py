@@ -51,12 +51,13 @@ from claims.kinds.resource_usage import (
 )
 from claims.pod_claims import claim_for, is_for_pod, references, requested_classes
 from claims.quotas import count_for, extended_names
-from dashboard.kit import links, undo
+from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, giving_way, parameter
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
+from dashboard.templatetags.kit import page_url, pod_url, quota_url, yaml_url
 from dashboard.tools.events import WARNING, EventQuery, ShownEvent, find
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds.devices import DeviceClass
@@ -209,7 +210,7 @@ class QuotaLine:
 
     @property
     def url(self) -> str:
-        return links.quota_url(self.namespace, self.name)
+        return quota_url(self.namespace, self.name)
 
     @property
     def limits(self) -> list[QuotaLimit]:
@@ -308,7 +309,7 @@ def _held_back(namespaces: Iterable[str]) -> dict[Key, list[HeldPod]]:
         cause = causes.decode(row.cause)
         because = cause.because if isinstance(cause, NoNodeFits) else cause
         if isinstance(because, QuotaUsedUp):
-            pod = HeldPod(name=row.name, url=links.pod_url(row.namespace, row.name), cause=because)
+            pod = HeldPod(name=row.name, url=pod_url(row.namespace, row.name), cause=because)
             found[row.namespace, because.quota].append(pod)
     return found
 
@@ -351,7 +352,7 @@ class UnplacedPod:
 
     @property
     def url(self) -> str:
-        return links.pod_url(*self.pod.key)
+        return pod_url(*self.pod.key)
 
     @property
     def classes(self) -> set[str]:
@@ -752,7 +753,7 @@ def _create(request: HttpRequest) -> HttpResponse:
         else:
             step = undo.UndoStep.of(RESOURCE_QUOTA, None, made)
             undo.offer(request, f"Created quota {made.metadata.name}.", [step])
-            return redirect(links.quota_url(namespace, made.metadata.name))
+            return redirect(quota_url(namespace, made.metadata.name))
     return _draw_list(request, form)
 
 
@@ -815,12 +816,12 @@ def _show_history(request: HttpRequest, quota: ResourceQuota) -> HttpResponse:
     namespace, name = quota.metadata.namespace, quota.metadata.name
     page = HistoryPage(
         place="quotas",
-        crumbs=((links.page_url("quotas"), "Quotas"), (f"{links.page_url('quotas')}?ns={namespace}", namespace)),
+        crumbs=((page_url("quotas"), "Quotas"), (f"{page_url('quotas')}?ns={namespace}", namespace)),
         word="Quota",
         name=name,
-        url=links.quota_url(namespace, name),
+        url=quota_url(namespace, name),
         topics=f"quotas:{namespace}",
-        yaml=links.yaml_url("resourcequotas", namespace, name),
+        yaml=yaml_url("resourcequotas", namespace, name),
     )
     return show_history(request, page, [quota.metadata.uid], namespace=namespace)
 
@@ -901,4 +902,4 @@ def change_quota(request: HttpRequest, namespace: str, name: str) -> HttpRespons
         return _draw(request, quota, form)
     step = undo.UndoStep.of(RESOURCE_QUOTA, quota, made.object)
     undo.offer(request, f"The limits of quota {name} are set.", [step])
-    return redirect(links.quota_url(namespace, name))
+    return redirect(quota_url(namespace, name))

@@ -51,15 +51,15 @@ from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
 from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
 from dashboard.inventory.incidents import ImpairedSpan, between, spans
-from dashboard.kit import charts, links
+from dashboard.kit import charts
 from dashboard.kit.charts import RANGES, USUAL, ChosenTime, Tick, Window, axis
+from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
-from dashboard.kit.middleware import begin_costly
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
+from dashboard.templatetags.kit import claim_url, class_url, clock, device_url, incident_url, namespace_url, page_url
 from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Node, Pool
-from manciple.durations import clock, duration
+from manciple.durations import duration
 from manciple.people import Person, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
@@ -111,7 +111,7 @@ class ChartQuery:
         usual = {("by", self.usual), ("range", USUAL), ("page", 1)}
         parts = self.parameters | changes
         kept = {name: value for name, value in parts.items() if value and (name, value) not in usual}
-        path = links.page_url(route or self.route)
+        path = page_url(route or self.route)
         return f"{path}?{urlencode(kept)}" if kept else path
 
     @property
@@ -575,7 +575,7 @@ def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) ->
         left=min(left, 100 - width),
         width=width,
         holding=one,
-        url=links.claim_url(one.namespace, one.claim) if one.claim_uid in living else "",
+        url=claim_url(one.namespace, one.claim) if one.claim_uid in living else "",
         label=describe(one, window, what=what),
         seconds=((one.ended or window.now) - one.began).total_seconds(),
     )
@@ -628,7 +628,7 @@ def device_lanes(
         out_of_order = tuple(stretch(one, window) for one in impaired if one.concerns(key))
         lanes.append(
             Lane(
-                name=device, note=node or pool, url=links.device_url(*key), bars=packed, rows=rows,
+                name=device, note=node or pool, url=device_url(*key), bars=packed, rows=rows,
                 hidden=hidden, now=sum(one.ended is None for one in found[key]),
                 impaired=out_of_order,
                 drawn=draw_bars(packed, out_of_order, live=window.live),
@@ -675,7 +675,7 @@ def called(name: str, by: str) -> str:
 
 def page_of(name: str, by: str) -> str:
     """The page of a group; "" where there is none."""
-    pages = {"class": links.class_url, "namespace": links.namespace_url}
+    pages = {"class": class_url, "namespace": namespace_url}
     return pages[by](name) if name and by in pages else ""
 
 
@@ -695,7 +695,7 @@ def draw_bars(bars: Iterable[TimelineBar], impaired: Iterable[ImpairedStretch], 
         link = f'<a {attributes} href="{escape(one.url)}" tabindex="-1">{text}{said}</a>' if one.url else ""
         drawn.append(link or f"<span {attributes}>{text}{said}</span>")
     for out in impaired:
-        words, url = escape(out.label), escape(links.incident_url(out.span.row.incident_id))
+        words, url = escape(out.label), escape(incident_url(out.span.row.incident_id))
         attributes = f'class="out" data-s="{out.span.state}" style="{out.style}" title="{words}"'
         drawn.append(f'<a {attributes} href="{url}" tabindex="-1"><span class="sr">{words}</span></a>')
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped above

@@ -29,9 +29,9 @@ from dashboard.kit.charts import (
     nice_top,
     stacked,
 )
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import csv_answer
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
 from insight.usage import ALL, EVERY, UsageOfMoment
 from insight.waiting_times import Wait, WaitFigures
 from manciple.people import Person, person_of

@@ -24,8 +24,8 @@ from dashboard.capacity.overview import (
     waiting_groups,
 )
 from dashboard.inventory.incidents import IncidentRow, described, newest
+from dashboard.kit.guards import listing
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import listing
 from dashboard.workloads.waiting import WaitingGroup
 from insight.capacity import read_census
 from insight.usage import ALL

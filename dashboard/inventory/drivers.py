@@ -15,19 +15,17 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from claims.devices.cache import read_devices
+from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import CandidateDevice, DevicePool, attribute_text, short_name
 from claims.devices.states import DeviceState
 from dashboard.inventory.devices.grid import DeviceTotals
 from dashboard.inventory.nodes.queries import PoolLine, nanos, pool_lines
-from dashboard.kit import links
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import ListColumn, ListQuery, Table, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, driver_url, node_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from insight.selector_matches import class_selectors, judged_devices, matches
 from inventory.models import Node
@@ -147,7 +145,7 @@ class DriverTrouble:
 
     @property
     def node_links(self) -> list[tuple[str, str]]:
-        return [(name, links.node_url(name)) for name in self.nodes]
+        return [(name, node_url(name)) for name in self.nodes]
 
 
 def troubles(driver: Driver) -> Iterator[DriverTrouble]:
@@ -261,7 +259,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
             crumbs=((reverse("drivers"), "Drivers"),),
             word="Driver",
             name=name,
-            url=links.driver_url(name),
+            url=driver_url(name),
             topics="slices",
         )
         return show_history(request, page, [stored.uid for stored in slices])

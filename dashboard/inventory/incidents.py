@@ -28,19 +28,17 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
 from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of
-from dashboard.kit import links
 from dashboard.kit.forms import posted_from
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import claim_url, counted, incident_url, node_url, pod_url
 from insight.selector_matches import class_selectors, judge
 from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
@@ -154,12 +152,12 @@ class AffectedHolder:
 
     @property
     def url(self) -> str:
-        return links.claim_url(self.namespace, self.claim) if self.lasts and self.claim else ""
+        return claim_url(self.namespace, self.claim) if self.lasts and self.claim else ""
 
     @property
     def pod_links(self) -> list[str | tuple[str, str]]:
         """Pods with their addresses; without once they are gone."""
-        return [(pod, links.pod_url(self.namespace, pod)) if self.lasts else pod for pod in self.pods]
+        return [(pod, pod_url(self.namespace, pod)) if self.lasts else pod for pod in self.pods]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +224,7 @@ class IncidentRow:
 
     @property
     def node_links(self) -> list[tuple[str, str]]:
-        return [(name, links.node_url(name)) for name in self.nodes]
+        return [(name, node_url(name)) for name in self.nodes]
 
     @property
     def holders(self) -> list[AffectedHolder]:
@@ -543,7 +541,7 @@ def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     else:
         _note(incident, person, by=person.name, at=datetime.now(UTC), note=note)
         messages.success(request, "Acknowledged.")
-    return redirect(_back(request) or links.incident_url(name))
+    return redirect(_back(request) or incident_url(name))
 
 
 @listing(SLICES)

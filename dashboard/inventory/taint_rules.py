@@ -24,20 +24,19 @@ from msgspec import structs
 
 from claims.controllers.taint_eviction import CONDITION
 from claims.device_taints import NO_EXECUTE, Survey, ThreatenedPod
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from dashboard.kit import links, undo
+from dashboard.kit import undo
 from dashboard.kit.evictions import Leaving, told_of
 from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import counted, device_url, listed, taint_rule_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds import gates
 from inventory.kinds.device_rules import TAINT_EFFECTS
@@ -365,9 +364,9 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
             crumbs=((reverse("taint-rules"), "Taint rules"),),
             word="Taint rule",
             name=name,
-            url=links.taint_rule_url(name),
+            url=taint_rule_url(name),
             topics="slices",
-            yaml=links.yaml_url(TAINT_RULES, "", name),
+            yaml=yaml_url(TAINT_RULES, "", name),
         )
         return show_history(request, page, [rule.metadata.uid])
     keys = selected_by(rule, snapshot)
@@ -376,7 +375,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
         revision=revision,
         row=_row(rule, snapshot),
         off="" if gates.enabled(GATE) else OFF,
-        devices=[(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]],
+        devices=[(device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]],
         more=max(0, len(keys) - NAMED),
         may_update=person.may("update", TAINT_RULES),
         may_delete=person.may("delete", TAINT_RULES),
@@ -482,7 +481,7 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
             word = "created" if before is None else "changed"
             said = f"Taint rule {made.metadata.name} is {word}."
             undo.offer(request, said, [undo.UndoStep.of(kind(TAINT_RULES), before, made)])
-            return redirect(links.taint_rule_url(made.metadata.name))
+            return redirect(taint_rule_url(made.metadata.name))
         change = RuleChange(before=before, after=form.rule(before))
         effect = effect_of([change], person, read_devices(), datetime.now(UTC))
     pools = sorted(read_devices().pools)
@@ -491,7 +490,7 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
         revision=latest_revision(),
         form=form,
         before=before,
-        back=links.taint_rule_url(before.metadata.name) if before else reverse("taint-rules"),
+        back=taint_rule_url(before.metadata.name) if before else reverse("taint-rules"),
         effect=effect,
         effects=EFFECT_MEANINGS,
         chosen_effect=form.text("effect") or "NoSchedule",
@@ -520,7 +519,7 @@ def delete_rule(request: HttpRequest, name: str) -> HttpResponse:
         action="Delete",
         noun="taint rule",
         uid=rule.metadata.uid,
-        above=(("Taint rules", reverse("taint-rules")), (name, links.taint_rule_url(name))),
+        above=(("Taint rules", reverse("taint-rules")), (name, taint_rule_url(name))),
         effect=effect_of([RuleChange(before=rule)], person, read_devices(), datetime.now(UTC)),
         topics="slices",
         error=error,

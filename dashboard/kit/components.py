@@ -13,8 +13,8 @@ from django.template import Context, Template
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
+from dashboard.kit.guards import administrators_only
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import administrators_only
 from manciple.store.event_log import latest_revision
 
 THEMES = ("light", "dark")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
-from dashboard.kit.links import pod_url
 from dashboard.kit.previews import Consequence
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, pod_url
 from manciple.durations import duration
 from manciple.people import Person
 from manciple.store.objects import listed

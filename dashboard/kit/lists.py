@@ -75,7 +75,7 @@ class ListQuery:
     sort: str = ""  # the column's `sort`, with a "-" before it from the greatest to the least
     cols: tuple[str, ...] = ()  # names of the columns that are wanted; none for the usual ones
     dense: bool = False
-    saved: str = ""  # the saved view that it was opened as (see `dashboard.kit.saved_views`)
+    saved: str = ""  # the saved view that it was opened as (see `dashboard.kit.preferences`)
     page: int = 1
 
     @classmethod

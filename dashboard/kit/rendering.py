@@ -19,8 +19,7 @@ from django.template.loaders import filesystem
 
 from dashboard.kit import undo
 from dashboard.kit.lists import CSV, Table
-from dashboard.kit.preferences import preferences_of
-from dashboard.kit.saved_views import views_of
+from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
 from manciple.people import person_of
 
@@ -107,7 +106,7 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "more_places": MORE,
         "audits": person_of(request).may_audit,
         "administrators": administrators,
-        "undo": partial(undo.offered, request),
+        "undo": partial(undo.offered, request) if undo.SESSION_KEY in request.session else None,
         "views": partial(views_of, request),
         "tour": partial(wants_tour, request),
     }

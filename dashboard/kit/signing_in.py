@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.contrib.auth import login, logout, views
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.core.exceptions import MiddlewareNotUsed
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse, reverse_lazy
@@ -25,9 +26,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from dashboard.kit.guards import public
 from dashboard.kit.rendering import TemplateContext, render_page
-from dashboard.kit.rights import public
-from manciple.access import passwords, sign_ins
+from manciple.access import people, sign_ins
 from manciple.access.authentication import external
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.external import (
@@ -41,7 +42,7 @@ from manciple.access.authentication.external import (
 )
 from manciple.access.invitations import LINK_TOKENS
 from manciple.access.models import SignInAttempts
-from manciple.access.passwords import BROWSER_COOKIE, locked_for
+from manciple.access.people import BROWSER_COOKIE, locked_for
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
 
@@ -96,7 +97,7 @@ class SetPasswordPage(views.PasswordResetConfirmView):
     def form_valid(self, form: SetPasswordForm[Any]) -> HttpResponse:
         answer = super().form_valid(form)
         person = form.user
-        SignInAttempts.objects.filter(key=passwords.name_key(person.get_username())).delete()
+        SignInAttempts.objects.filter(key=people.name_key(person.get_username())).delete()
         sign_ins.end_others(person, but=self.request.session.session_key)
         remember(answer, person)
         return answer
@@ -111,18 +112,18 @@ class SetPasswordPage(views.PasswordResetConfirmView):
 
 
 def remember(answer: HttpResponse, person: Any) -> None:
-    """Let the browser be known as one from which `person` signed in (see `manciple.access.passwords`)."""
+    """Let the browser be known as one from which `person` signed in (see `manciple.access.people`)."""
     answer.set_cookie(
         BROWSER_COOKIE,
-        passwords.remember_browser(person.get_username()),
-        max_age=passwords.KNOWN_FOR,
+        people.remember_browser(person.get_username()),
+        max_age=people.KNOWN_FOR,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
     )
 
 
-BACKEND = "manciple.access.passwords.CountedPasswords"
+BACKEND = "manciple.access.people.CountedPasswords"
 #: Where the session keeps the sign-ins that were begun: state -> what belongs to it.
 BEGUN = "oidc"
 #: Seconds that a person has to sign in at the provider, and how many sign-ins one browser may have begun.
@@ -289,11 +290,12 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
-    """A middleware: whom the proxy names is signed in. It does nothing unless the settings name the proxy's header."""
+    """A middleware: signs in the person whom the proxy names. Raises: MiddlewareNotUsed without a header of a proxy in
+    the settings."""
+    if not settings.PROXY_USER_HEADER:
+        raise MiddlewareNotUsed
 
     def answer(request: HttpRequest) -> HttpResponse:
-        if not settings.PROXY_USER_HEADER:
-            return get_response(request)
         shown = Credentials(
             headers=request.headers,
             certificate=request.META.get(CERTIFICATE),

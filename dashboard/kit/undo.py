@@ -21,8 +21,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from msgspec import structs
 
 from dashboard.kit.forms import posted_from
-from dashboard.kit.rights import authorizes
-from dashboard.kit.wording import counted
+from dashboard.kit.guards import authorizes
+from dashboard.templatetags.kit import counted
 from manciple.api import verbs
 from manciple.people import person_of
 from manciple.store import history, objects
@@ -36,7 +36,8 @@ from manciple.wire.registry import Kind, registry
 OFFERED = timedelta(minutes=10)
 #: Writes of one act that are looked at before its button is drawn; all of them before it is taken back.
 LOOKED_AT = 20
-_KEY = "undo"
+#: Where the session keeps the offer.
+SESSION_KEY = "undo"
 #: What is not part of an object's content: the server's, or told by others.
 _AROUND = ("api_version", "kind", "metadata", "status")
 
@@ -71,7 +72,7 @@ class UndoOffer:
 def offer(request: HttpRequest, said: str, steps: Iterable[UndoStep]) -> None:
     """From now on the person's pages offer to take these writes back. said: what was done; pages show it."""
     kept = [step for step in steps if not registry.by_resource(step.resource).confidential]
-    request.session[_KEY] = {
+    request.session[SESSION_KEY] = {
         "id": token_urlsafe(8),
         "said": said,
         "steps": [[step.resource, step.namespace, step.name, step.before, step.after] for step in kept],
@@ -81,7 +82,7 @@ def offer(request: HttpRequest, said: str, steps: Iterable[UndoStep]) -> None:
 
 def offered(request: HttpRequest) -> UndoOffer | None:
     """What can be taken back now, if anything. Costs nothing where nothing was done lately."""
-    known: Mapping[str, Any] | None = request.session.get(_KEY)
+    known: Mapping[str, Any] | None = request.session.get(SESSION_KEY)
     if known is None or datetime.now(UTC) - datetime.fromisoformat(known["at"]) > OFFERED:
         return None
     steps = tuple(
@@ -92,7 +93,7 @@ def offered(request: HttpRequest) -> UndoOffer | None:
 
 
 def dismiss(request: HttpRequest) -> None:
-    request.session.pop(_KEY, None)
+    request.session.pop(SESSION_KEY, None)
 
 
 def take_back(steps: Sequence[UndoStep], identity: Identity) -> list[UndoStep]:

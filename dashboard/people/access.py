@@ -16,11 +16,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.kit import links
 from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import authorizes
 from dashboard.people.roles import RuleLine, find_kind, in_short, may_ask
+from dashboard.templatetags.kit import role_url
 from manciple.access import authorization, rbac
 from manciple.access.authorization import Attributes
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
@@ -80,7 +80,7 @@ class ShownGrant:
 
     @property
     def url(self) -> str:
-        return links.role_url(self.name, self.namespace)
+        return role_url(self.name, self.namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def _allowing(held: Policy, identity: Identity, wanted: Attributes) -> Grant | N
 def _enough(held: Policy, wanted: Attributes) -> list[tuple[str, str]]:
     """Roles that a binding could give them; those of the system's own parts are meant for nobody else."""
     return [
-        (name, links.role_url(name, namespace))
+        (name, role_url(name, namespace))
         for (namespace, name), rules in sorted(held.roles.items())
         if namespace in ("", wanted.namespace)
         and not name.startswith("system:")

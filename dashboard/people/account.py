@@ -27,17 +27,15 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.kit.forms import PageForm, posted_from
+from dashboard.kit.guards import signed_in
 from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import signed_in
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted
 from manciple.access import sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import SignIn, Token
-from manciple.access.passwords import locked_for
-from manciple.access.people import groups_of_user
-from manciple.access.sessions import stored_key
+from manciple.access.people import groups_of_user, locked_for, stored_key
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.audit.budgets import SESSIONS

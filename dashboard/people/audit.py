@@ -21,12 +21,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.kit import links
+from dashboard.kit.guards import authorizes, begin_costly
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, csv_cell, csv_lines, parameter
-from dashboard.kit.middleware import begin_costly
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import authorizes
-from dashboard.kit.saved_views import opens_as_usual
+from dashboard.templatetags.kit import claim_url, class_url, namespace_url, node_url, pod_url, template_url
 from dashboard.tools.objects import Author, ObjectChange, change_of, read_states
 from manciple.audit import events, retention, searching
 from manciple.audit.commands import UNSERVED
@@ -48,14 +47,14 @@ VERBS = ("create", "update", "patch", "delete", "deletecollection", "get", "list
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 
 _NAMESPACED = {
-    "pods": links.pod_url,
-    "resourceclaims.resource.k8s.io": links.claim_url,
-    "resourceclaimtemplates.resource.k8s.io": links.template_url,
+    "pods": pod_url,
+    "resourceclaims.resource.k8s.io": claim_url,
+    "resourceclaimtemplates.resource.k8s.io": template_url,
 }
 _CLUSTER_WIDE = {
-    "nodes": links.node_url,
-    "deviceclasses.resource.k8s.io": links.class_url,
-    "namespaces": links.namespace_url,
+    "nodes": node_url,
+    "deviceclasses.resource.k8s.io": class_url,
+    "namespaces": namespace_url,
 }
 
 

@@ -29,14 +29,13 @@ from claims.causes.next_steps import Topic, topic_of
 from claims.kinds.disruption_budgets import DISRUPTION_ALLOWED, SYNC_FAILED, PodDisruptionBudget
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
-from dashboard.kit import links
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
+from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
@@ -220,7 +219,7 @@ def read_accounts(person: Person, namespace: str) -> list[NamespaceAccount] | No
     return [
         NamespaceAccount(
             name=one.metadata.name,
-            url=links.access_url(service_account_name(namespace, one.metadata.name)) if asks else "",
+            url=access_url(service_account_name(namespace, one.metadata.name)) if asks else "",
             roles=given.get(one.metadata.name, ()),
             has_token=one.automount_service_account_token is not False,
             pull_secrets=[secret.name for secret in one.image_pull_secrets],
@@ -237,7 +236,7 @@ class BudgetLine:
 
     @property
     def url(self) -> str:
-        return links.yaml_url(BUDGETS, *self.budget.key)
+        return yaml_url(BUDGETS, *self.budget.key)
 
     @property
     def asks(self) -> str:
@@ -378,7 +377,7 @@ def _create(request: HttpRequest) -> HttpResponse:
     if form.errors:
         return _draw_list(request, form)
     messages.success(request, f"Created namespace {name}.")
-    return redirect(links.namespace_url(name))
+    return redirect(namespace_url(name))
 
 
 def _explained(refusal: ApiError, name: str) -> str:
@@ -445,9 +444,9 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
         crumbs=((reverse("namespaces"), "Namespaces"),),
         word="Namespace",
         name=name,
-        url=links.namespace_url(name),
+        url=namespace_url(name),
         topics="namespaces",
-        yaml=links.yaml_url("namespaces", "", name),
+        yaml=yaml_url("namespaces", "", name),
     )
     return show_history(request, page, [stored.uid], namespace=name)
 
@@ -547,7 +546,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
         return _refused(request, name, refusal)
     told = "Claims in it may ask for admin access now." if opens else "New claims in it may not ask for admin access."
     messages.success(request, told)
-    return redirect(links.namespace_url(name))
+    return redirect(namespace_url(name))
 
 
 @namespaced()
@@ -563,7 +562,7 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
         messages.success(request, f"Namespace {name} is deleted.")
         return redirect("namespaces")
     messages.success(request, f"Namespace {name} is being emptied; it is removed when its pods have ended.")
-    return redirect(links.namespace_url(name))
+    return redirect(namespace_url(name))
 
 
 def _refused(request: HttpRequest, name: str, refusal: ApiError) -> HttpResponse:

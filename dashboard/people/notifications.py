@@ -26,8 +26,8 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.kit.forms import PageForm, posted_from
+from dashboard.kit.guards import public, signed_in
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
-from dashboard.kit.rights import public, signed_in
 from insight.notifications import begin
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, note_change
 from manciple.durations import duration

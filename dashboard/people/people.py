@@ -22,13 +22,12 @@ from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from dashboard.kit import links
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import administrators_only
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import administrators_only
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, person_url
 from manciple.access import membership
 from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
@@ -75,7 +74,7 @@ class PersonRow:
 
     @property
     def url(self) -> str:
-        return links.person_url(self.name)
+        return person_url(self.name)
 
 
 #: `sort` in the address -> the order

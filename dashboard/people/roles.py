@@ -18,13 +18,13 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 from msgspec import structs
 
-from dashboard.kit import links, undo
+from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.guards import authorizes
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import authorizes
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import joined
+from dashboard.templatetags.kit import access_url, joined, role_url, yaml_url
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL
 from manciple.access.kinds.roles import (
@@ -156,15 +156,15 @@ class RoleHolder:
     def binding_url(self) -> str:
         """The binding, as YAML."""
         kind = roles.ROLE_BINDING if self.where else roles.CLUSTER_ROLE_BINDING
-        return links.yaml_url(kind.resource, self.where, self.binding)
+        return yaml_url(kind.resource, self.where, self.binding)
 
     @property
     def url(self) -> str:
         """What they may do; "" for groups, which nobody signs in as."""
         if self.subject.kind == roles.USER:
-            return links.access_url(self.subject.name)
+            return access_url(self.subject.name)
         if self.account_namespace:
-            return links.access_url(service_account_name(self.account_namespace, self.subject.name))
+            return access_url(service_account_name(self.account_namespace, self.subject.name))
         return ""
 
 
@@ -185,7 +185,7 @@ class HeldRole:
 
     @property
     def url(self) -> str:
-        return links.role_url(self.name, self.namespace)
+        return role_url(self.name, self.namespace)
 
     @property
     def is_system(self) -> bool:
@@ -246,7 +246,7 @@ def roles_of_accounts(person: Person, namespace: str) -> dict[str, list[GivenRol
     for (where, name), holders in sorted(_holders(person).items()):
         for one in holders:
             if one.account_namespace == namespace:
-                found[one.subject.name].append(GivenRole(name, links.role_url(name, where), not one.where))
+                found[one.subject.name].append(GivenRole(name, role_url(name, where), not one.where))
     return found
 
 
@@ -542,7 +542,7 @@ def draw_role(request: HttpRequest, name: str, form: GiveForm | None = None, com
         sources=gathered_from(held.role, known),
         asks=may_ask(person),
         form=form or give_form(person, held),
-        yaml=links.yaml_url(of.resource, held.namespace, name) if stored else "",
+        yaml=yaml_url(of.resource, held.namespace, name) if stored else "",
         complaint=complaint,
     )
     return render_page(request, "people/roles/page.html", context, status=422 if form or complaint else 200)
@@ -598,7 +598,7 @@ def make_role(request: HttpRequest) -> HttpResponse:
         return draw_list(request, form)
     name = made.metadata.name
     undo.offer(request, f"Role {name} is created. Nobody has it yet.", [undo.UndoStep.of(kind, None, made)])
-    return redirect(links.role_url(name, namespace))
+    return redirect(role_url(name, namespace))
 
 
 @authorizes

@@ -1,4 +1,5 @@
-"""The tags and filters that every template has, and the components that pages are built from; `/kit` shows them all.
+"""The tags and filters of every template, the components of pages (`/kit` shows them), and the links and sentences that
+views write with the same functions.
 
 {% card "Latest events" id="events" topics="events:" %}…{% endcard %}
 {% empty_state "i-dev" "No driver yet" %}<p>…</p>{% endempty_state %}
@@ -10,28 +11,295 @@
 {% bar row.parts label=row.label %}      counts by state
 {% fact "Claims" held.claims %}          a term and its value, within a <dl>
 {% icon "i-pod" 13 %}  {% help "dashboard#times" "Times" %}  {% time event.at %}  {% ago pod.created "ago" %}
+
+Times of day are those of Django's current zone, which is the reader's while a page is drawn
+(`dashboard.kit.preferences`).
+
+Links lead to the pages of objects without a model instance at hand: `reverse()` of the routes in the sections'
+`urls.py`. Instances of the index models know their page themselves (`get_absolute_url`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
 from django.forms.utils import flatatt
 from django.template import Context
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import slugify
 
-from dashboard.kit import links, wording
 from dashboard.kit.lists import ListQuery, Table
-from manciple import durations, layout
+from inventory import models
+from manciple import layout
+from manciple.durations import duration, moment
 
 register = template.Library()
+
+# Sentences ------------------------------------------------------------------------------------------------------------
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """`1 device`, `5,000 devices`; plural: where it takes more than an s, or where a verb follows the noun.
+
+    `counted(n, "claim holds", "claims hold")` is `1 claim holds` or `2 claims hold`.
+    """
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+@register.filter("counted")
+def counted_filter(number: int, words: str) -> str:
+    """words: `device`; or the singular and the plural, as in `claim holds,claims hold`."""
+    singular, _, plural = words.partition(",")
+    return counted(number, singular, plural)
+
+
+@register.filter
+def listed(names: Sequence[str], most: int = 0, *, more: int = 0) -> str:
+    """`a, b and 3 more`. most: names that are written, 0 for all; more: how many there are besides `names`."""
+    shown = names[:most] if most else names
+    more += len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def joined(names: Sequence[str], most: int = 0) -> str:
+    """`a, b and c`; `a, b and 3 more`. most: names that are written, 0 for all."""
+    shown = [*names[:most], f"{len(names) - most:,} more"] if most and len(names) > most else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def said_by(component: str, author: str) -> str:
+    """Who wrote an Event, and chose the component in it. author: "" if the component stands for itself."""
+    return f"{author}, as {component or 'nobody'}" if author else component
+
+
+# Links ----------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16_384)
+def page_url(route: str, *args: str) -> str:
+    """`reverse(route, args=args)`, cached: lists link each row several times, and draw the same rows again.
+
+    "" for a name that no object can have, such as one with a slash in an Event.
+    """
+    try:
+        return reverse(route, args=args)
+    except NoReverseMatch:
+        return ""
+
+
+def pod_url(namespace: str, name: str) -> str:
+    return page_url("pod", namespace, name)
+
+
+def claim_url(namespace: str, name: str) -> str:
+    return page_url("claim", namespace, name)
+
+
+def template_url(namespace: str, name: str) -> str:
+    return page_url("template", namespace, name)
+
+
+@lru_cache(maxsize=16_384)
+def device_url(driver: str, pool: str, device: str, node: str = "") -> str:
+    try:
+        return models.device_url(driver, pool, device, node)
+    except NoReverseMatch:
+        return ""
+
+
+def device_in_grid_url(driver: str, pool: str, device: str, node: str = "") -> str:
+    """The grid with the device's panel open."""
+    suffix = f"?node={node}" if models.is_ambiguous(pool, node) else ""
+    return f"{page_url('devices')}?{urlencode({'at': f'{driver}/{pool}/{device}{suffix}'})}"
+
+
+def node_url(name: str) -> str:
+    return page_url("node", name)
+
+
+def class_url(name: str) -> str:
+    return page_url("class-edit", name)
+
+
+def driver_url(name: str) -> str:
+    return page_url("driver", name)
+
+
+def namespace_url(name: str) -> str:
+    return page_url("namespace", name)
+
+
+def incident_url(name: str) -> str:
+    return page_url("incident", name)
+
+
+def quota_url(namespace: str, name: str) -> str:
+    return page_url("quota", namespace, name)
+
+
+def taint_rule_url(name: str) -> str:
+    return page_url("taint-rule", name)
+
+
+def role_url(name: str, namespace: str = "") -> str:
+    """Without a namespace a ClusterRole's."""
+    return page_url("role", name) + (f"?{urlencode({'ns': namespace})}" if namespace else "")
+
+
+def access_url(user: str) -> str:
+    """What a user of the API may do; a service account under the name that it has there."""
+    return f"{page_url('access')}?{urlencode({'user': user})}"
+
+
+def person_url(name: str) -> str:
+    return f"{page_url('people')}?{urlencode({'who': name})}"
+
+
+def yaml_url(resource: str, namespace: str, name: str) -> str:
+    """Any object as YAML. resource: `resourceclaims.resource.k8s.io`."""
+    return page_url("yaml", resource, name) + (f"?{urlencode({'ns': namespace})}" if namespace else "")
+
+
+def object_url(resource: str, namespace: str, name: str) -> str:
+    """The page of an object, "" where its kind has none."""
+    in_namespace = {
+        "pods": pod_url,
+        "resourceclaims.resource.k8s.io": claim_url,
+        "resourceclaimtemplates.resource.k8s.io": template_url,
+        "resourcequotas": quota_url,
+        "roles.rbac.authorization.k8s.io": _role_in,
+    }
+    of_cluster = {
+        "deviceclasses.resource.k8s.io": class_url,
+        "devicetaintrules.resource.k8s.io": taint_rule_url,
+        "nodes": node_url,
+        "namespaces": namespace_url,
+        "clusterroles.rbac.authorization.k8s.io": role_url,
+    }
+    if resource in in_namespace:
+        return in_namespace[resource](namespace, name)
+    return of_cluster[resource](name) if resource in of_cluster else ""
+
+
+def _role_in(namespace: str, name: str) -> str:
+    return role_url(name, namespace)
+
+
+def manual_url(place: str) -> str:
+    """place: a page of the manual, with one of its headings or without: `dashboard#times`."""
+    name, _, heading = place.partition("#")
+    return page_url("manual-page", name) + (f"#{heading}" if heading else "")
+
+
+for _tag in (
+    *(pod_url, claim_url, template_url, quota_url),
+    *(device_url, device_in_grid_url, yaml_url),
+):
+    register.simple_tag(_tag)
+for _filter in (
+    *(node_url, class_url, driver_url, namespace_url),
+    *(role_url, access_url, person_url, incident_url, taint_rule_url),
+):
+    register.filter(_filter.__name__, _filter)
+
+
+# Times ----------------------------------------------------------------------------------------------------------------
+
+
+@register.filter("duration")
+def duration_filter(seconds: float | None) -> str:
+    return duration(seconds) if seconds is not None else ""
+
+
+@register.filter
+def age(value: datetime | str | None, *, now: datetime | None = None) -> str:
+    """How long ago; empty where no time is known."""
+    since = moment(value)
+    return duration(((now or datetime.now(UTC)) - since).total_seconds()) if since else ""
+
+
+@register.filter
+def clock(value: datetime | str | None, *, now: datetime | None = None) -> str:
+    """`10:20:04` today, `Thu 10:20` within a week, `2026-11-13 10:20` before."""
+    at = moment(value)
+    if at is None:
+        return ""
+    at = timezone.localtime(at)
+    days = (timezone.localtime(now or datetime.now(UTC)).date() - at.date()).days
+    if days == 0:
+        return f"{at:%H:%M:%S}"
+    return f"{at:%a %H:%M}" if 0 < days < 7 else f"{at:%Y-%m-%d %H:%M}"  # noqa: PLR2004 - days of a week
+
+
+def zone_label(zone: tzinfo, *, now: datetime) -> str:
+    """`Europe/Berlin (UTC+1)`, `Asia/Kolkata (UTC+5:30)`, `UTC`."""
+    name, difference = str(zone), offset(now.astimezone(zone))
+    return name if name == difference else f"{name} ({difference})"
+
+
+def offset(at: datetime) -> str:
+    """How far a time is from UTC: `UTC`, `UTC+1`, `UTC-3:30`."""
+    minutes = round((at.utcoffset() or UTC.utcoffset(at)).total_seconds() / 60)
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '-'}{hours}" + (f":{rest:02}" if rest else "")
+
+
+@register.simple_tag
+def ago(value: datetime | str | None, after: str = "") -> SafeString | str:
+    """How long ago, which ages.js keeps true. after: what stands behind it, such as "ago"."""
+    at = moment(value)
+    if at is None:
+        return ""
+    behind = format_html(' data-after=" {}"', after) if after else ""
+    shown = f"{age(at)} {after}".rstrip()
+    return format_html('<span class="age" data-ago="{}"{}>{}</span>', _exact(at), behind, shown)
+
+
+@register.simple_tag
+def time_of_server() -> str:
+    """By whose clock ages are counted."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _exact(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@register.simple_tag
+def time(value: datetime | str | None) -> SafeString | str:
+    """The short form, with the exact time for whoever points at it."""
+    at = moment(value)
+    if at is None:
+        return ""
+    local = timezone.localtime(at)
+    exact = f"{local:%Y-%m-%d %H:%M:%S} {offset(local)}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, clock(at))
+
+
+@register.simple_tag
+def zone() -> str:
+    """The name of the zone in which the page's times are: `Europe/Berlin`."""
+    return timezone.get_current_timezone_name()
+
+
+@register.simple_tag
+def zone_and_offset() -> str:
+    """`Europe/Berlin (UTC+1)`."""
+    return zone_label(timezone.get_current_timezone(), now=datetime.now(UTC))
+
+
+# Components -----------------------------------------------------------------------------------------------------------
 
 
 @register.simple_tag
@@ -46,19 +314,6 @@ def number(value: Any) -> Any:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-@register.filter
-def counted(number: int, words: str) -> str:
-    """words: `device`; or the singular and the plural, as in `claim holds,claims hold`."""
-    singular, _, plural = words.partition(",")
-    return wording.counted(number, singular, plural)
-
-
-@register.filter
-def listed(names: Sequence[str], most: int = 0) -> str:
-    """`a, b and 3 more`. most: names that are written, 0 for all."""
-    return wording.listed(names, most)
-
-
 @register.simple_tag
 def names(links: Sequence[str | tuple[str, str]], most: int = 0, more: int = 0, css: str = "link") -> SafeString:
     """The same with links: (name, address), or a name alone. more: how many there are besides `links`; css: of a link,
@@ -68,7 +323,7 @@ def names(links: Sequence[str | tuple[str, str]], most: int = 0, more: int = 0, 
         format_html("{}", one) if isinstance(one, str) else format_html('<a{} href="{}">{}</a>', class_, one[1], one[0])
         for one in (links[:most] if most else links)
     ]
-    return mark_safe(wording.listed(drawn, more=more + len(links) - len(drawn)))  # noqa: S308 - each part is escaped
+    return mark_safe(listed(drawn, more=more + len(links) - len(drawn)))  # noqa: S308 - each part is escaped
 
 
 #: Severity -> its character.
@@ -159,53 +414,6 @@ def with_code(text: str) -> SafeString:
     return mark_safe("".join(parts))  # noqa: S308 - every part is escaped above
 
 
-@register.filter
-def age(value: datetime | str | None) -> str:
-    return durations.age(value)
-
-
-@register.filter
-def clock(value: datetime | str | None) -> str:
-    return durations.clock(value)
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    return durations.duration(seconds) if seconds is not None else ""
-
-
-@register.simple_tag
-def ago(value: datetime | str | None, after: str = "") -> SafeString | str:
-    """How long ago, which ages.js keeps true. after: what stands behind it, such as "ago"."""
-    at = durations.moment(value)
-    if at is None:
-        return ""
-    behind = format_html(' data-after=" {}"', after) if after else ""
-    shown = f"{durations.age(at)} {after}".rstrip()
-    return format_html('<span class="age" data-ago="{}"{}>{}</span>', _exact(at), behind, shown)
-
-
-@register.simple_tag
-def time_of_server() -> str:
-    """By whose clock ages are counted."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _exact(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-@register.simple_tag
-def time(value: datetime | str | None) -> SafeString | str:
-    """The short form, with the exact time for whoever points at it."""
-    at = durations.moment(value)
-    if at is None:
-        return ""
-    local = timezone.localtime(at)
-    exact = f"{local:%Y-%m-%d %H:%M:%S} {durations.offset(local)}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, durations.clock(at))
-
-
 @register.simple_tag
 def command() -> str:
     """The command of this installation: `manciple`, in a checkout `manage.py`."""
@@ -219,30 +427,6 @@ def node_command() -> str:
 
 
 @register.simple_tag
-def zone() -> str:
-    """The name of the zone in which the page's times are: `Europe/Berlin`."""
-    return timezone.get_current_timezone_name()
-
-
-@register.simple_tag
-def zone_and_offset() -> str:
-    """`Europe/Berlin (UTC+1)`."""
-    return durations.zone_label(timezone.get_current_timezone(), now=datetime.now(UTC))
-
-
-for _tag in (
-    *(links.pod_url, links.claim_url, links.template_url, links.quota_url),
-    *(links.device_url, links.device_in_grid_url, links.yaml_url),
-):
-    register.simple_tag(_tag)
-for _filter in (
-    *(links.node_url, links.class_url, links.driver_url, links.namespace_url),
-    *(links.role_url, links.access_url, links.person_url, links.incident_url, links.taint_rule_url),
-):
-    register.filter(_filter.__name__, _filter)
-
-
-@register.simple_tag
 def list_url(query: ListQuery, **changes: Any) -> str:
     return query.url(**changes)
 
@@ -251,9 +435,7 @@ def list_url(query: ListQuery, **changes: Any) -> str:
 def help_link(place: str, word: str) -> SafeString:
     """place: a part of the documentation. word: what it explains, for who hears the page."""
     said = f"What is meant by “{word}”"
-    return format_html(
-        '<a class="help" href="{}" title="{}" aria-label="{}">?</a>', links.manual_url(place), said, said
-    )
+    return format_html('<a class="help" href="{}" title="{}" aria-label="{}">?</a>', manual_url(place), said, said)
 
 
 @register.simple_tag

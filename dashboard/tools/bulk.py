@@ -31,11 +31,10 @@ from dashboard.inventory.nodes.queries import pods_on
 from dashboard.inventory.taint_rules import RuleChange, effect_of
 from dashboard.kit import undo
 from dashboard.kit.evictions import Leaving, kept_back, read_kept, told_of
-from dashboard.kit.links import object_url
+from dashboard.kit.guards import authorizes
 from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import authorizes
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import counted, listed, object_url
 from dashboard.workloads import templates
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.claims.queries import read_claims

@@ -22,12 +22,11 @@ from claims.access.event_authors import cluster_kinds, may_report
 from claims.causes.causes import AnyCause
 from claims.causes.messages import brief
 from claims.event_recorder import cause_in
-from dashboard.kit import links
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import said_by
+from dashboard.templatetags.kit import claim_url, class_url, namespace_url, node_url, pod_url, said_by, template_url
 from manciple.people import ALL_NAMESPACES, Person, person_of
 from manciple.store import records
 from manciple.store.event_log import latest_revision
@@ -285,8 +284,8 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
 
 KINDS = ("Pod", "ResourceClaim", "Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate", "Namespace")
 #: kind -> its page
-_NAMESPACED = {"Pod": links.pod_url, "ResourceClaim": links.claim_url, "ResourceClaimTemplate": links.template_url}
-_CLUSTER_WIDE = {"Node": links.node_url, "DeviceClass": links.class_url, "Namespace": links.namespace_url}
+_NAMESPACED = {"Pod": pod_url, "ResourceClaim": claim_url, "ResourceClaimTemplate": template_url}
+_CLUSTER_WIDE = {"Node": node_url, "DeviceClass": class_url, "Namespace": namespace_url}
 
 
 def url_of(kind: str, namespace: str, name: str) -> str:

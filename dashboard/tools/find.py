@@ -26,10 +26,10 @@ from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Pod
 from dashboard.capacity.quotas import may_read
-from dashboard.kit import links
+from dashboard.kit.guards import authorizes, signed_in
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
-from dashboard.kit.rights import authorizes, signed_in
 from dashboard.models import SavedView
+from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, yaml_url
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.nodes import Node, Taint
@@ -185,7 +185,7 @@ def _objects(sought: Sought, resource: str, rows: Iterable[Any]) -> Iterator[Hit
     for row in rows:
         name, namespace = row.name, getattr(row, "namespace", "")
         if (rank := sought.rank(name, namespace)) is not None:
-            url, thing = links.object_url(resource, namespace, name), (resource, namespace, name)
+            url, thing = object_url(resource, namespace, name), (resource, namespace, name)
             yield hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
 
 
@@ -219,7 +219,7 @@ def search_devices(sought: Sought, person: Person) -> Hits:
     taken, more = _first(rows, exact, prefix, "pool", "slice_name", "position")
     for row in taken:
         key = (row.driver, row.pool, row.name, row.node_name)
-        title, url = f"{row.pool} / {row.name}", links.device_url(*key)
+        title, url = f"{row.pool} / {row.name}", device_url(*key)
         hits.append(hit(name, row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key)))
     return hits, more
 
@@ -230,7 +230,7 @@ def search_drivers(sought: Sought, person: Person) -> Hits:
     published = models.PublishedSlice.objects.order_by().values_list("driver", flat=True).distinct()
     names = {*published, *AllocatedDevice.objects.order_by().values_list("driver", flat=True).distinct()}
     ranked = [(rank, name) for name in names if (rank := sought.rank(name)) is not None]
-    return best(hit(sought.parts[1], rank, name, url=links.driver_url(name), aside="") for rank, name in ranked)
+    return best(hit(sought.parts[1], rank, name, url=driver_url(name), aside="") for rank, name in ranked)
 
 
 def search_saved_views(sought: Sought, person: Person) -> Hits:
@@ -240,7 +240,7 @@ def search_saved_views(sought: Sought, person: Person) -> Hits:
     for view in views:
         page = view.path.strip("/")
         if (rank := sought.rank(view.name, page)) is not None:
-            hits.append(hit(sought.parts[1], rank, view.name, url=links.page_url("view", view.id), aside=page))
+            hits.append(hit(sought.parts[1], rank, view.name, url=page_url("view", view.id), aside=page))
     return best(hits)
 
 
@@ -279,7 +279,7 @@ def _device_or(devices: Sequence[CandidateDevice], route: str, **query: str) -> 
     """(address, thing, in words): of the only device, or of the page that lists several."""
     if len(devices) == 1:
         key = devices[0].key
-        return links.device_url(*key), (DEVICE, *key), devices[0].title
+        return device_url(*key), (DEVICE, *key), devices[0].title
     return f"{reverse(route)}?{urlencode(query)}", (), f"{len(devices):,} devices"
 
 
@@ -306,7 +306,7 @@ def search_taints(sought: Sought, person: Person) -> Hits:
         taints += [(NODES, node.metadata.name, "on node", taint) for node in nodes for taint in node.spec.taints]
     for resource, name, where, written in taints:
         if text in (taint := _taint(written)).lower():
-            url, thing = links.object_url(resource, "", name), (resource, "", name)
+            url, thing = object_url(resource, "", name), (resource, "", name)
             hits.append(hit(sought.text, PART, taint, url=url, aside=f"{where} {name}", thing=thing))
     return best(hits)
 
@@ -369,7 +369,7 @@ def _by_value(
         if person.sees(row.name if row.resource == NAMESPACES else row.namespace):
             title, thing = value(row), (row.resource, row.namespace, row.name)
             aside = f"{NOUNS[row.resource].capitalize()} {f'{row.namespace}/' if row.namespace else ''}{row.name}"
-            hits.append(hit(text, rank(title), title, url=links.object_url(*thing), aside=aside, thing=thing))
+            hits.append(hit(text, rank(title), title, url=object_url(*thing), aside=aside, thing=thing))
     return hits[:SHOWN], len(hits) > SHOWN
 
 
@@ -471,7 +471,7 @@ class ObjectVerb:
 
 
 def _page(suffix: str) -> Callable[[Thing], str]:
-    return lambda thing: f"{links.object_url(*thing)}{suffix}"
+    return lambda thing: f"{object_url(*thing)}{suffix}"
 
 
 def _act(act: str) -> Callable[[Thing], str]:
@@ -479,10 +479,10 @@ def _act(act: str) -> Callable[[Thing], str]:
 
     def url(thing: Thing) -> str:
         if thing[0] != DEVICE:
-            return f"{links.object_url(*thing)}?change={act}"
+            return f"{object_url(*thing)}?change={act}"
         _, driver, pool, name, node = thing
         at = urlencode({"at": address_of((driver, pool, name, node))})
-        return f"{links.page_url('devices-act', act)}?{at}"
+        return f"{page_url('devices-act', act)}?{at}"
 
     return url
 
@@ -504,7 +504,7 @@ VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(
         word="delete",
         on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES),
-        url=lambda thing: f"{links.object_url(*thing)}{'?delete=1' if thing[0] == NAMESPACES else '/delete'}",
+        url=lambda thing: f"{object_url(*thing)}{'?delete=1' if thing[0] == NAMESPACES else '/delete'}",
         verb="delete",
     ),
     ObjectVerb(word="release", on=(CLAIMS,), url=_page("/release"), verb="*"),
@@ -512,7 +512,7 @@ VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(word="logs", on=(PODS,), url=_page("?tab=logs"), asks=False),
     ObjectVerb(word="rehearse", on=(PODS,), url=_with_pod("what-if", "pod"), asks=False),
     ObjectVerb(word="history", on=_PAGES, url=_page("?tab=history"), asks=False),
-    ObjectVerb(word="yaml", on=_PAGES, url=lambda thing: links.yaml_url(*thing), asks=False),
+    ObjectVerb(word="yaml", on=_PAGES, url=lambda thing: yaml_url(*thing), asks=False),
 )
 
 

@@ -18,9 +18,9 @@ from django.shortcuts import redirect
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
-from dashboard.kit.links import manual_url
+from dashboard.kit.guards import signed_in
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import signed_in
+from dashboard.templatetags.kit import manual_url
 from manciple import layout
 from manciple.store.event_log import latest_revision
 

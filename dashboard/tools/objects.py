@@ -28,7 +28,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 from msgspec import structs
 
-from dashboard.kit import links, undo
+from dashboard.kit import undo
 from dashboard.kit.differences import (
     DiffLine,
     FieldChange,
@@ -44,9 +44,9 @@ from dashboard.kit.differences import (
     read_yaml,
     written,
 )
+from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import authorizes
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, object_url, yaml_url
 from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.audit import events, searching
@@ -469,7 +469,7 @@ def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
             raise denied(request, f"change {resource.partition('.')[0]}", "update", resource, namespace)
         judged = _judge(request, opened, person)
         if judged is None:
-            return redirect(links.yaml_url(resource, namespace, name))
+            return redirect(yaml_url(resource, namespace, name))
         answer = judged
         if answer.meanwhile or answer.findings:
             status = HTTPStatus.CONFLICT if answer.meanwhile else HTTPStatus.UNPROCESSABLE_ENTITY
@@ -482,7 +482,7 @@ def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
         opened=opened,
         answer=answer,
         status=dump(of_server),
-        page_url=links.object_url(resource, namespace, name),
+        page_url=object_url(resource, namespace, name),
         may_edit=may_edit,
     )
     return render_page(request, "tools/manifests/page.html", context, status=status)

@@ -21,12 +21,12 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import posted_from
-from dashboard.kit.links import page_url
+from dashboard.kit.guards import signed_in
 from dashboard.kit.lists import ListQuery
+from dashboard.kit.preferences import ViewRefused, change_view, save_view, url_of, visible_view
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.kit.rights import signed_in
-from dashboard.kit.saved_views import ViewRefused, change_view, save_view, url_of, visible_view
 from dashboard.models import SavedView
+from dashboard.templatetags.kit import page_url
 from manciple.audit.sign_ins import SAVED_VIEWS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision

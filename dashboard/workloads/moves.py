@@ -18,10 +18,9 @@ from django.views.decorators.http import require_http_methods
 
 from claims.kinds.pods import Pod
 from dashboard.inventory.nodes.changes import evict
-from dashboard.kit.links import page_url, pod_url
+from dashboard.kit.guards import namespaced
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, show_preview
-from dashboard.kit.rights import namespaced
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, page_url, pod_url
 from dashboard.tools.bulk import PickedObject, read_picked
 from dashboard.workloads.pods.actions import pages_above, stored_pod
 from manciple.people import Person, demand_sight

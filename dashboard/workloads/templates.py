@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
 from claims.models import AllocatedDevice, Claim, PodClaim, Template
-from dashboard.kit import links
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
     CSV,
     Filter,
@@ -34,10 +34,10 @@ from dashboard.kit.lists import (
     giving_way,
     parameter,
 )
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, ValueContext, render_page, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
+from dashboard.templatetags.kit import page_url, template_url, yaml_url
 from dashboard.tools import objects as history
 from dashboard.workloads.claims.queries import ClaimRow, read_claims
 from dashboard.workloads.claims.sheet import configurations, document_yaml
@@ -232,15 +232,15 @@ def show_template(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 
 
 def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    claims, templates = links.page_url("claims"), links.page_url("templates")
+    claims, templates = page_url("claims"), page_url("templates")
     page = history.HistoryPage(
         place="claims",
         crumbs=((claims, "Claims"), (templates, "Templates"), (f"{templates}?ns={namespace}", namespace)),
         word="Template",
         name=name,
-        url=links.template_url(namespace, name),
+        url=template_url(namespace, name),
         topics=f"template:{namespace}/{name}",
-        yaml=links.yaml_url(TEMPLATES, namespace, name),
+        yaml=yaml_url(TEMPLATES, namespace, name),
     )
     return history.show_history(request, page, [_stored(namespace, name).uid], namespace=namespace)
 
@@ -253,8 +253,8 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     revision = latest_revision()
     page = _read_page(person, namespace, name)
     if request.method != "POST":
-        lists = ("Claims", links.page_url("claims")), ("Templates", links.page_url("templates"))
-        above = (*lists, (name, links.template_url(namespace, name)))
+        lists = ("Claims", page_url("claims")), ("Templates", page_url("templates"))
+        above = (*lists, (name, template_url(namespace, name)))
         effect = effect_of_deletion(page.row.claims, page.unmade)
         preview = ActionPreview(action="Delete", noun="template", uid=page.meta.uid, above=above, effect=effect)
         return show_preview(request, preview, place="claims", revision=revision)

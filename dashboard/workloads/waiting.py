@@ -13,8 +13,7 @@ from datetime import datetime
 from claims.causes.causes import AnyCause, decode
 from claims.causes.messages import brief
 from claims.causes.next_steps import TOPICS, Topic, topic_of
-from dashboard.kit import links
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import claim_url, counted, driver_url, node_url, page_url
 from insight.capacity import classes_asked
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import (
@@ -127,7 +126,7 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
             title += short if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
             whole = f"with its pool whole, {counted(trouble.devices, 'device')} can be given again."
             step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
-            url = links.node_url(node) if node else links.driver_url(driver)
+            url = node_url(node) if node else driver_url(driver)
         case TaintedDevices(devices=count):
             are, them = ("is", "it") if count == 1 else ("are", "them")
             value = f"={trouble.value}" if trouble.value else ""
@@ -137,21 +136,21 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
                 title = f"unhealthy (`{trouble.taint}`)"
                 step = f"Repair or replace {them}; the driver then takes the taint away."
             title = f"{counted(count, 'device')} {are} {title}"
-            url = f"{links.page_url('devices')}?state={'bad' if trouble.unhealthy else 'taint'}"
+            url = f"{page_url('devices')}?state={'bad' if trouble.unhealthy else 'taint'}"
         case TaintingRule(name=name):
             title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
             step = f"Delete rule `{name}` once what it was made for is done."
-            url = f"{links.page_url('find')}?q={name}"
+            url = f"{page_url('find')}?q={name}"
         case ClosedNode(node=node):
             title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
             step = "Uncordon it on its page." if trouble.cordoned else "Start its agent again."
-            url = links.node_url(node)
+            url = node_url(node)
         case ForgottenClaim(namespace=namespace, claim=claim):
             hidden = not sees(namespace)
             held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
             title = f"A claim of another namespace {held}" if hidden else f"Claim `{namespace}/{claim}` {held}"
             step = "Ask an administrator to release it." if hidden else "See why on its page, and release it there."
-            url = "" if hidden else links.claim_url(namespace, claim)
+            url = "" if hidden else claim_url(namespace, claim)
     return title, step, url
 
 

@@ -29,12 +29,10 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec
 from dashboard.kit.differences import Finding, dump
-from dashboard.kit.links import claim_url, page_url, pod_url, template_url
-from dashboard.kit.middleware import begin_costly
+from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.previews import Link
 from dashboard.kit.rendering import ValueContext, render_page
-from dashboard.kit.rights import listing
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.pods import forms
 from dashboard.workloads.pods.forms import free_name, manifest

@@ -1,27 +1,29 @@
-"""[attributes]
-What somebody asks to do, as the authorizers see it, and how a refusal reads. PURE.
-
-Source: apiserver/pkg/authorization/authorizer/interfaces.go, .../endpoints/handlers/responsewriters/errors.go.
-
-
-[authorization]
-Who may do what: the one place that is asked before every read, write, watch, stream, page and computed answer.
+"""Who may do what: the one place that is asked before every read, write, watch, stream, page and computed answer.
 
 The authorizers are asked in their order (`ORDER`). The first that allows or denies ends it; one that has no opinion
 passes the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's
 union of Node and RBAC. For members of `system:masters` none is asked.
 
     demand(identity, Attributes(verb="create", resource="pods", namespace="team-a"))   # raises Forbidden
-    decide(identity, wanted).allowed                                                   # where only the answer matters
+    decide(identity, attributes).allowed                                               # where only the answer matters
 
 Authorizers read the database (through followers, warm): call from a thread that may.
-Source: apiserver/pkg/authorization/union/union.go.
+Sources: apiserver/pkg/authorization/authorizer/interfaces.go, .../union/union.go,
+.../endpoints/handlers/responsewriters/errors.go.
+
+**Views** declare the rights that they demand (`ViewRights`); one without a declaration is not served, and ends the
+start. Views of pages declare them with the decorators of `dashboard.kit.guards`, which also enforce them; views of the
+API by an attribute of their class (`manciple.api.views.ApiView`), whose permission class asks the authorizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.urls import URLPattern, URLResolver
 
 from manciple.access.kinds.roles import PolicyRule
 from manciple.wire.errors import Forbidden
@@ -29,7 +31,7 @@ from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector
 
-# attributes -----------------------------------------------------------------------------------------------------------
+# Attributes -----------------------------------------------------------------------------------------------------------
 
 
 ANY_FIELDS, ANY_LABELS = FieldSelector(), ParsedLabelSelector()
@@ -102,7 +104,7 @@ def refusal(identity: Identity, wanted: Attributes, reason: str = "") -> Forbidd
     )
 
 
-# authorization --------------------------------------------------------------------------------------------------------
+# Authorizers ----------------------------------------------------------------------------------------------------------
 
 
 #: (who, what) -> the decision; neither allowed nor denied means "no opinion", with what there is to say against it
@@ -166,3 +168,51 @@ def rules_of(identity: Identity, namespace: str) -> HeldRules:
         incomplete=any(one.incomplete for one in found),
         error="; ".join(one.error for one in found if one.error),
     )
+
+
+# Rights of views ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRights:
+    """public: anybody. Everything else needs somebody who is signed in.
+
+    lists: resources that they may list in the whole cluster. namespaced: they see at least one namespace, and the view
+    leaves out the others. administers: they may do everything. authorizes: the right depends on the request, and the
+    view asks the authorizer for it.
+    """
+
+    public: bool = False
+    lists: tuple[str, ...] = ()
+    namespaced: bool = False
+    administers: bool = False
+    authorizes: bool = False
+
+
+PUBLIC, SIGNED_IN, AUTHORIZES = ViewRights(public=True), ViewRights(), ViewRights(authorizes=True)
+
+
+def rights_of(view: Callable[..., Any]) -> ViewRights | None:
+    """What `view` declares, itself or by its class; None where it declares nothing."""
+    owners = (view, getattr(view, "view_class", None), getattr(view, "cls", None))  # cls: of DRF's viewsets
+    found = next((rights for owner in owners if (rights := getattr(owner, "rights", None))), None)
+    return found if isinstance(found, ViewRights) else None
+
+
+def routes(patterns: Iterable[URLPattern | URLResolver], prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    """Every (route, pattern) below `patterns`."""
+    for one in patterns:
+        route = prefix + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from routes(one.url_patterns, route)
+        else:
+            yield route, one
+
+
+def demand_declarations(patterns: Iterable[URLPattern | URLResolver]) -> None:
+    """Raises: ImproperlyConfigured naming the views without rights."""
+    missing = [f"{route} ({one.lookup_str})" for route, one in routes(patterns) if rights_of(one.callback) is None]
+    if missing:
+        raise ImproperlyConfigured(
+            f"These views declare no rights: {', '.join(missing)}. Decorate each with one of dashboard.kit.guards."
+        )

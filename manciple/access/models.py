@@ -46,7 +46,7 @@ class Token(models.Model):
 
 
 class SignInAttempts(models.Model):
-    """Failed attempts to sign in under one key: see `manciple.access.passwords`."""
+    """Failed attempts to sign in under one key: see `manciple.access.people`."""
 
     key = models.CharField(max_length=120, unique=True)
     failures = models.PositiveIntegerField()
@@ -61,7 +61,7 @@ class SignIn(models.Model):
     """One session of a person in a browser."""
 
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_ins")
-    #: as the session is stored: `manciple.access.sessions.stored_key`
+    #: as the session is stored: `manciple.access.people.stored_key`
     session_key = models.CharField(max_length=40, unique=True)
     created = models.DateTimeField()
     address = models.CharField(max_length=64, default="")

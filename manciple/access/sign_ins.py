@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from manciple.access.authentication import chain
 from manciple.access.models import SignIn
-from manciple.access.passwords import address_of
-from manciple.access.sessions import stored_key
+from manciple.access.people import address_of, stored_key
 
 #: Sessions of one person, at most: signing in once more ends the oldest.
 MOST_SESSIONS = 50

@@ -28,7 +28,7 @@ from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial,
 from manciple.admission.requests import AdmissionRequest
 from manciple.admission.webhooks import CompiledWebhook
 from manciple.api.namespaces import NAMESPACES
-from manciple.store import hooks
+from manciple.store import records
 from manciple.store.event_log import Follower, View
 from manciple.store.hooks import Write
 from manciple.store.records import Written
@@ -171,9 +171,9 @@ def _ask_policies(policies: Iterable[PolicyInEffect], request: AdmissionRequest)
                 refusals.append(denial)
             noted += _told(denial)
         for key, values in verdict.annotations.items():
-            hooks.annotate(f"{one.policy.name}/{key}", ", ".join(values))
+            records.annotate(f"{one.policy.name}/{key}", ", ".join(values))
     if noted:
-        hooks.annotate(FAILURE_ANNOTATION, json.dumps(noted, separators=(",", ":"), ensure_ascii=False))
+        records.annotate(FAILURE_ANNOTATION, json.dumps(noted, separators=(",", ":"), ensure_ascii=False))
     if refusals:
         raise _refusal(refusals[0], request)
 
@@ -182,7 +182,7 @@ def _told(denial: Denial) -> Iterator[dict[str, Any]]:
     """Warns as the binding says; gives what it wants to be noted."""
     if WARN in denial.actions:
         where = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{denial.binding_name}'"
-        hooks.warn(f"Validation failed for {where}: {denial.message}")
+        records.warn(f"Validation failed for {where}: {denial.message}")
     if AUDIT in denial.actions:
         yield {
             "message": denial.message,

@@ -41,7 +41,7 @@ from manciple.admission.policies import Compiled, conditions_hold
 from manciple.admission.requests import AdmissionRequest
 from manciple.cel.errors import CompileError
 from manciple.per_process import PerProcess
-from manciple.store import hooks as said
+from manciple.store import records
 from manciple.wire.base import LabelSelector, new_uid
 from manciple.wire.errors import ApiError, BadRequest, Forbidden
 from manciple.wire.selectors import as_label_selector
@@ -185,14 +185,14 @@ def _refusal(call: _Call, answer: Mapping[str, Any] | WebhookCallFailed, positio
         if not webhook.ignores_errors:
             return WebhookFailed.of(webhook.name, answer.why)
         log.warning("webhook %s of %s is left out: %s", webhook.name, webhook.configuration, answer.why)
-        said.annotate(f"{FAILED_OPEN}{position}", webhook.name)
+        records.annotate(f"{FAILED_OPEN}{position}", webhook.name)
         return None
     for key, text in (answer.get("auditAnnotations") or {}).items():
         if "/" not in key and not check_label_key(key):  # upstream leaves out the others too
-            said.annotate(f"{webhook.name}/{key}", text)
+            records.annotate(f"{webhook.name}/{key}", text)
     for text in answer.get("warnings") or ():
         if text and not any(category(character) == "Cc" for character in text):  # no header could carry it
-            said.warn(text)
+            records.warn(text)
     return None if answer.get("allowed") is True else WebhookDenied(webhook.name, answer.get("status") or {})
 
 

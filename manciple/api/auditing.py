@@ -38,7 +38,7 @@ from manciple.api.flow_control import FlowCounts, Level
 from manciple.api.requests import ResourcePath, parse_path
 from manciple.audit import trail
 from manciple.audit.happenings import REFUSED, Happened
-from manciple.store import hooks
+from manciple.store import records
 from manciple.store.records import Origin
 from manciple.telemetry import metrics
 from manciple.wire.base import new_uid
@@ -147,7 +147,7 @@ class Audited:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         origin = request.META.setdefault(ORIGIN, None) or _begun(request)
-        with hooks.collecting(origin):
+        with records.collecting(origin):
             response = self._get_response(request)
         if not origin.closed:
             if origin.identity is None:
@@ -272,7 +272,7 @@ def page_write(
     the whole write fails. A dry run that succeeds is not audited: pages check forms by it before they write. Of a
     request that only checks (`only_checks`) nothing is audited but what is forbidden.
     """
-    request = hooks.origin()
+    request = records.origin()
     if request is None or request.resource:
         yield
         return
@@ -288,7 +288,7 @@ def page_write(
     )
     where = {"resource": kind.resource, "namespace": namespace, "name": name}
     try:
-        with hooks.noting(part):
+        with records.noting(part):
             yield
     except Exception as error:
         refusal = error if isinstance(error, ApiError) else ApiError("")
@@ -309,13 +309,13 @@ def page_write(
 
 def only_checks() -> None:
     """The page's request writes nothing, whatever comes of it: it checks a text that is still being written."""
-    if (request := hooks.origin()) is not None:
+    if (request := records.origin()) is not None:
         request.dry_run = True
 
 
 def note_denial(verb: str, resource: str, *, identity: Identity, namespace: str, name: str, message: str) -> None:
     """A page has refused what its request asks for: this verb on this resource (`pods`, `pods/log`)."""
-    request = hooks.origin()
+    request = records.origin()
     if request is not None:
         whole, _, subresource = resource.partition("/")
         origin = replace(request, verb=verb, subresource=subresource, identity=identity)

@@ -86,7 +86,7 @@ from manciple.api.streams import (
     shown_in,
 )
 from manciple.api.verbs import Edit, WriteAnswer, made_together
-from manciple.store import hooks, objects
+from manciple.store import objects, records
 from manciple.store.hooks import asking
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
@@ -393,12 +393,12 @@ class _Renewal:
     scope: Scope
     body: bytes
     answered: asyncio.Future[Answer]
-    remarks: hooks.Remarks = field(init=False)
+    remarks: records.Remarks = field(init=False)
     form: Form = field(init=False)
 
     def begun(self) -> Edit | WriteAnswer | Exception:
         """The edit to make; the answer if a PUT has created the Lease; the error if the request is refused."""
-        with hooks.collecting(self.scope.get(ORIGIN)) as self.remarks:
+        with records.collecting(self.scope.get(ORIGIN)) as self.remarks:
             try:
                 return self._begun()
             except Exception as error:  # of this request alone
@@ -434,7 +434,7 @@ class _Renewal:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        with hooks.using(self.remarks), asking(_lease().version, {}):
+        with records.using(self.remarks), asking(_lease().version, {}):
             yield
 
     def answer(self, outcome: WriteAnswer | Exception) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from manciple.access.view_rights import PUBLIC
+from manciple.access.authorization import PUBLIC
 from manciple.api import discovery, health, openapi
 from manciple.api.answers import document_answer, unknown_path
 from manciple.api.faults import RETRY_AFTER

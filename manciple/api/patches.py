@@ -23,7 +23,7 @@ from manciple.access.authorization import on_object
 from manciple.api import requests, verbs
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.verbs import WriteAnswer
-from manciple.store import hooks, objects
+from manciple.store import objects, records
 from manciple.wire import codec, patch
 from manciple.wire.apply import KUBECTL, LAST_APPLIED, Manager, apply_patch
 from manciple.wire.base import timestamp
@@ -77,7 +77,7 @@ class Patch:
             wrong = immutable("metadata.uid", uid)
             raise Invalid.of(kind=kind.kind, group=kind.group, name=old.metadata.name, errors=[wrong])
         for text in decoded.warnings:
-            hooks.warn(text)
+            records.warn(text)
         return self.served.completed(decoded.object, old)
 
     def _decoded(self, patched: dict[str, Any], old: Any) -> codec.Decoded:
@@ -160,7 +160,7 @@ def apply(
         wanted = {**head, "metadata": metadata, **projection.sparse(document)}
     else:
         for text in requests.decode_document(served, document, strictness=options.strictness).warnings:
-            hooks.warn(text)
+            records.warn(text)
         wanted = _declared_only(served.kind, served.to_storage(document))
     return _Application(served, where, document, wanted, identity=identity, options=options).run()
 

@@ -35,7 +35,7 @@ from manciple.api.answers import document_answer
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.subresources import Connected
 from manciple.api.views import ApiView
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, records
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
@@ -85,7 +85,7 @@ def request_token(
         Served(KIND, KIND.version), body, content_type=content_type, strictness=options.strictness
     )
     for warning in decoded.warnings:
-        hooks.warn(warning)
+        records.warn(warning)
     request = _placed(decoded.object, where)
     hooks.ask_all(
         Write(
@@ -147,7 +147,7 @@ def _answered(request: TokenRequest, account: ServiceAccount, *, now: int) -> To
         now=now,
         warn_after=seconds if extended else None,
     )
-    hooks.annotate("authentication.kubernetes.io/issued-credential-id", f"JTI={issued.id}")
+    records.annotate("authentication.kubernetes.io/issued-credential-id", f"JTI={issued.id}")
     created, ends = (timestamp(datetime.fromtimestamp(at, UTC)) for at in (now, now + seconds))
     return structs.replace(
         request,

@@ -29,7 +29,7 @@ from manciple.access.kinds import roles
 from manciple.api import namespaces
 from manciple.api.auditing import page_write
 from manciple.api.requests import ListOptions, propagation_of, revision
-from manciple.store import event_log, hooks, objects
+from manciple.store import event_log, hooks, objects, records
 from manciple.store.hooks import Write
 from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.writer import NAME_ATTEMPTS, initialise
@@ -212,7 +212,7 @@ def _create(write: Write) -> Any:
 
 def _trace_creation(pod: ApiObject, identity: Identity) -> None:
     """Begin the pod's trace with the request that created it (`manciple.telemetry.traces`)."""
-    request, meta = hooks.origin(), pod.metadata
+    request, meta = records.origin(), pod.metadata
     traces.tell(
         meta.uid,
         "create",

@@ -25,8 +25,8 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from manciple.access.authorization import AUTHORIZES
 from manciple.access.kinds import roles
-from manciple.access.view_rights import AUTHORIZES
 from manciple.api import answers, patches, projections, requests, reviews, runtime_config, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
@@ -44,7 +44,7 @@ from manciple.api.door import identity_of
 from manciple.api.flow_control import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
-from manciple.store import hooks, objects
+from manciple.store import objects, records
 from manciple.store.hooks import asking
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
@@ -125,7 +125,7 @@ class _OurNegotiation(BaseContentNegotiation):
 class ApiView(APIView):
     """The ground of all views here: our negotiation, every answer a finished HttpResponse.
 
-    rights: see `manciple.access.view_rights`; the permission class asks the authorizer before anything else.
+    rights: see `manciple.access.authorization`; the permission class asks the authorizer before anything else.
     """
 
     rights = AUTHORIZES
@@ -155,7 +155,7 @@ class ResourceView(ApiView):
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """The answer, with what the rules warn of."""
-        with hooks.collecting() as told, asking(_version_of(request.path), request.GET):
+        with records.collecting() as told, asking(_version_of(request.path), request.GET):
             answer = super().dispatch(request, *args, **kwargs)
         if warned := warning_header(told.warnings):
             answer.headers["Warning"] = ", ".join(filter(None, (answer.headers.get("Warning"), warned)))
@@ -171,7 +171,7 @@ class ResourceView(ApiView):
         if not _known_subresource(path, served):
             raise unknown_path(f"{path.plural}/{path.subresource}")
         if served.kind.deprecation:
-            hooks.warn(served.kind.deprecation)
+            records.warn(served.kind.deprecation)
         self.where: ResourcePath = path
         self.served: Served = served
 
@@ -364,7 +364,7 @@ class ResourceView(ApiView):
             self.served, body_of(self.http), content_type=request.content_type or "", strictness=strictness
         )
         for text in decoded.warnings:
-            hooks.warn(text)
+            records.warn(text)
         return decoded.object
 
     def _successor(self, request: Request, strictness: codec.Strictness) -> Any:

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model, signals
 from manciple.audit import trail
 from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
-from manciple.store import hooks
+from manciple.store import records
 from manciple.wire.identity import Identity
 
 #: What no log has, because Django keeps it: people, and the tokens of each (under the person's name).
@@ -25,7 +25,7 @@ def note_change(by: Identity, verb: str, resource: str, name: str) -> None:
 
     resource: PEOPLE, TOKENS, ...; name: of a person, also for their tokens and settings; else of the thing itself.
     """
-    request = hooks.origin()
+    request = records.origin()
     if request is not None:
         part = replace(request, verb=verb, identity=by)
         trail.tell(Happened(origin=part, code=201 if verb == "create" else 200, resource=resource, name=name))
@@ -55,7 +55,7 @@ def _failed(credentials: Any = None, **_: Any) -> None:
 
 
 def _tell(verb: str, name: str, *, code: int, reason: str = "") -> None:
-    origin = hooks.origin()
+    origin = records.origin()
     if origin is not None:
         origin.verb = verb
         origin.identity = Identity(name) if name and not reason else origin.identity

@@ -28,7 +28,7 @@ from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
 from manciple.extensions.structure import node_of
 from manciple.per_process import PerProcess
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, records
 from manciple.store.event_log import Follower, View
 from manciple.store.hooks import PolicyCache, Write
 from manciple.store.objects import Writer
@@ -154,7 +154,7 @@ def warn_of_formats(write: Write) -> None:
     """Formats that nobody knows are ignored: a new one is told of."""
     known = formats_of(write.old) if write.old is not None else frozenset()
     for format_ in sorted(formats_of(write.new) - known) if write.new is not None else ():
-        hooks.warn(f'unrecognized format "{format_}"')
+        records.warn(f'unrecognized format "{format_}"')
 
 
 def formats_of(definition: CustomResourceDefinition) -> frozenset[str]:

@@ -12,9 +12,7 @@ count and charge without a race. It may itself write, and leave a note for the n
 undone with the write that it was asked for. It refuses by raising an ApiError. An object that it returns is written in
 place of the one in question; None lets that stand.
 
-Rules and checks may also say things: warnings for the client (`warn`), annotations for the audit trail (`annotate`).
-Whoever answers a request collects them (`collecting`); a write carries its request's collection into the thread that
-commits it. Said twice is said once, because a work may run twice; without a collection it is lost.
+Rules and checks may also warn the client, and annotate the audit trail (`records.warn`, `records.annotate`).
 
 A finisher is called once a transaction, before anything is stored: it writes what rules have put together on the way.
 
@@ -29,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -37,8 +35,7 @@ import msgspec
 from msgspec import structs
 
 from manciple.per_process import PerProcess
-from manciple.store.records import Change, Origin
-from manciple.telemetry import logs
+from manciple.store.records import Change, warn
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import Identity
@@ -176,99 +173,6 @@ class PolicyCache(Generic[T]):
     def _listed(self, writer: Writer, namespace: str) -> T:
         found = writer.list(registry.by_resource(self._resource), namespace=namespace)
         return self._read(found) if found or self._nothing is None else self._nothing
-
-
-# What they say --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Remarks:
-    """warnings: in the order in which they were said first. annotations: by key, the last word.
-
-    origin: the request that they are collected for, which writes are noted as coming from.
-    """
-
-    origin: Origin | None = None
-    annotations: dict[str, str] = field(default_factory=dict)
-    _warnings: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(self._warnings)
-
-    def warn(self, text: str) -> None:
-        self._warnings[text] = None
-
-
-collecting_in: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
-
-
-def collector() -> Remarks | None:
-    """What is said here goes there; None where nobody collects."""
-    return collecting_in.get()
-
-
-@contextmanager
-def using(remarks: Remarks | None) -> Iterator[None]:
-    """Collect what is said within in `remarks`."""
-    before = collecting_in.set(remarks)
-    try:
-        yield
-    finally:
-        collecting_in.reset(before)
-
-
-def origin() -> Origin | None:
-    """The request that is being answered; None in the work of controllers."""
-    told = collecting_in.get()
-    return None if told is None else told.origin
-
-
-def _of_request() -> Mapping[str, str]:
-    """What lines of the log say of the request in which they are written."""
-    request = origin()
-    if request is None:
-        return {}
-    user = request.identity.name if request.identity is not None else ""
-    trace = request.traceparent[3:35]
-    return {"requestId": request.audit_id, "traceId": trace, "user": user, "verb": request.verb}
-
-
-logs.describe(_of_request)
-
-
-@contextmanager
-def collecting(request: Origin | None = None) -> Iterator[Remarks]:
-    """Collect what is said within. request: the one that begins here; None where it began before."""
-    told = Remarks(request or origin())
-    before = collecting_in.set(told)
-    try:
-        yield told
-    finally:
-        collecting_in.reset(before)
-
-
-@contextmanager
-def noting(request: Origin) -> Iterator[None]:
-    """Note the writes within as made by `request`, a part of the request that is being answered."""
-    with using(replace(collecting_in.get() or Remarks(), origin=request)):
-        yield
-
-
-def warn(text: str) -> None:
-    """Tell the client, who gets it in a Warning header."""
-    told = collecting_in.get()
-    if told is not None:
-        told.warn(text)
-
-
-def annotate(key: str, text: str) -> None:
-    """Note `text` under `key` in the audit event of the request."""
-    told = collecting_in.get()
-    if told is not None:
-        told.annotations[key] = text
-        if told.origin is not None:
-            told.origin.annotations[key] = text
 
 
 # Projectors -----------------------------------------------------------------------------------------------------------

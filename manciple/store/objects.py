@@ -219,14 +219,14 @@ class PendingWrite(Generic[T]):
         self.identity = identity
         self.reads = reads
         #: of the request that it is for: rules have something to say to its client
-        self.remarks = hooks.collector()
+        self.remarks = records.collector()
         self._ended = threading.Event()
         self._result: T | None = None
         self._error: BaseException | None = None
 
     def run(self, writer: Writer) -> None:
         try:
-            with hooks.using(self.remarks), writer.savepoint(identity=self.identity):
+            with records.using(self.remarks), writer.savepoint(identity=self.identity):
                 self._result = self.work(writer)
             self._error = None
         except Error:

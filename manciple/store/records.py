@@ -1,5 +1,5 @@
-"""What the store hands out: documents as text, frozen records with labels and fields as plain dictionaries, a cache of
-the objects that this process has written last, and the authors of entries of the log.
+"""Records of the store: documents as text with labels and fields, a cache of the objects that this process has written
+last, the authors of the log's entries, and remarks on the request that is being answered.
 
 **The cache.** What a process has just written, it is likely to read again at once: the next update of an object (a
 Lease that is renewed every ten seconds), the follower that comes after a controller. Finding a value by its text
@@ -13,16 +13,23 @@ written itself (`written_after`), so states that have a successor are kept for a
 
 The note is written with the entry, in its transaction, so no write is without one; a controller's has the name alone.
 Its fields are those of `audit.k8s.io/v1 Event`, of which it holds what the entry itself does not tell. Whoever answers
-a request makes its `Origin` and hands it to `hooks.collecting`, by which it reaches the writer, in any thread. Nothing
+a request makes its `Origin` and hands it to `collecting`, by which it reaches the writer, in any thread. Nothing
 of a request's body is ever in a note, and its length is bounded.
+
+**Remarks.** Rules and checks of writes say things: warnings for the client (`warn`), annotations for the audit trail
+(`annotate`). The answer of a request collects them (`collecting`); a write carries its request's collection into the
+thread that commits it. A remark that is made twice counts once, because a work may run twice; without a collection it
+is lost.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -35,6 +42,7 @@ from msgspec import structs
 
 from manciple.per_process import PerProcess
 from manciple.store import sealing
+from manciple.telemetry import logs
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, Value
 from manciple.wire.identity import Identity
@@ -473,6 +481,99 @@ def author_of(note: str) -> Actor:
         return Actor()
     found = _decoder.decode(note)
     return found.impersonated_user or found.user
+
+
+# Remarks --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Remarks:
+    """warnings: in the order in which they were said first. annotations: by key, the last word.
+
+    origin: the request that they are collected for, which writes are noted as coming from.
+    """
+
+    origin: Origin | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+    _warnings: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self._warnings)
+
+    def warn(self, text: str) -> None:
+        self._warnings[text] = None
+
+
+collecting_in: ContextVar[Remarks | None] = ContextVar("remarks", default=None)
+
+
+def collector() -> Remarks | None:
+    """What is said here goes there; None where nobody collects."""
+    return collecting_in.get()
+
+
+@contextmanager
+def using(remarks: Remarks | None) -> Iterator[None]:
+    """Collect what is said within in `remarks`."""
+    before = collecting_in.set(remarks)
+    try:
+        yield
+    finally:
+        collecting_in.reset(before)
+
+
+def origin() -> Origin | None:
+    """The request that is being answered; None in the work of controllers."""
+    told = collecting_in.get()
+    return None if told is None else told.origin
+
+
+def _of_request() -> Mapping[str, str]:
+    """What lines of the log say of the request in which they are written."""
+    request = origin()
+    if request is None:
+        return {}
+    user = request.identity.name if request.identity is not None else ""
+    trace = request.traceparent[3:35]
+    return {"requestId": request.audit_id, "traceId": trace, "user": user, "verb": request.verb}
+
+
+logs.describe(_of_request)
+
+
+@contextmanager
+def collecting(request: Origin | None = None) -> Iterator[Remarks]:
+    """Collect what is said within. request: the one that begins here; None where it began before."""
+    told = Remarks(request or origin())
+    before = collecting_in.set(told)
+    try:
+        yield told
+    finally:
+        collecting_in.reset(before)
+
+
+@contextmanager
+def noting(request: Origin) -> Iterator[None]:
+    """Note the writes within as made by `request`, a part of the request that is being answered."""
+    with using(replace(collecting_in.get() or Remarks(), origin=request)):
+        yield
+
+
+def warn(text: str) -> None:
+    """Tell the client, who gets it in a Warning header."""
+    told = collecting_in.get()
+    if told is not None:
+        told.warn(text)
+
+
+def annotate(key: str, text: str) -> None:
+    """Note `text` under `key` in the audit event of the request."""
+    told = collecting_in.get()
+    if told is not None:
+        told.annotations[key] = text
+        if told.origin is not None:
+            told.origin.annotations[key] = text
 
 
 # Authors in SQL ------------------------------------------------------------------------------------------------------

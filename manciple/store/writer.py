@@ -527,7 +527,7 @@ class Writer:
         if type_ != "DELETED" and len(text) > LARGEST:
             _check_growth(kind, meta.name, text, previous)
         size = row_size(kind, current, text, previous)
-        remarks = hooks.collecting_in.get()
+        remarks = records.collecting_in.get()
         origin = None if remarks is None else remarks.origin
         if growth and not self._dry_run:
             charged = size + (origin.chosen_bytes if origin is not None else 0)

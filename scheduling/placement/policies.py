@@ -30,7 +30,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import requested_classes
 from manciple.declared_settings import PLACEMENT_POLICIES
-from manciple.store import hooks
+from manciple.store import hooks, records
 from manciple.store.hooks import Write
 from manciple.wire.resources import CLAIMS, CLASSES, TEMPLATES
 from scheduling.allocator import (
@@ -192,7 +192,7 @@ def warn_of_unknown(write: Write) -> None:
         if name is None:
             continue
         if write.kind.resource == TEMPLATES and where == "metadata":
-            hooks.warn(f"{field}: ignored; what is for the claims belongs in spec.metadata.annotations")
+            records.warn(f"{field}: ignored; what is for the claims belongs in spec.metadata.annotations")
         elif not _is_known(name):
             policies = ", ".join(PLACEMENT_POLICIES)
-            hooks.warn(f'{field}: "{name}" is not a placement policy and is ignored; there are {policies}')
+            records.warn(f'{field}: "{name}" is not a placement policy and is ignored; there are {policies}')

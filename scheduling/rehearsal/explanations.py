@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+import time
+import weakref
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TypeVar
@@ -44,6 +46,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
 from claims.pod_claims import claim_names, has_group, is_done
 from manciple.api import subresources
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
@@ -51,7 +54,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import GatewayTimeout, NotFound
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from manciple.wire.machinery import Event
-from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
+from manciple.wire.resources import CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -90,6 +93,8 @@ from scheduling.state.nodes import PlannedEviction
 WORK_SECONDS = 1.0
 #: Seconds for evaluating selectors: on behalf of one request to the API, and for one report.
 SECONDS, REPORT_SECONDS = 4.0, 2.0
+#: Explanations of waiting pods that are kept, and for how many seconds: which evictions would help depends on the time.
+MOST_KEPT, KEPT_SECONDS = 4, 10.0
 #: Selectors that are tried without, at most; devices, pods and nodes that one sentence names.
 TRIED, NAMED = 6, 3
 GROUP, VERSION, KIND = "manciple.dev", "v1alpha1", "Explanation"
@@ -250,6 +255,8 @@ class Report:
     #: what speaks against nodes that could give the devices
     notes: tuple[str, ...] = field(default=())
     loosenings: tuple[Loosening, ...] = field(default=())
+    #: what others derived from the report
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -437,9 +444,31 @@ class Explanation:
         return next_step(self.cause) if self.cause else self.advice
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptExplanation:
+    """at: when it was made, by the monotonic clock. of: the state that it is about, at `revision`."""
+
+    of: weakref.ref[ClusterState]
+    revision: int
+    at: float
+    explanation: Explanation
+
+
+#: (namespace, name) of a waiting pod -> its last explanation. Used only while the state is held.
+_kept = PerProcess(OrderedDict[Key, _KeptExplanation])
+
+
 def explain_pod(namespace: str, name: str) -> Explanation:
-    """Raises: NotFound."""
+    """While nothing changes, a waiting pod's report is not computed again for `KEPT_SECONDS`. Raises: NotFound."""
     with cluster() as state:
+        kept = _kept.value.get((namespace, name))
+        if (
+            kept is not None
+            and kept.of() is state
+            and state.news_after(kept.revision) == []
+            and time.monotonic() - kept.at < KEPT_SECONDS
+        ):
+            return replace(kept.explanation, revision=state.revision)
         pod = _found(PODS, Pod, namespace, name)
         settled = _settled(pod)
         if settled is not None:
@@ -455,7 +484,20 @@ def explain_pod(namespace: str, name: str) -> Explanation:
                 held=held,
                 extended=_served(pod, held),
             )
-        return _waiting(state, pod)
+        explanation = _waiting(state, pod)
+        _keep(state, pod, explanation)
+        return explanation
+
+
+def _keep(state: ClusterState, pod: Pod, explanation: Explanation) -> None:
+    """Only what follows from the state alone: not from the database, nor from a time limit."""
+    cache = _kept.value
+    cache.pop(pod.key, None)
+    if explanation.report is None or has_group(pod) or isinstance(explanation.cause, SearchStopped):
+        return
+    cache[pod.key] = _KeptExplanation(weakref.ref(state), state.revision, time.monotonic(), explanation)
+    while len(cache) > MOST_KEPT:
+        cache.popitem(last=False)
 
 
 def explain_claim(namespace: str, name: str) -> Explanation:

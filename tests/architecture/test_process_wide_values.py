@@ -48,7 +48,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authentication.chain._tokens",
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
-        "manciple.access.passwords.READ_WITH",
+        "manciple.access.people.READ_WITH",
         "manciple.store.hooks._checks",
         "manciple.store.hooks._completions",
         "manciple.store.hooks._gates",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims.kinds.pods import Pod, PodSchedulingGroup
-from manciple.store import hooks
+from manciple.store import records
 from manciple.wire.errors import Forbidden
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster, with_spec
@@ -33,7 +33,7 @@ def test_a_pod_is_refused_that_asks_for(case: str) -> None:
 @pytest.mark.django_db
 def test_a_group_of_pods_is_dropped_with_a_warning() -> None:
     cluster = Cluster()
-    with hooks.collecting() as told:
+    with records.collecting() as told:
         cluster.create(with_spec(make_pod("web"), scheduling_group=PodSchedulingGroup(pod_group_name="all")))
     assert told.warnings == ("spec.schedulingGroup is dropped: the feature gate GenericWorkload is off",)
     found = cluster.find(Pod, "web")

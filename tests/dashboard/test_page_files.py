@@ -9,9 +9,9 @@ from tests.page_files import DASHBOARD, EMPTY_PAGE, PAGES, administrator, files_
 
 #: address -> the most files that may run for it, and the most in the dashboard's packages. These only go down.
 LIMITS = {
-    "/devices": (33, 13),
-    "/pods/climate-ml/downscale-era5-full-1": (65, 13),
-    "/classes/c/gpu-h200": (43, 15),
+    "/devices": (20, 7),
+    "/pods/climate-ml/downscale-era5-full-1": (36, 7),
+    "/classes/c/gpu-h200": (30, 9),
 }
 
 

@@ -21,11 +21,11 @@ from django.test import Client, RequestFactory
 from django.urls import get_resolver, path
 
 from dashboard.inventory.nodes import views
+from dashboard.kit.guards import DeclaredRightsOnly, public
 from dashboard.kit.live import NAMESPACED, NAMESPACES, SHARED, Hearing
-from dashboard.kit.rights import DeclaredRightsOnly, public
+from manciple.access.authorization import ViewRights, demand_declarations, rights_of, routes
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ClusterRoleBinding
-from manciple.access.view_rights import ViewRights, demand_declarations, rights_of, routes
 from manciple.api.views import ApiView
 from manciple.live import topics
 from manciple.people import person_of_user

@@ -13,7 +13,7 @@ from claims.kinds.resource_claims import ResourceClaimTemplate
 from dashboard.kit.rendering import MORE, PLACES
 from dashboard.models import SavedView
 from dashboard.tools.saved_views import PAGES
-from manciple.access.view_rights import routes
+from manciple.access.authorization import routes
 from manciple.store import objects
 from manciple.wire.resources import CLAIMS, NODES, PODS, TEMPLATES, kind
 from tests.builders import make_claim, make_node, make_pod, make_template

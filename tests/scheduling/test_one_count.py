@@ -18,11 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from claims.devices.cache import read_devices
-from claims.devices.cards import Unit
+from claims.devices.cache import DeviceSnapshot, PoolState, Unit, read_devices
 from claims.devices.holdings import Holdings, holding_of
 from claims.devices.nodes import Nodes
-from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DeviceSlice, Published, gather, read_slice
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
@@ -32,10 +30,9 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dashboard.inventory.devices.grid import how_many
 from dashboard.kit.charts import HELD
 from insight.capacity import expressions_of
-from insight.how_many_fit import Count, count
+from insight.how_many_fit import Count, count, how_many
 from insight.selector_matches import judge
 from inventory.kinds.devices import (
     CapacityRequestPolicy,

@@ -17,8 +17,8 @@ from django.test import Client
 from claims.devices.cache import read_devices
 from dashboard.capacity import timeline as timeline_views
 from dashboard.inventory.classes.queries import Askers
+from dashboard.kit import guards as costly
 from dashboard.kit import lists
-from dashboard.kit import middleware as costly
 from insight.selector_matches import judge
 from manciple.access.authentication import tokens
 from manciple.api.flow_control import CostlyRequests, RequestWork, WorkLimits

@@ -19,7 +19,7 @@ from inventory.kinds.node_rules import validate_node_selector_term
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.api import verbs
 from manciple.api.answers import BODY_LIMIT
-from manciple.store import hooks
+from manciple.store import records
 from manciple.store.hooks import Write
 from manciple.wire import codec, managed_fields, patch, protobuf
 from manciple.wire.apply import Manager, apply_patch
@@ -259,7 +259,7 @@ def test_what_breaks_a_rule_a_hundred_thousand_times_is_told_two_hundred_times()
 
 
 def test_equal_ports_are_warned_of_a_hundred_times_and_not_in_every_pair() -> None:
-    with hooks.collecting() as remarks:
+    with records.collecting() as remarks:
         admission.warn_of_pod(Write(operation="CREATE", kind=POD, new=EQUAL_PORTS, identity=SYSTEM))
     assert len(remarks.warnings) == admission.MOST_WARNINGS
 

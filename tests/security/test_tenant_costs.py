@@ -16,8 +16,8 @@ from msgspec import convert
 
 from claims.kinds.pod_rules import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_VALUES, validate_size
 from claims.kinds.pods import Pod, PodSpec
-from dashboard.kit import saved_views
-from dashboard.kit.saved_views import ViewRefused, change_view, save_view
+from dashboard.kit import preferences
+from dashboard.kit.preferences import ViewRefused, change_view, save_view
 from dashboard.models import SavedView
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
@@ -183,7 +183,7 @@ def test_the_texts_of_events_are_short(api: Api) -> None:
 def test_a_person_has_a_limited_number_of_saved_views(db: None) -> None:
     owner = get_user_model().objects.create(username="mallory")
     SavedView.objects.bulk_create(
-        SavedView(id=f"v{i}", owner=owner, path="/pods", name=f"v{i}", query="a=b") for i in range(saved_views.MOST)
+        SavedView(id=f"v{i}", owner=owner, path="/pods", name=f"v{i}", query="a=b") for i in range(preferences.MOST)
     )
     with pytest.raises(ViewRefused):
         save_view(owner, "/pods", "one more", "a=b", shared=False, usual=False)
@@ -195,7 +195,7 @@ def test_a_person_puts_a_limited_number_of_views_into_everybodys_menu(db: None) 
     def save(name: str, *, shared: bool) -> SavedView:
         return save_view(owner, "/pods", name, "a=b", shared=shared, usual=False)
 
-    for number in range(saved_views.MOST_SHARED):
+    for number in range(preferences.MOST_SHARED):
         save(f"v{number}", shared=True)
     own = save("own", shared=False)
     with pytest.raises(ViewRefused):
@@ -203,7 +203,7 @@ def test_a_person_puts_a_limited_number_of_views_into_everybodys_menu(db: None) 
     with pytest.raises(ViewRefused):
         change_view(own, name="own", shared=True, usual=False)
     change_view(save("v0", shared=True), name="renamed", shared=True, usual=False)
-    assert SavedView.objects.filter(shared=True).count() == saved_views.MOST_SHARED
+    assert SavedView.objects.filter(shared=True).count() == preferences.MOST_SHARED
 
 
 def test_an_index_of_thousands_of_digits_is_no_index(api: Api) -> None:

@@ -27,7 +27,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from claims.models import AllocatedDevice, Pod
-from dashboard.kit.links import device_url
+from dashboard.templatetags.kit import device_url
 from insight.selector_matches import JudgedDevices, complaint, places
 from manciple.cel.kubernetes import Amount, Semver
 from manciple.people import Person

@@ -23,8 +23,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from dashboard.inventory.classes.forms import (
     ClassForm,
     SelectorRow,
@@ -41,19 +40,18 @@ from dashboard.inventory.classes.forms import (
 )
 from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, Users, counts, judge, users_of
 from dashboard.inventory.classes.workbench import Bench, cel_table, evaluate, pressed, published_devices
-from dashboard.inventory.devices.grid import bar_of, how_many, in_words
+from dashboard.inventory.devices.grid import bar_of, in_words
 from dashboard.kit.differences import Finding
 from dashboard.kit.forms import posted_from
-from dashboard.kit.links import claim_url, class_url, template_url
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import claim_url, class_url, counted, template_url
 from dashboard.tools.objects import ShownHistory, history_of
 from insight.capacity import expressions_of, waiting_by_class
-from insight.how_many_fit import NOTHING, Count, count
+from insight.how_many_fit import NOTHING, Count, count, how_many
 from insight.selector_matches import judged_devices
 from inventory import models
 from inventory.kinds.devices import DeviceClass

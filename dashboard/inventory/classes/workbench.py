@@ -18,8 +18,7 @@ from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
 
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from dashboard.inventory.classes.forms import (
@@ -47,11 +46,10 @@ from dashboard.inventory.classes.queries import (
     spelled,
     users_of,
 )
-from dashboard.inventory.devices.grid import STATES, how_many
+from dashboard.inventory.devices.grid import STATES
 from dashboard.kit.differences import DiffLine, difference, lines_changed
-from dashboard.kit.links import device_url
-from dashboard.kit.wording import counted
-from insight.how_many_fit import NOTHING, Count, count
+from dashboard.templatetags.kit import counted, device_url
+from insight.how_many_fit import NOTHING, Count, count, how_many
 from insight.selector_matches import JudgedDevices, judged_devices, matches, places
 from inventory.kinds.devices import DeviceClass
 from manciple.people import Person

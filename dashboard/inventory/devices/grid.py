@@ -1,6 +1,6 @@
 """The device grid: its tiles on lines, the lines under headings, what a person may know of them, and all of it as HTML.
 
-A line is a node, or a pool that belongs to no single node. A tile is a `Unit` (`claims.devices.cards`): a device, or
+A line is a node, or a pool that belongs to no single node. A tile is a `Unit` (`claims.devices.cache`): a device, or
 the devices that are cut from one GPU together. Neighbouring tiles of one claim form a run. That a device is held is
 shown to everybody, by which claim only to those who see its namespace.
 
@@ -24,14 +24,11 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import slugify
 from msgspec import structs
 
-from claims.devices.cards import WHOLE, Part, Unit
+from claims.devices.cache import WHOLE, DeviceSnapshot, Part, PoolState, Unit, changed
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool
 from claims.devices.states import DeviceState
-from dashboard.kit.links import device_url, node_url
-from dashboard.kit.wording import counted
-from insight.how_many_fit import MOST
+from dashboard.templatetags.kit import counted, device_url, node_url
 from inventory.kinds.pools import PoolKey
 from inventory.live import node_topic, pool_topic
 from manciple.people import Person
@@ -115,11 +112,6 @@ class DeviceTotals:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
-
-
-def how_many(fits: int) -> str:
-    """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
-    return f"{fits:,}" if fits < MOST else f"{fits:,} or more"
 
 
 #: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).

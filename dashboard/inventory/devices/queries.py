@@ -22,9 +22,8 @@ from django.urls import reverse
 from msgspec import structs
 
 from claims.device_taints import following
-from claims.devices.cards import Unit
+from claims.devices.cache import DeviceSnapshot, Unit
 from claims.devices.holdings import Holder, Other, level_of
-from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import (
     CandidateDevice,
     DeviceKey,
@@ -52,14 +51,13 @@ from dashboard.inventory.devices.grid import (
 )
 from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
-from dashboard.kit.links import device_url
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import clock, counted, device_url, listed
 from insight.selector_matches import SelectorVerdict, judge
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintRules
 from inventory.live import pool_topic
-from manciple.durations import clock, duration
+from manciple.durations import duration
 from manciple.people import Person
 from manciple.per_process import PerProcess
 from manciple.store import objects

@@ -33,10 +33,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.device_taints import NO_EXECUTE, following
-from claims.devices.cache import read_devices
-from claims.devices.cards import Unit
+from claims.devices.cache import DeviceSnapshot, Unit, read_devices
 from claims.devices.holdings import Holder
-from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice, DeviceKey, address_of
 from dashboard.inventory.devices.grid import (
     GROUPINGS,
@@ -48,7 +46,6 @@ from dashboard.inventory.devices.grid import (
     draw_lines,
     group_lines,
     holders_for,
-    how_many,
     lines_for,
     lines_of,
 )
@@ -76,14 +73,13 @@ from dashboard.inventory.taint_rules import (
 )
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.links import claim_url, taint_rule_url
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import csv_answer
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted, listed
-from insight.how_many_fit import NOTHING, count
+from dashboard.templatetags.kit import claim_url, counted, listed, taint_rule_url
+from insight.how_many_fit import NOTHING, count, how_many
 from insight.selector_matches import class_selectors, judge
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules

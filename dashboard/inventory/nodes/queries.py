@@ -24,7 +24,7 @@ from claims.controllers.node_lifecycle import (
     is_silent,
     ready_condition,
 )
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod

@@ -26,8 +26,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from claims.access.event_authors import cluster_kinds
-from claims.devices.cache import read_devices
-from claims.devices.cards import Part, Unit
+from claims.devices.cache import Part, Unit, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
@@ -63,15 +62,15 @@ from dashboard.inventory.nodes.queries import (
     tab_filters,
     with_lease,
 )
-from dashboard.kit import links, undo
+from dashboard.kit import undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
+from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import listing
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import counted, device_url, node_url, pod_url, yaml_url
 from dashboard.tools.events import ShownEvent, shown_event
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, PRESSURES, Node, Taint
@@ -236,9 +235,9 @@ def show_node(request: HttpRequest, name: str) -> HttpResponse:
             crumbs=((reverse("nodes"), "Nodes"),),
             word="Node",
             name=name,
-            url=links.node_url(name),
+            url=node_url(name),
             topics=f"node:{name}",
-            yaml=links.yaml_url(NODES, "", name),
+            yaml=yaml_url(NODES, "", name),
         )
         return show_history(request, page, [_read(name).uid])
     change = read_change(request.GET)
@@ -275,7 +274,7 @@ def change_node(request: HttpRequest, name: str) -> HttpResponse:
         messages.success(request, said)
     else:
         undo.offer(request, said, [undo.UndoStep.of(kind(NODES), before, after)])
-    return redirect(links.node_url(name))
+    return redirect(node_url(name))
 
 
 def _evict(request: HttpRequest, name: str, person: Person) -> str:
@@ -372,7 +371,7 @@ class ShownChange:
             said = f"{len(pods)} of {asked} could then start here, if devices are free:"
         else:
             said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
-        return said, [("/".join(pod.key), links.pod_url(*pod.key)) for pod in pods]
+        return said, [("/".join(pod.key), pod_url(*pod.key)) for pod in pods]
 
 
 def _shown(
@@ -526,7 +525,7 @@ def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
 
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
-    devices = {links.device_url(*key): key[2] for key in keys}
+    devices = {device_url(*key): key[2] for key in keys}
     use = STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
     if not holder.users:
         use = f"{STATES[DeviceState.ALLOCATED]}, no pod uses it"

@@ -32,11 +32,10 @@ from claims.kinds.resource_claims import (
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of, requested_classes
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
-from dashboard.kit.links import claim_url, class_url
 from dashboard.kit.previews import Link
-from dashboard.kit.wording import counted, listed
+from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
-from manciple.durations import age, clock, moment
+from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded

@@ -24,7 +24,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
 from claims.models import AllocatedDevice, Claim
-from dashboard.kit import links
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
     CSV,
     Filter,
@@ -36,11 +36,10 @@ from dashboard.kit.lists import (
     parameter,
     state_tabs,
 )
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import listed
+from dashboard.templatetags.kit import claim_url, listed, page_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.claims.queries import (
     STATES,
@@ -211,7 +210,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
         return _refused(request, sheet, refusal)
     goes = f"Claim {name} is being deleted; it is removed when nobody uses it any more."
     messages.success(request, f"Deleted claim {name}." if gone else goes)
-    return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
+    return redirect("claims") if gone else redirect(claim_url(namespace, name))
 
 
 @namespaced()
@@ -230,7 +229,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
     messages.success(request, f"Released claim {name} by force; {'it is gone' if gone else 'its devices are free'}.")
-    return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
+    return redirect("claims") if gone else redirect(claim_url(namespace, name))
 
 
 def _sheet_at(person: Person, at: str) -> ClaimSheet | None:
@@ -252,8 +251,8 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 
 def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
-    namespace, name, claims = sheet.meta.namespace, sheet.meta.name, links.page_url("claims")
-    above = (("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, links.claim_url(namespace, name)))
+    namespace, name, claims = sheet.meta.namespace, sheet.meta.name, page_url("claims")
+    above = (("Claims", claims), (namespace, f"{claims}?ns={namespace}"), (name, claim_url(namespace, name)))
     by_force = action == "Release"
     preview = ActionPreview(
         action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=by_force

@@ -18,9 +18,8 @@ from claims.causes.messages import clause
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from dashboard.kit.differences import DiffLine, difference, dump
-from dashboard.kit.links import page_url, pod_url
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
-from dashboard.kit.wording import counted, joined
+from dashboard.templatetags.kit import counted, joined, page_url, pod_url
 from dashboard.workloads.pods.forms import free_name, manifest, stem_of
 from dashboard.workloads.pods.why import in_words, kept_as_it_is
 from manciple.api import verbs

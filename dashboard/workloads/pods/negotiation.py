@@ -22,7 +22,7 @@ from claims.drafts.cdi.values import ResourceClaimStatus as DraftStatus
 from claims.kinds.pods import Pod, claim_of, listed_resources
 from claims.kinds.resource_claims import IMMEDIATE, ResourceClaim
 from claims.pod_claims import is_controlled_by, is_done
-from dashboard.kit.wording import joined
+from dashboard.templatetags.kit import joined
 from dashboard.workloads.pods.queries import AwaitedTurn, Conversation, NegotiationTurn, OfferedNode, Step
 from inventory.classic.values import ResourceClass
 from inventory.kinds import gates

@@ -22,10 +22,9 @@ from claims.models import Pod as PodRow
 from claims.models import Reservation
 from claims.pod_claims import ClaimReference, may_be_negotiated, references
 from claims.pod_logs import LogPlace, find
-from dashboard.kit.links import claim_url, device_url, pod_url
 from dashboard.kit.lists import ListColumn, ListQuery, parameter
 from dashboard.kit.previews import Link
-from dashboard.kit.wording import said_by
+from dashboard.templatetags.kit import claim_url, device_url, pod_url, said_by
 from dashboard.workloads.waiting import REASONS, asking_for, begun, title_of, waiting_for
 from inventory import agents
 from manciple.api.subresources import StreamRequest

@@ -23,13 +23,12 @@ from claims.models import Pod as PodRow
 from claims.pod_claims import has_group
 from dashboard.capacity.quotas import quotas_refusing
 from dashboard.kit.differences import dump
-from dashboard.kit.links import claim_url, page_url, pod_url, template_url
+from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
+from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
-from dashboard.kit.rights import namespaced
-from dashboard.kit.saved_views import opens_as_usual
-from dashboard.kit.wording import counted
+from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.pods import actions, forms, queries

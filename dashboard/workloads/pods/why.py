@@ -24,8 +24,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from dashboard.kit.links import page_url
-from dashboard.kit.wording import counted, joined
+from dashboard.templatetags.kit import counted, joined, page_url
 from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun, said_of
@@ -620,15 +619,36 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
     else:
         report, left_out = explained.report, {}
         verdict = _verdict(explained, pod, workload, person)
-    held, decisive = DeviceSet(), _decisive(report) if report else None
+    parts = _report_parts(report, left_out) if report else _ReportParts()
+    return Why(verdict=verdict, sections=parts.sections, nodes=parts.nodes, held=read_held(parts.contested, person))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReportParts:
+    """What a page shows of a report to everybody. contested: the devices that the decisive request accepts and others
+    hold."""
+
+    sections: tuple[FunnelSection, ...] = ()
+    nodes: FunnelNodes | None = None
+    contested: frozenset[DeviceKey] = frozenset()
+
+
+def _report_parts(report: Report, left_out: LeftOut) -> _ReportParts:
+    """Computed once for a report whose selectors are all in force."""
+    parts: _ReportParts | None = None if left_out else report.memo.get(_ReportParts)
+    if parts is not None:
+        return parts
+    contested, decisive = DeviceSet(), _decisive(report)
     if decisive is not None and decisive.stops is not None and decisive.funnel[decisive.stops].name == FREE:
-        held = decisive.funnel[-2].devices - decisive.funnel[-1].devices
-    return Why(
-        verdict=verdict,
-        sections=sections(report, left_out) if report else (),
-        nodes=node_table(report) if report and report.nodes else None,
-        held=read_held({(one.key.driver, one.key.name, one.name, one.key.node) for one in held}, person),
+        contested = decisive.funnel[-2].devices - decisive.funnel[-1].devices
+    parts = _ReportParts(
+        sections=sections(report, left_out),
+        nodes=node_table(report) if report.nodes else None,
+        contested=frozenset((one.key.driver, one.key.name, one.name, one.key.node) for one in contested),
     )
+    if not left_out:
+        report.memo[_ReportParts] = parts
+    return parts
 
 
 def _verdict(explained: Explanation, pod: Pod, workload: Workload | None, person: Person) -> PodVerdict:

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.urls import URLPattern, get_resolver, reverse
 
-from manciple.access.view_rights import routes
+from manciple.access.authorization import routes
 
 #: Where views of pages are, and what is there besides: sign-in has no page of the laboratory, REST is no page.
 _PAGES, _NO_PAGES = "dashboard.", ("dashboard.rest", "dashboard.kit.signing_in")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.kit.saved_views import canonical
+from dashboard.kit.preferences import canonical
 from dashboard.models import SavedView
 from manciple.processes.demolab.pages import SHARED_VIEW
 

@@ -11,8 +11,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import Max, Min
 
 from claims.controllers.node_lifecycle import LEASE_NAMESPACE
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation

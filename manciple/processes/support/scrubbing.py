@@ -20,8 +20,8 @@ from django.urls import get_resolver
 
 from manciple import configuration
 from manciple.access.authentication import tokens
+from manciple.access.authorization import routes
 from manciple.access.kinds.secrets import Secret
-from manciple.access.view_rights import routes
 from manciple.api import kubeconfig
 from manciple.declared_settings import SETTINGS
 from manciple.notifications.addresses import SECRET_MARK, secret_of

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from claims import admission
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, records
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SYSTEM, controller
 from tests.builders import make_pod
@@ -127,7 +127,7 @@ def test_what_is_refused_is_not_warned_of(api: Api) -> None:
 def test_the_audit_trail_is_told_which_level_was_enforced_and_what_violates_another(api: Api) -> None:
     make_namespace(api, "team", audit="restricted")
     wanted: Pod = POD.prepare_create(make_pod("p", namespace="team"))
-    with hooks.collecting() as told, objects.writing() as writer:
+    with records.collecting() as told, objects.writing() as writer:
         writer.create(POD, wanted)
     assert told.annotations[f"{PREFIX}enforce-policy"] == "baseline:latest"
     violated = told.annotations[f"{PREFIX}audit-violations"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from claims.devices.cards import Unit
+from claims.devices.cache import PoolState, Unit
 from claims.devices.holdings import Holder
-from claims.devices.pools import PoolState
 from claims.devices.published import DevicePool, gather, read_slice
 from dashboard.inventory.devices.grid import label
 from inventory.kinds.devices import (

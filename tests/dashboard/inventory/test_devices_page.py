@@ -15,7 +15,7 @@ from msgspec import structs
 from claims.devices.cache import read_devices
 from claims.models import PastAllocation
 from dashboard.inventory.devices.queries import strip_of
-from manciple.durations import clock
+from dashboard.templatetags.kit import clock
 from scheduling.cel import DeviceView, compile_selector
 from tests.builders import make_class, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in

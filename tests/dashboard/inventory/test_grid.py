@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from claims.devices.cards import Unit
+from claims.devices.cache import PoolState, Unit
 from claims.devices.holdings import Holder, level_of, state_of
-from claims.devices.pools import PoolState
 from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
 from dashboard.inventory.devices.grid import GridLine, draw_lines, draw_tile, group_lines, label, line_of
 from inventory.kinds.pools import PoolKey

@@ -11,8 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from claims.devices import cache
-from claims.devices.cache import read_devices
-from claims.devices.pools import DeviceSnapshot
+from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.kinds.pods import PodStatus
 from dashboard.inventory.devices.grid import GridLine, line_named, lines_of
 from manciple.per_process import reset_all

@@ -13,10 +13,9 @@ from django.test import Client
 from django.urls import resolve, reverse
 from msgspec import structs
 
-from dashboard.kit import links
 from dashboard.kit.live import Hearing
 from dashboard.kit.rendering import MORE, PLACES
-from manciple import durations
+from dashboard.templatetags.kit import age, class_url, clock, device_url, pod_url
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import (
     CLUSTER_ROLE_BINDING,
@@ -30,6 +29,7 @@ from manciple.access.kinds.roles import (
     RoleRef,
     Subject,
 )
+from manciple.durations import duration
 from manciple.people import person_of_user
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
@@ -52,7 +52,7 @@ DURATIONS = {
 
 @pytest.mark.parametrize("seconds", DURATIONS)
 def test_a_duration_has_two_units_at_most(seconds: float) -> None:
-    assert durations.duration(seconds) == DURATIONS[seconds]
+    assert duration(seconds) == DURATIONS[seconds]
 
 
 CLOCKS = {
@@ -65,12 +65,12 @@ CLOCKS = {
 
 @pytest.mark.parametrize("ago", CLOCKS)
 def test_a_moment_reads_shorter_the_nearer_it_is(ago: timedelta) -> None:
-    assert durations.clock(NOW - ago, now=NOW) == CLOCKS[ago]
+    assert clock(NOW - ago, now=NOW) == CLOCKS[ago]
 
 
 def test_times_of_the_api_are_read_too() -> None:
-    assert durations.age("2026-11-20T10:19:56Z", now=NOW) == "8 s"
-    assert durations.age(None) == durations.clock("") == ""
+    assert age("2026-11-20T10:19:56Z", now=NOW) == "8 s"
+    assert age(None) == clock("") == ""
 
 
 def user(name: str, *groups: str, staff: bool = False) -> User:
@@ -172,8 +172,8 @@ def test_a_person_finds_what_they_may_see(client: Client) -> None:
 
 
 LINKS = {
-    links.pod_url("a", "b"): ("pod", {"namespace": "a", "name": "b"}),
-    links.class_url("gpu.example.com"): ("class-edit", {"name": "gpu.example.com"}),
+    pod_url("a", "b"): ("pod", {"namespace": "a", "name": "b"}),
+    class_url("gpu.example.com"): ("class-edit", {"name": "gpu.example.com"}),
 }
 
 
@@ -184,7 +184,7 @@ def test_links_lead_to_the_page_they_name(path: str) -> None:
 
 
 def test_a_device_is_addressed_with_the_slashes_of_its_pool() -> None:
-    assert links.device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
+    assert device_url("d.example.com", "rack/1", "gpu-0") == "/devices/d/d.example.com/rack/1/gpu-0"
 
 
 def test_an_age_on_a_page_carries_its_time_for_the_script() -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from dashboard.kit.preferences import ZONE_COOKIE, zone_names
 from dashboard.models import Preferences
-from manciple.durations import clock, offset, zone_label
+from dashboard.templatetags.kit import clock, offset, zone_label
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SUMMER = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -15,8 +15,7 @@ from django.test import Client
 from dashboard.people.account import browser_of
 from manciple.access.authentication import tokens
 from manciple.access.models import SignIn, Token
-from manciple.access.passwords import MOST_BY_NAME
-from manciple.access.sessions import stored_key
+from manciple.access.people import MOST_BY_NAME, stored_key
 from tests.dashboard import texts
 
 pytestmark = pytest.mark.django_db

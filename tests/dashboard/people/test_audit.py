@@ -16,7 +16,7 @@ from manciple.access.authorization import Attributes, Decision
 from manciple.audit import recording, trail
 from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry, Shortfall
-from manciple.store import hooks, objects
+from manciple.store import objects, records
 from manciple.store.records import Origin
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity
 from manciple.wire.registry import registry
@@ -45,7 +45,7 @@ def happened(cluster: Cluster) -> None:
     """Alice made a namespace, Mallory was refused twice, the scheduler made a pod."""
     kind = registry.by_resource("namespaces")
     with (
-        hooks.collecting(origin("alice", "create", "one")),
+        records.collecting(origin("alice", "create", "one")),
         objects.writing(identity=Identity("alice", (MASTERS,))) as writer,
     ):
         writer.create(kind, make_namespace("lab"))

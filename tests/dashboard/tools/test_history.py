@@ -12,7 +12,7 @@ from claims.kinds.pods import Pod
 from dashboard.kit.differences import MINUS, FieldChange, changed_fields
 from dashboard.tools import objects as reading
 from dashboard.tools.objects import Author, read_changes
-from manciple.store import hooks, objects, space
+from manciple.store import objects, records, space
 from manciple.store.records import Origin
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
@@ -73,7 +73,7 @@ def relabel(pod: Pod, name: str, **labels: str) -> None:
     assert stored is not None
     found = objects.decode(kind, stored.text)
     changed = structs.replace(found, metadata=structs.replace(found.metadata, labels=labels))
-    with hooks.collecting(origin), objects.writing(identity=identity) as writer:
+    with records.collecting(origin), objects.writing(identity=identity) as writer:
         writer.update(kind, changed)
 
 

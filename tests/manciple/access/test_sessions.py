@@ -23,7 +23,7 @@ from manciple.access import membership, sign_ins
 from manciple.access.authentication import chain, tokens
 from manciple.access.invitations import invite
 from manciple.access.models import SignIn
-from manciple.access.sessions import SessionStore, stored_key
+from manciple.access.people import SessionStore, stored_key
 from manciple.controllers import housekeeping
 
 pytestmark = pytest.mark.django_db

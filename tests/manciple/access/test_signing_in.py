@@ -20,12 +20,11 @@ from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
-from manciple.access import passwords, sign_ins
+from manciple.access import people, sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
 from manciple.access.models import SignIn, SignInAttempts
-from manciple.access.passwords import BROWSER_COOKIE, MOST_BY_ADDRESS, MOST_BY_NAME, PERIOD, SignInLocked
-from manciple.access.sessions import stored_key
+from manciple.access.people import BROWSER_COOKIE, MOST_BY_ADDRESS, MOST_BY_NAME, PERIOD, SignInLocked, stored_key
 from manciple.wire.identity import VIEWERS
 
 pytestmark = pytest.mark.django_db
@@ -229,7 +228,7 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("address", "key"), ADDRESSES.items(), ids=ADDRESSES.keys())
 def test_an_address_counts_as_whoever_has_it(address: str, key: str) -> None:
-    assert passwords.address_key(address) == key
+    assert people.address_key(address) == key
 
 
 def test_a_lockout_passes(alice: User) -> None:
@@ -243,9 +242,9 @@ def test_a_lockout_passes(alice: User) -> None:
 def test_attempts_during_a_lockout_do_not_make_it_longer(alice: User) -> None:
     for _ in range(MOST_BY_NAME):
         try_to_sign_in(Client(), password="wrong")
-    last = SignInAttempts.objects.get(key=passwords.name_key("alice")).last
+    last = SignInAttempts.objects.get(key=people.name_key("alice")).last
     assert try_to_sign_in(Client()).status_code == 429
-    assert SignInAttempts.objects.get(key=passwords.name_key("alice")).last == last
+    assert SignInAttempts.objects.get(key=people.name_key("alice")).last == last
 
 
 def test_signing_in_forgives_earlier_mistakes(alice: User) -> None:
@@ -304,11 +303,11 @@ def test_an_administrator_lifts_a_lockout(alice: User) -> None:
 
 def test_the_lockout_of_an_address_is_lifted() -> None:
     for number in range(MOST_BY_ADDRESS):
-        passwords.begin(f"guess-{number}", address=STRANGER)
-    with pytest.raises(passwords.SignInLocked):
-        passwords.begin("guess", address=STRANGER)
-    passwords.lift(STRANGER)
-    passwords.begin("guess", address=STRANGER)
+        people.count_attempt(f"guess-{number}", address=STRANGER)
+    with pytest.raises(people.SignInLocked):
+        people.count_attempt("guess", address=STRANGER)
+    people.lift_lockout(STRANGER)
+    people.count_attempt("guess", address=STRANGER)
 
 
 def test_every_way_to_check_a_password_is_counted(alice: User) -> None:
@@ -329,7 +328,7 @@ def test_attempts_at_the_same_moment_are_all_counted() -> None:
         barrier.wait()
         for _ in range(5):
             try:
-                passwords.begin("alice", address="")
+                people.count_attempt("alice", address="")
             except SignInLocked:
                 refused.append(1)
         connection.close()

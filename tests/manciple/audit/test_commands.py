@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from manciple.access import passwords
+from manciple.access import people
 from manciple.audit import events
 from manciple.audit.searching import Search
 from tests.manciple.audit.reading import about, look
@@ -20,7 +20,7 @@ def run(*arguments: str) -> str:
 
 
 def test_what_commands_do_to_accounts_and_credentials_is_told(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "lift", lambda _subject: True)
+    monkeypatch.setattr(people, "lift_lockout", lambda _subject: True)
     given = [run("token", "issue", "ci"), run("invite", "zoe"), run("invite", "zoe")]
     given.append(run("node_token", "issue", "--server", "https://api:6443").split("--token ")[1].split()[0])
     key = run("signing_keys", "--add").splitlines()[-1].split()[0]

@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from insight.cluster_metrics import of_audit
-from manciple.access import passwords
+from manciple.access import people
 from manciple.access.authentication import tokens
 from manciple.access.models import SignInAttempts
 from manciple.audit import budgets, retention, trail
@@ -204,11 +204,11 @@ def test_failed_sign_ins_are_counted() -> None:
 
 
 def test_names_and_addresses_that_failed_to_sign_in_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "MOST_KEYS", 20)
+    monkeypatch.setattr(people, "MOST_KEYS", 20)
     for number in range(60):
-        passwords.begin(f"name-{number}", address=f"2001:db8:0:{number:x}::1")
+        people.count_attempt(f"name-{number}", address=f"2001:db8:0:{number:x}::1")
     assert SignInAttempts.objects.count() <= 21
-    assert SignInAttempts.objects.filter(key=passwords.name_key("name-59")).exists()
+    assert SignInAttempts.objects.filter(key=people.name_key("name-59")).exists()
 
 
 def test_what_clients_choose_is_clipped() -> None:

@@ -109,7 +109,7 @@ def test_a_request_that_deletes_many_has_an_entry_for_each_under_one_id(api: Api
 @pytest.mark.django_db(transaction=True)
 def test_works_that_share_a_transaction_are_noted_each_as_its_own() -> None:
     def write(name: str, origin: Origin | None, identity: Identity) -> None:
-        with hooks.collecting(origin):
+        with records.collecting(origin):
             objects.write(lambda writer: writer.create(SHELVES, shelf(name)), identity=mighty(identity.name))
 
     origin = Origin(audit_id="one", received=datetime.now(UTC), verb="create", identity=ALICE)

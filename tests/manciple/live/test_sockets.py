@@ -24,7 +24,7 @@ from manciple.access import sign_ins
 from manciple.access.authentication import chain, tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.membership import Standing, change
-from manciple.access.sessions import stored_key
+from manciple.access.people import stored_key
 from manciple.api.lanes import SocketLimits
 from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, records
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from tests.manciple.api.conftest import api
@@ -17,9 +17,9 @@ __all__ = ["api"]
 
 
 def _warn(_writer: Writer, write: Write) -> None:
-    hooks.warn(f'"{write.new.metadata.name}" is old-fashioned')
-    hooks.warn(f'"{write.new.metadata.name}" is old-fashioned')
-    hooks.annotate("example.com/seen", write.new.metadata.name)
+    records.warn(f'"{write.new.metadata.name}" is old-fashioned')
+    records.warn(f'"{write.new.metadata.name}" is old-fashioned')
+    records.annotate("example.com/seen", write.new.metadata.name)
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def _warning() -> Iterator[None]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_warning")
 def test_a_write_that_shares_its_transaction_tells_its_own_request() -> None:
-    with hooks.collecting() as told:
+    with records.collecting() as told:
         objects.write(lambda writer: writer.create(NOTES, note("a")))
-    with hooks.collecting() as other:
+    with records.collecting() as other:
         objects.write(lambda writer: writer.create(NOTES, note("b")))
     assert (told.warnings, told.annotations) == (('"a" is old-fashioned',), {"example.com/seen": "a"})
     assert (other.warnings, other.annotations) == (('"b" is old-fashioned',), {"example.com/seen": "b"})
@@ -56,7 +56,7 @@ def test_it_stands_beside_what_the_reader_of_the_document_warns_of(api: Api) -> 
 
 
 def test_what_nobody_collects_is_lost() -> None:
-    hooks.warn("unheard")
-    hooks.annotate("key", "unheard")
-    with hooks.collecting() as told:
+    records.warn("unheard")
+    records.annotate("key", "unheard")
+    with records.collecting() as told:
         assert (told.warnings, told.annotations) == ((), {})

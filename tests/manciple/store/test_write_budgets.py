@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import override_settings
 
-from manciple.store import hooks, objects, space, sql
+from manciple.store import objects, records, space, sql
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
 from manciple.store.records import LONGEST_TEXT, Origin
@@ -132,7 +132,7 @@ def test_what_a_client_says_of_itself_is_charged_too() -> None:
     """It is stored with each entry of the log, and in the audit trail."""
 
     def written(origin: Origin | None) -> int:
-        with override_settings(WRITE_BURST=1024 * KIB), hooks.collecting(origin):
+        with override_settings(WRITE_BURST=1024 * KIB), records.collecting(origin):
             space._taken.reset()
             WriteBudget.objects.all().delete()
             put(ALICE, 100, name="small")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manciple.controllers.coordination import utc_now
-from manciple.store import hooks
+from manciple.store import records
 from manciple.store.records import Origin
 from manciple.telemetry import logs
 from manciple.telemetry.logs import JsonLines, about
@@ -62,7 +62,7 @@ def test_a_line_has_the_id_of_the_request_in_which_it_is_written(lines: Lines) -
     clients = f"00-{trace}-00f067aa0ba902b7-01"
     alice = Identity("alice")
     origin = Origin(audit_id="request-1", received=utc_now(), verb="create", identity=alice, traceparent=clients)
-    with hooks.collecting(origin):
+    with records.collecting(origin):
         log.warning("within")
     log.warning("without")
     within, without = lines.read_all()

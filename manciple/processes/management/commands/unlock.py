@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from manciple.access import passwords
+from manciple.access import people
 from manciple.audit.commands import LOCKOUTS, note_command
 
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         subject: str = options["subject"]
-        found = passwords.lift(subject)
+        found = people.lift_lockout(subject)
         if found:
             note_command("unlock", "delete", LOCKOUTS, subject)
         self.stdout.write(f"{subject} may try again" if found else f"no failed attempts were counted for {subject}")

@@ -14,6 +14,7 @@ from claims.kinds.pods import PodSchedulingGate, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.store.event_log import latest_revision
+from scheduling.rehearsal import explanations
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -105,6 +106,22 @@ def test_the_condition_has_the_short_form(api: Api, cluster: Cluster) -> None:
         "Request `gpu` of claim `default/second` accepts only 1 device and it is held."
     )
     assert cluster.events("FailedScheduling")[0].message == cluster.why_pending("second")
+
+
+def test_a_waiting_pods_report_is_computed_again_only_after_a_change(
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1", each=1)
+    _wait(cluster, count=2)
+    first = explanations.explain_pod("default", "web")
+    assert explanations.explain_pod("default", "web").report is first.report
+    cluster.create(make_node("node-2"))
+    cluster.create(make_slice(node="node-2", devices=make_devices(2)))
+    changed = explanations.explain_pod("default", "web")
+    assert (first.state, changed.state) == ("Waiting", "Schedulable")
+    assert changed.revision > first.revision
+    monkeypatch.setattr(explanations, "KEPT_SECONDS", 0.0)
+    assert explanations.explain_pod("default", "web").report is not changed.report
 
 
 def test_held_devices_are_counted_over_all_nodes(api: Api, cluster: Cluster) -> None:
