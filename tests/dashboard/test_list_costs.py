@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,8 +16,16 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from dashboard.inventory import incidents as incident_pages
+from dashboard.inventory.classes import views as class_pages
+from dashboard.inventory.nodes import views as node_pages
 from dashboard.kit import lists
 from dashboard.models import SavedView
+from dashboard.people import people as people_pages
+from dashboard.tools import events as event_pages
+from dashboard.tools import saved_views
+from dashboard.workloads.claims import views as claim_pages
+from dashboard.workloads.pods import views as pod_pages
 from inventory.models import DeviceClass, Incident
 from tests.builders import (
     make_claim,
@@ -35,8 +44,8 @@ from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin"]
 
-#: Objects of each kind.
-MANY = 120
+#: Rows of a page while this runs, and objects of each kind: more, by as few as show a query that reads them all.
+PAGE, MANY = 20, 30
 ASKED = "SELECT COUNT(*) FROM ("
 
 
@@ -64,7 +73,7 @@ def nodes(cluster: Cluster) -> None:
 
 def events(cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
-    for number in range(MANY):
+    for number in range(event_pages.SHOWN + 20):
         say(cluster, f"pod-{number}", "Failed", f"It failed {number}", warning=True)
 
 
@@ -90,20 +99,31 @@ def sorted_by(path: str, *columns: str) -> list[str]:
 #: that says whether there are more.
 LISTS: dict[Callable[[Cluster], None], dict[str, int]] = {
     claims: {
-        "/claims?state=pending&sort=-name": 100,
-        "/claims?q=gpu-1&class=gpu.example.com&sort=node": 100,
-        **dict.fromkeys(["/claims", *sorted_by("/claims", "ns", "state", "-pods", "devices", "node", "-age")], 100),
-        "/templates": 100,
-        "/templates?q=template-11&sort=-claims": 12,
-        **dict.fromkeys(["/quotas", *sorted_by("/quotas", "-used", "held", "waiting", "refused")], 100),
-        **dict.fromkeys(["/pods", "/pods?state=Waiting&sort=-since&page=2", *sorted_by("/pods", "devices")], 100),
+        "/claims?state=pending&sort=-name": PAGE,
+        "/claims?q=gpu-1&class=gpu.example.com&sort=node": PAGE,
+        **dict.fromkeys(["/claims", *sorted_by("/claims", "ns", "state", "-pods", "devices", "node", "-age")], PAGE),
+        "/templates": PAGE,
+        "/templates?q=template-1&sort=-claims": 11,
+        **dict.fromkeys(["/quotas", *sorted_by("/quotas", "-used", "held", "waiting", "refused")], PAGE),
+        **dict.fromkeys(["/pods", "/pods?state=Waiting&sort=-since&page=2", *sorted_by("/pods", "devices")], PAGE),
     },
-    classes: {"/classes": 100, "/classes?q=class&sort=-name&page=2": 100},
-    nodes: {"/nodes": 100, "/nodes?q=node&l=rack&state=cordoned&page=2": 100, "/nodes?sort=-pools": 100},
-    events: {"/events": 101, "/events?type=Warning&kind=Pod&name=pod": 101},
-    incidents: {"/incidents": 100, "/incidents?state=open&cause=x/broken&sort=lasted&page=2": 100},
-    people: {"/views": 101, "/views?page=2": 101, "/people": 100, "/people?sort=-tokens&page=2": 100},
+    classes: {"/classes": PAGE, "/classes?q=class&sort=-name&page=2": PAGE},
+    nodes: {"/nodes": PAGE, "/nodes?q=node&l=rack&state=cordoned&page=2": PAGE, "/nodes?sort=-pools": PAGE},
+    events: dict.fromkeys(["/events", "/events?type=Warning&kind=Pod&name=pod"], event_pages.SHOWN + 1),
+    incidents: {"/incidents": PAGE, "/incidents?state=open&cause=x/broken&sort=lasted&page=2": PAGE},
+    people: {"/views": PAGE + 1, "/views?page=2": PAGE + 1, "/people": PAGE, "/people?sort=-tokens&page=2": PAGE},
 }
+#: The constants that say how many rows a page has, but for events.
+PAGES: tuple[tuple[ModuleType, str], ...] = (
+    (lists, "MOST_ROWS"),  # of lists that have pages only where they are long
+    (claim_pages, "PAGE"),
+    (pod_pages, "PAGE"),
+    (class_pages, "ROWS"),
+    (node_pages, "SHOWN"),
+    (incident_pages, "PAGE"),
+    (people_pages, "SHOWN"),
+    (saved_views, "ROWS"),
+)
 
 
 @contextmanager
@@ -128,7 +148,8 @@ def most_rows() -> Iterator[Callable[[], tuple[int, str]]]:
 def test_a_page_of_a_list_reads_the_rows_that_it_shows(
     fill: Callable[[Cluster], None], admin: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "MOST_ROWS", 100)  # of lists that have pages only where they are long
+    for module, rows in PAGES:
+        monkeypatch.setattr(module, rows, PAGE)
     fill(cluster)
     found = {}
     for path in LISTS[fill]:

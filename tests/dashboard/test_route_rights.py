@@ -194,9 +194,10 @@ def test_every_route_answers_each_identity_as_the_table_says_and_tells_nothing_o
 def test_only_administrators_come_into_the_admin(people: dict[str, User | None]) -> None:
     served = [route for route, _ in routes(get_resolver().url_patterns) if route.startswith(ADMIN)]
     assert len(served) > len(IDENTITIES)
+    strangers = {who: client_of(person) for who, person in people.items() if who != "administrator"}
     for route in served:
         path = address(re.sub(r"\(\?P<(\w+)>[^)]*\)|\$", lambda found: f"<{found[1]}>" if found[1] else "", route))
-        found = {who: outcome(client_of(person).get(path)) for who, person in people.items() if who != "administrator"}
+        found = {who: outcome(client.get(path)) for who, client in strangers.items()}
         assert found == {who: "r" if who == "anonymous" else "0" for who in found}, route
 
 

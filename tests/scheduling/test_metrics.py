@@ -17,6 +17,7 @@ from claims.kinds.pods import PodSchedulingGate
 from insight import cluster_metrics, usage
 from manciple.api import auditing
 from manciple.controllers import tasks
+from manciple.controllers.declaration import controllers
 from manciple.controllers.models import Cursor
 from manciple.store import event_log
 from manciple.store.event_log import latest_revision, read_after
@@ -103,6 +104,7 @@ def exposed() -> str:
 
 
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
+    assert controllers.value  # a worker imports all of them, which registers what they tell
     tasks.tell_waiting(tasks.waiting_messages)
     with tasks.working("resource_claim"):
         event_log.TAIL.value.read(read_after(0))

@@ -44,7 +44,8 @@ def decided(home: Path, **settings: str) -> dict[str, Any]:
 
 def main() -> None:
     django.setup()
-    call_command("migrate", verbosity=0)
+    if MIGRATED not in os.environ:  # a copy of a migrated database otherwise
+        call_command("migrate", verbosity=0)
     from manciple.controllers.declaration import controllers
     from manciple.wire.resources import CLAIMS, PODS
     from scheduling.cycle import scheduler
