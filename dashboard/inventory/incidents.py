@@ -393,7 +393,7 @@ def _holders(
     person: Person, named: Collection[Named], snapshot: DeviceSnapshot
 ) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
     """Claims that held a device during a span: those that hold it now, then the latest that gave it back."""
-    past: dict[tuple[str, str, str], list[PastAllocation]] = {}
+    past: dict[tuple[str, str, str], list[Any]] = {}
     if named:
         rows = PastAllocation.objects.filter(
             ended_at__gt=min(span.began for _, _, span in named),
@@ -401,7 +401,8 @@ def _holders(
             pool__in={key[1] for key, _, _ in named},
             device__in={key[2] for key, _, _ in named},
         )
-        for row in rows.order_by("-ended_at")[:PAST]:
+        columns = ("driver", "pool", "device", "node", "namespace", "claim", "pods", "began_at", "ended_at")
+        for row in rows.order_by("-ended_at").values_list(*columns, named=True)[:PAST]:
             past.setdefault((row.driver, row.pool, row.device), []).append(row)
 
     def seen(namespace: str, *rest: Any) -> AffectedHolder:
@@ -463,7 +464,8 @@ class IncidentsContext(ListContext):
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
-    snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
+    snapshot, every, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
+    matching = every
     if query.node or query.device_class or query.device:
         chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
         device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
@@ -474,7 +476,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
     total = sum(counts.values())
     rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
     page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
-    causes = {*incidents().order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
+    causes = {*every.order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
     nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
     table = Table(
         id="incidents",
@@ -483,8 +485,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         css="stack incidents",
         query=query,
         columns=COLUMNS,
-        rows=described(person, rows[page.rows], snapshot),
-        all_rows=lambda: described(person, rows, snapshot),
+        read=lambda part: described(person, rows[part], snapshot),
         page=page,
         filters=(
             Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),

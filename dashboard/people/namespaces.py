@@ -410,7 +410,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         title="Namespaces",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, chosen),
+        read=sorted_by(COLUMNS, query.sort, chosen).__getitem__,
         filters=(Filter("q", "Name", query.text, hint="Name"),),
     )
     context = NamespacesContext(

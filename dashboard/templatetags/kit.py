@@ -224,8 +224,8 @@ for _tag in (
 ):
     register.simple_tag(_tag)
 for _filter in (
-    *(links.node_url, links.class_url, links.driver_url, links.namespace_url),
-    *(links.role_url, links.access_url, links.person_url, links.incident_url, links.taint_rule_url),
+    *(links.page_url, links.node_url, links.class_url, links.driver_url, links.namespace_url),
+    *(links.role_url, links.access_url, links.person_url, links.incident_url, links.taint_rule_url, links.manual_url),
 ):
     register.filter(_filter.__name__, _filter)
 

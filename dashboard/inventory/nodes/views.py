@@ -171,8 +171,10 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     page = PageOfRows(counts[query.state or "all"], SHOWN, query.page)
     in_memory = any(column.key and column.sort == query.sort.removeprefix("-") for column in COLUMNS)
 
-    def every_row() -> list[NodeRow]:
-        return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))
+    def read(part: slice) -> list[NodeRow]:
+        if in_memory:
+            return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))[part]
+        return read_rows(chosen[part], snapshot, now)
 
     table = Table(
         id="nodes",
@@ -181,8 +183,7 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         css="stack nodes-tbl",
         query=query,
         columns=COLUMNS,
-        rows=every_row()[page.rows] if in_memory else read_rows(chosen[page.rows], snapshot, now),
-        all_rows=every_row,
+        read=read,
         acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if person_of(request).may("update", NODES) else (),
         page=page,
         filters=(

@@ -26,7 +26,6 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, nod
 from claims.models import AllocatedDevice, Claim
 from dashboard.kit import links
 from dashboard.kit.lists import (
-    CSV,
     Filter,
     ListColumn,
     ListQuery,
@@ -137,8 +136,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         css="rows",
         query=query,
         columns=COLUMNS,
-        rows=() if request.path.endswith(CSV) else list(claim_rows(find(rows=page.rows))),
-        all_rows=lambda: claim_rows(find()),
+        read=lambda part: claim_rows(find(rows=part)),
         acts=bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else (),
         page=page,
         note="" if query.sort else ", stuck first, then waiting longest",
