@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,7 +66,18 @@ from dashboard.inventory.nodes.queries import (
 from dashboard.kit import links, undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.lists import (
+    CSV,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Tab,
+    Table,
+    bulk_acts,
+    parameter,
+    sorted_by,
+)
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.kit.rights import listing
@@ -162,13 +173,7 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     selector, complaint = query.selector
     nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
     meant = labelled(nodes.filter(searched__contains=query.text.lower()) if query.text else nodes, selector)
-    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
-    total, silent = counts["all"], counts["silent"]
-    if query.text or query.labels:
-        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
-        total, silent = everywhere["total"], everywhere["silent"]
     chosen = _ordered(meant.filter(tabs[query.state]), query.sort)
-    page = PageOfRows(counts[query.state or "all"], SHOWN, query.page)
     in_memory = any(column.key and column.sort == query.sort.removeprefix("-") for column in COLUMNS)
 
     def read(part: slice) -> list[NodeRow]:
@@ -184,8 +189,18 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=COLUMNS,
         read=read,
+    )
+    if request.path.endswith(CSV):
+        return table.as_csv()
+    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
+    total, silent = counts["all"], counts["silent"]
+    if query.text or query.labels:
+        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
+        total, silent = everywhere["total"], everywhere["silent"]
+    table = replace(
+        table,
         acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if person_of(request).may("update", NODES) else (),
-        page=page,
+        page=PageOfRows(counts[query.state or "all"], SHOWN, query.page),
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
             Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),
