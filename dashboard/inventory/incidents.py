@@ -286,19 +286,30 @@ def newest() -> list[Incident]:
 
 
 def incidents() -> QuerySet[Any]:
-    """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
+    """All of them with `standing`, its place in `STANDINGS`, and `urgency`, which sorts them by it."""
     closed, acknowledged = Q(ended_at__isnull=False), Q(acknowledged_at__isnull=False)
     return Incident.objects.annotate(
         standing=Case(
             When(closed, then=Value("closed")), When(acknowledged, then=Value("acknowledged")), default=Value("open")
         ),
         urgency=Case(When(closed, then=Value(2)), When(acknowledged, then=Value(1)), default=Value(0)),
-        cause=Case(
-            When(key="", then=Value(REPORTED, output_field=TextField())),
-            When(value="", then=F("key")),
-            default=Concat("key", Value("=", output_field=TextField()), "value"),
-        ),
     )
+
+
+def with_cause(rows: QuerySet[Any], cause: str) -> QuerySet[Any]:
+    """cause: as the filter names it (`causes`)."""
+    named = Case(
+        When(key="", then=Value(REPORTED, output_field=TextField())),
+        When(value="", then=F("key")),
+        default=Concat("key", Value("=", output_field=TextField()), "value"),
+    )
+    return rows.annotate(cause=named).filter(cause=cause)
+
+
+def causes() -> set[str]:
+    """Of all incidents."""
+    taints = Incident.objects.order_by().values_list("key", "value").distinct()
+    return {taint_text(key, value) or REPORTED for key, value in taints}
 
 
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
@@ -464,19 +475,18 @@ class IncidentsContext(ListContext):
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
-    snapshot, every, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
-    matching = every
+    snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
     if query.node or query.device_class or query.device:
         chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
         device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
         matching = matching.filter(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
     if query.cause:
-        matching = matching.filter(cause=query.cause)
+        matching = with_cause(matching, query.cause)
     counts = dict(matching.order_by().values_list("standing").annotate(count=Count("pk")))
     total = sum(counts.values())
     rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
     page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
-    causes = {*every.order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
+    named = causes() | {*filter(None, [query.cause])}
     nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
     table = Table(
         id="incidents",
@@ -490,7 +500,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         filters=(
             Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
             Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
-            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(causes)),
+            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(named)),
             Filter("device", "Device", query.device, hint="driver/pool/device"),
         ),
         tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
@@ -501,7 +511,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         revision=revision,
         query=query,
         table=table,
-        any=bool(causes),
+        any=bool(named),
         matching=total,
         may_acknowledge=may_acknowledge,
         here=request.get_full_path(),
