@@ -303,7 +303,8 @@ def with_cause(rows: QuerySet[Any], cause: str) -> QuerySet[Any]:
         When(value="", then=F("key")),
         default=Concat("key", Value("=", output_field=TextField()), "value"),
     )
-    return rows.annotate(cause=named).filter(cause=cause)
+    chosen: QuerySet[Any] = rows.annotate(cause=named).filter(cause=cause)
+    return chosen
 
 
 def causes() -> set[str]:

@@ -176,7 +176,7 @@ class Grid:
         for group in self.groups:
             lines = group.lines
             if topics is not None:
-                lines = [line for line in lines if not topics.isdisjoint(line.topics)]
+                lines = tuple(line for line in lines if not topics.isdisjoint(line.topics))
             named = ((line_id(line, group), line) for line in lines)
             yield group, draw_lines(named, current=self.query.get("at", ""), matches=matches)
 
