@@ -54,7 +54,7 @@ from claims.quotas import count_for, extended_names
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input, posted_from
 from dashboard.kit.guards import namespaced
-from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, giving_way, parameter
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, giving_way, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.templatetags.kit import page_url, pod_url, quota_url, yaml_url
@@ -773,8 +773,7 @@ def _draw_list(request: HttpRequest, form: NewQuotaForm | None = None) -> HttpRe
         title="Quotas",
         query=query,
         columns=COLUMNS,
-        rows=() if request.path.endswith(CSV) else quota_lines(person, ordered[page.rows]),
-        all_rows=lambda: quota_lines(person, ordered),
+        read=lambda part: quota_lines(person, ordered[part]),
         page=page,
         filters=(Filter.of_namespaces(query.namespace, spaces),),
     )

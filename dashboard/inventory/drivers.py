@@ -217,7 +217,7 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
         title="Drivers",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, read_drivers(read_devices())),
+        read=sorted_by(COLUMNS, query.sort, read_drivers(read_devices())).__getitem__,
     )
     context = ListContext(place="drivers", revision=revision, table=table)
     return show_list(request, "inventory/drivers/list.html", context)

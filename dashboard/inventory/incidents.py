@@ -284,19 +284,31 @@ def newest() -> list[Incident]:
 
 
 def incidents() -> QuerySet[Any]:
-    """All of them with `standing`, its place in `STANDINGS`, and `cause` as the filter names it."""
+    """All of them with `standing`, its place in `STANDINGS`, and `urgency`, which sorts them by it."""
     closed, acknowledged = Q(ended_at__isnull=False), Q(acknowledged_at__isnull=False)
     return Incident.objects.annotate(
         standing=Case(
             When(closed, then=Value("closed")), When(acknowledged, then=Value("acknowledged")), default=Value("open")
         ),
         urgency=Case(When(closed, then=Value(2)), When(acknowledged, then=Value(1)), default=Value(0)),
-        cause=Case(
-            When(key="", then=Value(REPORTED, output_field=TextField())),
-            When(value="", then=F("key")),
-            default=Concat("key", Value("=", output_field=TextField()), "value"),
-        ),
     )
+
+
+def with_cause(rows: QuerySet[Any], cause: str) -> QuerySet[Any]:
+    """cause: as the filter names it (`causes`)."""
+    named = Case(
+        When(key="", then=Value(REPORTED, output_field=TextField())),
+        When(value="", then=F("key")),
+        default=Concat("key", Value("=", output_field=TextField()), "value"),
+    )
+    chosen: QuerySet[Any] = rows.annotate(cause=named).filter(cause=cause)
+    return chosen
+
+
+def causes() -> set[str]:
+    """Of all incidents."""
+    taints = Incident.objects.order_by().values_list("key", "value").distinct()
+    return {taint_text(key, value) or REPORTED for key, value in taints}
 
 
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
@@ -391,7 +403,7 @@ def _holders(
     person: Person, named: Collection[Named], snapshot: DeviceSnapshot
 ) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
     """Claims that held a device during a span: those that hold it now, then the latest that gave it back."""
-    past: dict[tuple[str, str, str], list[PastAllocation]] = {}
+    past: dict[tuple[str, str, str], list[Any]] = {}
     if named:
         rows = PastAllocation.objects.filter(
             ended_at__gt=min(span.began for _, _, span in named),
@@ -399,7 +411,8 @@ def _holders(
             pool__in={key[1] for key, _, _ in named},
             device__in={key[2] for key, _, _ in named},
         )
-        for row in rows.order_by("-ended_at")[:PAST]:
+        columns = ("driver", "pool", "device", "node", "namespace", "claim", "pods", "began_at", "ended_at")
+        for row in rows.order_by("-ended_at").values_list(*columns, named=True)[:PAST]:
             past.setdefault((row.driver, row.pool, row.device), []).append(row)
 
     def seen(namespace: str, *rest: Any) -> AffectedHolder:
@@ -467,12 +480,12 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
         matching = matching.filter(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
     if query.cause:
-        matching = matching.filter(cause=query.cause)
+        matching = with_cause(matching, query.cause)
     counts = dict(matching.order_by().values_list("standing").annotate(count=Count("pk")))
     total = sum(counts.values())
     rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
     page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
-    causes = {*incidents().order_by().values_list("cause", flat=True).distinct(), *filter(None, [query.cause])}
+    named = causes() | {*filter(None, [query.cause])}
     nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
     table = Table(
         id="incidents",
@@ -481,13 +494,12 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         css="stack incidents",
         query=query,
         columns=COLUMNS,
-        rows=described(person, rows[page.rows], snapshot),
-        all_rows=lambda: described(person, rows, snapshot),
+        read=lambda part: described(person, rows[part], snapshot),
         page=page,
         filters=(
             Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
             Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
-            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(causes)),
+            Filter("cause", "Cause", query.cause, every="All causes", options=sorted(named)),
             Filter("device", "Device", query.device, hint="driver/pool/device"),
         ),
         tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
@@ -498,7 +510,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         revision=revision,
         query=query,
         table=table,
-        any=bool(causes),
+        any=bool(named),
         matching=total,
         may_acknowledge=may_acknowledge,
         here=request.get_full_path(),

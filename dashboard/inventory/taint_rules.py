@@ -315,7 +315,7 @@ def list_rules(request: HttpRequest) -> HttpResponse:
         title="Taint rules",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort or "name", found),
+        read=sorted_by(COLUMNS, query.sort or "name", found).__getitem__,
         filters=(
             Filter("q", "Name, device or taint", query.text, hint="Name, pool, taint"),
             Filter("effect", "Effect", query.effect, every="Every effect", options=TAINT_EFFECTS),

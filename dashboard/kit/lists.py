@@ -1,10 +1,11 @@
 """Lists: what a list's address asks for, the table that it answers with, and the same as a file (CSV, RFC 4180).
 
-A list's view reads its `ListQuery` from the address, finds its rows, makes a `Table` of them and hands it to
+A list's view reads its `ListQuery` from the address, makes a `Table` that can read its rows and hands it to
 `rendering.show_list`; its template extends `kit/list.html`, which draws the filters, the tabs, the head, the pager and
 the tools, and leaves to it the cells of one row, in the order of the columns. Everything that a person chose stands in
 the address: filters, order, columns, density, page and the row that is open. The same address with `.csv` is the list
-as a file: all rows, not only those of the page, in the columns that are shown.
+as a file: all rows, not only those of the page, in the columns that are shown. The table reads the rows of the page or
+those of the file, never both.
 """
 
 from __future__ import annotations
@@ -305,15 +306,15 @@ class PageOfRows:
 
     @property
     def rows(self) -> slice:
-        return slice(self.first - 1, self.last)
+        return slice(self.first - 1, self.last) if self.size else slice(None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Generic[T]):
     """One page of a list.
 
-    id, topics, title: of the section that holds it; note: behind "1 to 100 of 236"; all_rows: those of every page, for
-    the file; acts: what can be done with picked rows, whose first cell is then a box (`{% pick table at name %}`).
+    id, topics, title: of the section that holds it; read: some of all rows, in their order; note: behind "1 to 100 of
+    236"; acts: what can be done with picked rows, whose first cell is then a box (`{% pick table at name %}`).
     """
 
     id: str
@@ -321,21 +322,25 @@ class Table(Generic[T]):
     title: str
     query: ListQuery
     columns: Sequence[ListColumn[Any]]  # they sort what the rows are made of
-    rows: Sequence[T]  # of this page
+    read: Callable[[slice], Iterable[T]]
     page: PageOfRows = PageOfRows()
     css: str = "stack"
     filters: Sequence[Filter] = ()
     tabs: Sequence[Tab] = ()
     note: str = ""
-    all_rows: Callable[[], Iterable[T]] | None = None
     acts: Sequence[BulkAct] = ()
+
+    @cached_property
+    def rows(self) -> Sequence[T]:
+        """Of this page."""
+        return list(self.read(self.page.rows))
 
     def in_pages(self) -> Self:
         """The table as it is drawn: one that has no pages gets some where it has too many rows."""
         if self.page.size or len(self.rows) <= MOST_ROWS:
             return self
         page = PageOfRows(len(self.rows), MOST_ROWS, self.query.page)
-        return dataclasses.replace(self, page=page, rows=self.rows[page.rows])
+        return dataclasses.replace(self, page=page, read=self.rows.__getitem__)
 
     @property
     def heads(self) -> list[Head]:
@@ -374,7 +379,7 @@ class Table(Generic[T]):
 
     def as_csv(self) -> HttpResponse:
         chosen = [one for one in self.columns if one.text and one.name in self.shown]
-        rows = giving_way(self.rows if self.all_rows is None else self.all_rows())
+        rows = giving_way(self.read(slice(None)))
         lines = ([one.text(row) for one in chosen if one.text] for row in rows)
         return csv_answer(self.query.path.strip("/").replace("/", "-"), ([one.title for one in chosen], *lines))
 

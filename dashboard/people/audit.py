@@ -192,7 +192,7 @@ def list_audit(request: HttpRequest) -> HttpResponse:
         css="stack audit",
         query=query,
         columns=COLUMNS,
-        rows=[*map(AuditLine.of, found[:SHOWN])],
+        read=[*map(AuditLine.of, found[:SHOWN])].__getitem__,
         filters=(
             Filter("user", "Who", query.user, hint="Who"),
             Filter("verb", "Did", query.verb, every="Did anything", options=VERBS),

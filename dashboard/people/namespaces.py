@@ -409,7 +409,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         title="Namespaces",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, chosen),
+        read=sorted_by(COLUMNS, query.sort, chosen).__getitem__,
         filters=(Filter("q", "Name", query.text, hint="Name"),),
     )
     context = NamespacesContext(
@@ -484,6 +484,7 @@ def _draw(
     found = read_namespaces(person, name=name)
     if not found:
         raise Http404(f"Namespace {name} does not exist.")
+    accounts = read_accounts(person, name)
     context = NamespaceContext(
         place="namespaces",
         revision=revision,
@@ -494,20 +495,21 @@ def _draw(
         deleting=deleting,
         opening=opening and person.may("update", NAMESPACES),
         contents=contents(person, name),
-        accounts=read_accounts(person, name),
+        accounts=accounts,
         quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
         budgets=read_budgets(person, name),
-        token_form=token_form or _token_form(person, name),
+        token_form=token_form or _token_form(person, name, accounts),
         token=token,
     )
     refused = complaint or (token_form is not None and token_form.errors)
     return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)
 
 
-def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm | None:
-    names = [one.name for one in read_accounts(person, namespace) or ()]
-    accounts = [name for name in names if person.may("create", TOKENS, namespace, name)]
-    return TokenForm(accounts, data) if accounts else None
+def _token_form(
+    person: Person, namespace: str, accounts: Iterable[NamespaceAccount] | None, data: Any = None
+) -> TokenForm | None:
+    names = [one.name for one in accounts or () if person.may("create", TOKENS, namespace, one.name)]
+    return TokenForm(names, data) if names else None
 
 
 @namespaced()
@@ -516,7 +518,7 @@ def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm |
 def make_token(request: HttpRequest, name: str) -> HttpResponse:
     """A token of a service account, shown this once."""
     person = demand_sight(request, name, f"Namespace {name}")
-    if (form := _token_form(person, name, request.POST)) is None:
+    if (form := _token_form(person, name, read_accounts(person, name), request.POST)) is None:
         refusal = f"You may not create tokens of service accounts in the namespace {name}."
         raise PermissionDenied(f"{refusal} Ask an administrator for a role that allows it.")
     if not form.is_valid():

@@ -88,8 +88,8 @@ _ORDERS = {
 }
 
 
-def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callable[[], list[PersonRow]]]:
-    """A page of those whom the query lets through, and how all of them are read."""
+def find_people(query: PeopleQuery) -> tuple[PageOfRows, Callable[[slice], list[PersonRow]]]:
+    """Which of the people that the query lets through are on the page, and how some of them are read."""
     found: QuerySet[Any] = get_user_model()._default_manager.filter(username__icontains=query.text)
     if query.group:
         found = found.filter(groups__name=query.group)
@@ -102,7 +102,7 @@ def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callab
     counted = found.annotate(token_count=Coalesce(count, 0)).prefetch_related("groups")
     order = _ORDERS.get(query.sort, _ORDERS["name"])
     ordered = counted.order_by(order, "pk")
-    return page, _rows(ordered[page.rows]), lambda: _rows(ordered)
+    return page, lambda part: _rows(ordered[part])
 
 
 def _rows(found: QuerySet[Any]) -> list[PersonRow]:
@@ -209,7 +209,7 @@ def _draw(
 ) -> HttpResponse:
     """who: the person that is shown, where it is not the address that says so. link: to be handed on, this once."""
     query = PeopleQuery.read(request)
-    page, rows, everybody = find_people(query)
+    page, read = find_people(query)
     shown = read_person(who or query.who)
     groups = Group.objects.filter(user__isnull=False).distinct().order_by("name").values_list("name", flat=True)
     table = Table(
@@ -218,8 +218,7 @@ def _draw(
         title="People",
         query=query,
         columns=COLUMNS,
-        rows=rows,
-        all_rows=everybody,
+        read=read,
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="Name"),

@@ -501,7 +501,7 @@ def draw_list(request: HttpRequest, form: NewRoleForm | None = None) -> HttpResp
         title="Roles",
         query=query,
         columns=COLUMNS,
-        rows=sorted_by(COLUMNS, query.sort, (held for held in found if query.lets(held))),
+        read=sorted_by(COLUMNS, query.sort, (held for held in found if query.lets(held))).__getitem__,
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
             Filter(

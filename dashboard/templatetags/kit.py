@@ -206,7 +206,7 @@ for _tag in (
 ):
     register.simple_tag(_tag)
 for _filter in (
-    *(node_url, class_url, driver_url, namespace_url),
+    *(page_url, manual_url, node_url, class_url, driver_url, namespace_url),
     *(role_url, access_url, person_url, incident_url, taint_rule_url),
 ):
     register.filter(_filter.__name__, _filter)

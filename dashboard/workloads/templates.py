@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Case, Count, Exists, F, OrderBy, OuterRef, QuerySet, Subquery, When
+from django.db.models import Case, Count, Exists, F, OrderBy, OuterRef, Q, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -23,7 +23,6 @@ from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
 from claims.models import AllocatedDevice, Claim, PodClaim, Template
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
-    CSV,
     Filter,
     ListColumn,
     ListQuery,
@@ -116,8 +115,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         title="Templates",
         query=query,
         columns=COLUMNS,
-        rows=() if request.path.endswith(CSV) else _rows(ordered[page.rows]),
-        all_rows=lambda: _rows(ordered),
+        read=lambda part: _rows(ordered[part]),
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
@@ -190,13 +188,16 @@ def _rows(templates: Iterable[Any]) -> list[TemplateRow]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatePage:
     """One template, for one person. living: pods that name it and have not ended; unmade: those of them without their
-    claim; claims: those that are shown, what waits first.
+    claim; made: claims from it, of which some are waiting; devices: that these hold; claims: those that are shown, what
+    waits first.
     """
 
-    row: TemplateRow
     template: ResourceClaimTemplate
     living: int
     unmade: Sequence[str]
+    made: int
+    waiting: int
+    devices: int
     claims: Sequence[ClaimRow]
     yaml: str
     may_edit: bool
@@ -217,7 +218,7 @@ class TemplatePage:
 
     @property
     def more(self) -> int:
-        return self.row.claims - len(self.claims)
+        return self.made - len(self.claims)
 
 
 @namespaced()
@@ -255,7 +256,7 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     if request.method != "POST":
         lists = ("Claims", page_url("claims")), ("Templates", page_url("templates"))
         above = (*lists, (name, template_url(namespace, name)))
-        effect = effect_of_deletion(page.row.claims, page.unmade)
+        effect = effect_of_deletion(page.made, page.unmade)
         preview = ActionPreview(action="Delete", noun="template", uid=page.meta.uid, above=above, effect=effect)
         return show_preview(request, preview, place="claims", revision=revision)
     options = only_with(request.POST.get("uid", ""))
@@ -285,20 +286,20 @@ def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:
     return {
-        (row.namespace, row.name): effect_of_deletion(row.claims, _living(row.namespace, row.name, unmade=True))
+        (row.namespace, row.name): effect_of_deletion(row.claims, _using(row.namespace, row.name)[1])
         for namespace, name in keys
         for row in _rows(_with_use(Template.objects.filter(namespace=namespace, name=name)))
     }
 
 
-def _living(namespace: str, name: str, *, unmade: bool = False) -> Sequence[str]:
-    """The pods that name a template and have not ended. unmade: only those without a claim from it."""
-    of_template = PodClaim.objects.filter(namespace=namespace, template=name)
-    named = of_template.filter(claim="")
-    if unmade:
-        named = named.exclude(Exists(of_template.filter(pod=OuterRef("pod")).exclude(claim="")))
+def _using(namespace: str, name: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The pods that name a template and have not ended, and those of them without a claim from it."""
+    named = PodClaim.objects.filter(namespace=namespace, template=name)
     living = named.exclude(pod__phase__in=FINISHED_PHASES).exclude(pod__deleting=True, pod__node_name="")
-    return list(living.order_by("pod__name").values_list("pod__name", flat=True))
+    rows = list(living.order_by("pod__name").values_list("pod_id", "pod__name", "claim"))
+    served = {pod for pod, _, claim in rows if claim}
+    using = [(pod, title) for pod, title, claim in rows if not claim]
+    return [title for _, title in using], [title for pod, title in using if pod not in served]
 
 
 def _stored(namespace: str, name: str) -> Stored:
@@ -312,20 +313,20 @@ def _stored(namespace: str, name: str) -> Stored:
 def _read_page(person: Person, namespace: str, name: str) -> TemplatePage:
     """Raises: Http404."""
     stored = _stored(namespace, name)
-    rows = _rows(_with_use(Template.objects.filter(uid=stored.uid)))
-    if not rows:
-        raise Http404(f"ResourceClaimTemplate {namespace}/{name} does not exist.")
-    named = PodClaim.objects.filter(namespace=namespace, template=name, claim=OuterRef("name"))
-    waits = Case(When(allocated=False, deleting=False, then=0), default=1)
-    made = Claim.objects.filter(Exists(named), namespace=namespace).order_by(waits, "created_at")
-    shown = Claim.objects.filter(uid__in=list(made.values_list("uid", flat=True)[:SHOWN]))
-    claims = sorted(read_claims(shown), key=lambda row: (row.state != "pending", row.created_at))
+    named = PodClaim.objects.filter(namespace=namespace, template=name).exclude(claim="")
+    made = Claim.objects.filter(namespace=namespace, name__in=named.values("claim")).order_by()
+    waits = Q(allocated=False, deleting=False)
+    numbers = made.aggregate(made=Count("pk"), waiting=Count("pk", filter=waits))
+    urgent = made.order_by(Case(When(waits, then=0), default=1), "created_at").values_list("uid", flat=True)[:SHOWN]
+    claims = read_claims(Claim.objects.filter(uid__in=list(urgent)))
+    living, unmade = _using(namespace, name)
     return TemplatePage(
-        row=rows[0],
         template=decoded(stored, ResourceClaimTemplate),
-        living=len(_living(namespace, name)),
-        unmade=_living(namespace, name, unmade=True),
-        claims=claims,
+        living=len(living),
+        unmade=unmade,
+        **numbers,
+        devices=AllocatedDevice.objects.filter(claim__in=made.values("uid"), admin_access=False).count(),
+        claims=sorted(claims, key=lambda row: (row.state != "pending", row.created_at)),
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(namespace),
     )

@@ -44,7 +44,7 @@ from dashboard.inventory.devices.grid import bar_of, in_words
 from dashboard.kit.differences import Finding
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
-from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
@@ -189,10 +189,10 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     page = PageOfRows(total, ROWS, query.page) if total > ROWS else PageOfRows()
     order = _IN_SQL.get(query.sort)
 
-    def read(shown: slice) -> list[ClassRow]:
+    def read(part: slice) -> list[ClassRow]:
         if order:
-            return _rows(classes.order_by(order)[shown], snapshot, person)
-        return sorted_by(COLUMNS, query.sort, _rows(classes.order_by("name"), snapshot, person))[shown]
+            return _rows(classes.order_by(order)[part], snapshot, person)
+        return sorted_by(COLUMNS, query.sort, _rows(classes.order_by("name"), snapshot, person))[part]
 
     table = Table(
         id="classes",
@@ -201,9 +201,8 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         css="stack class-list",
         query=query,
         columns=COLUMNS,
-        rows=[] if request.path.endswith(CSV) else read(page.rows if page.size else slice(None)),
+        read=read,
         page=page,
-        all_rows=lambda: read(slice(None)),
         filters=(Filter("q", "Name or selector", query.text, hint="Name, selector"),),
         acts=bulk_acts(CLASSES, "delete") if person.may("delete", CLASSES) else (),
     )

@@ -36,6 +36,7 @@ from claims.device_taints import NO_EXECUTE, following
 from claims.devices.cache import DeviceSnapshot, Unit, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import CandidateDevice, DeviceKey, address_of
+from claims.devices.states import DeviceState
 from dashboard.inventory.devices.grid import (
     GROUPINGS,
     MEANINGS,
@@ -111,6 +112,8 @@ class Grid:
     snapshot: DeviceSnapshot
     #: name -> selectors
     classes: Mapping[str, Sequence[str]]
+    #: only lines with one of these are drawn; None for all lines
+    topics: frozenset[str] | None = None
 
     @cached_property
     def asked(self) -> DeviceFilters:
@@ -164,14 +167,14 @@ class Grid:
 
     @property
     def drawn(self) -> Iterator[tuple[LineGroup, SafeString]]:
-        """Each group with its lines; only those of the `topic`s where the address names any."""
-        topics = frozenset(self.query.getlist("topic"))
-        matches = self.selection.matches if self.asked.anything else None
+        """Each group with its lines."""
+        topics, matches = self.topics, self.selection.matches if self.asked.anything else None
         for group in self.groups:
-            lines = [
-                (line_id(line, group), line) for line in group.lines if not topics or not topics.isdisjoint(line.topics)
-            ]
-            yield group, draw_lines(lines, current=self.query.get("at", ""), matches=matches)
+            lines = group.lines
+            if topics is not None:
+                lines = tuple(line for line in lines if not topics.isdisjoint(line.topics))
+            named = ((line_id(line, group), line) for line in lines)
+            yield group, draw_lines(named, current=self.query.get("at", ""), matches=matches)
 
     @property
     def dims(self) -> str:
@@ -294,8 +297,10 @@ class GridContext(PageContext):
     dims: bool
 
 
-def _show_grid(request: HttpRequest, template: str, *, dims: bool = False) -> HttpResponse:
-    grid = Grid(person_of(request), request.GET, read_devices(), class_selectors())
+def _show_grid(
+    request: HttpRequest, template: str, *, dims: bool = False, topics: frozenset[str] | None = None
+) -> HttpResponse:
+    grid = Grid(person_of(request), request.GET, read_devices(), class_selectors(), topics)
     context = GridContext(place="devices", revision=grid.snapshot.revision, page=grid, dims=dims)
     return render_page(request, f"inventory/devices/{template}.html", context)
 
@@ -310,8 +315,8 @@ def show_devices(request: HttpRequest) -> HttpResponse:
 @listing(NODES, SLICES)
 @require_safe
 def show_lines(request: HttpRequest) -> HttpResponse:
-    """Only the lines that show one of the `topic`s given."""
-    return _show_grid(request, "lines")
+    """Only the lines that show one of the `topic`s given: none without a topic."""
+    return _show_grid(request, "lines", topics=frozenset(request.GET.getlist("topic")))
 
 
 @listing(NODES, SLICES)
@@ -650,10 +655,9 @@ class DeviceRow:
             for one in self.holders
         ]
 
-    def cells(self, facts: Sequence[str]) -> tuple[str, ...]:
-        """Of the file. facts: names of attributes and capacities, a column each."""
+    def cells(self, facts: Iterable[str]) -> tuple[str, ...]:
+        """Of the file. facts: its attributes and capacities, a column each."""
         one, holders = self.one, self.holders
-        own = dict(one.facts) if one else {}
         return (
             *self.key[:3],
             *((one.node, one.model) if one else ("", "")),
@@ -662,15 +666,17 @@ class DeviceRow:
             " ".join(holder.claim for holder in holders),
             " ".join(user for holder in holders for user in holder.users),
             " ".join(self.taints),
-            *(own.get(name, "") for name in facts),
+            *facts,
         )
 
 
 def _rows(person: Person, chosen: Chosen, keys: Iterable[DeviceKey]) -> list[DeviceRow]:
-    there = chosen.snapshot
-    return [
-        DeviceRow(key, there.candidate(key), there.state(key), holders_for(person, there.held_by(key))) for key in keys
-    ]
+    there, published, rows = chosen.snapshot, {one.key: one for one in chosen.candidates}, list[DeviceRow]()
+    for key in keys:
+        one = published.get(key)
+        state = there.state_of(one) if one else DeviceState.UNPUBLISHED
+        rows.append(DeviceRow(key, one, state, holders_for(person, there.held_by(key))))
+    return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -706,9 +712,11 @@ def export_devices(request: HttpRequest) -> HttpResponse:
     asked = data if {"at", "tile", "matching"} & data.keys() else QueryDict("matching=")
     chosen = read_chosen(asked, read_devices(), class_selectors())
     rows = _rows(person_of(request), chosen, chosen.keys)
-    facts = sorted({name for row in rows if row.one for name, _ in row.one.facts})
-    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *facts)
-    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *(row.cells(facts) for row in rows)])
+    facts = [dict(row.one.facts) if row.one else {} for row in rows]
+    names = sorted({name for own in facts for name in own})
+    head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *names)
+    cells = (row.cells(own.get(name, "") for name in names) for row, own in zip(rows, facts, strict=True))
+    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *cells])
 
 
 _SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,7 +66,18 @@ from dashboard.kit import undo
 from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
-from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, bulk_acts, parameter, sorted_by
+from dashboard.kit.lists import (
+    CSV,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Tab,
+    Table,
+    bulk_acts,
+    parameter,
+    sorted_by,
+)
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
@@ -161,17 +172,13 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     selector, complaint = query.selector
     nodes, tabs = nodes_by_state(now), tab_filters(snapshot)
     meant = labelled(nodes.filter(searched__contains=query.text.lower()) if query.text else nodes, selector)
-    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
-    total, silent = counts["all"], counts["silent"]
-    if query.text or query.labels:
-        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
-        total, silent = everywhere["total"], everywhere["silent"]
     chosen = _ordered(meant.filter(tabs[query.state]), query.sort)
-    page = PageOfRows(counts[query.state or "all"], SHOWN, query.page)
     in_memory = any(column.key and column.sort == query.sort.removeprefix("-") for column in COLUMNS)
 
-    def every_row() -> list[NodeRow]:
-        return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))
+    def read(part: slice) -> list[NodeRow]:
+        if in_memory:
+            return sorted_by(COLUMNS, query.sort, read_rows(chosen, snapshot, now))[part]
+        return read_rows(chosen[part], snapshot, now)
 
     table = Table(
         id="nodes",
@@ -180,10 +187,19 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         css="stack nodes-tbl",
         query=query,
         columns=COLUMNS,
-        rows=every_row()[page.rows] if in_memory else read_rows(chosen[page.rows], snapshot, now),
-        all_rows=every_row,
+        read=read,
+    )
+    if request.path.endswith(CSV):
+        return table.as_csv()
+    counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
+    total, silent = counts["all"], counts["silent"]
+    if query.text or query.labels:
+        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
+        total, silent = everywhere["total"], everywhere["silent"]
+    table = replace(
+        table,
         acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if person_of(request).may("update", NODES) else (),
-        page=page,
+        page=PageOfRows(counts[query.state or "all"], SHOWN, query.page),
         filters=(
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
             Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -105,7 +105,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRow:
-    """One claim, as lists and its own page show it. cause: of its state; note: half a line about it.
+    """One claim, as lists and its own page show it. cause: of its state; waits: why the first pod that names it waits.
 
     gone_nodes, silent_nodes: of `nodes`, those without a Node, and those that are not ready. driver: whose controller
     allocated it. finalizers: read only of claims that are deleted, or held by nobody.
@@ -115,7 +115,6 @@ class ClaimRow:
     namespace: str
     name: str
     cause: str
-    note: str
     created_at: datetime
     allocated_at: datetime
     deleted_at: datetime | None
@@ -128,6 +127,7 @@ class ClaimRow:
     finalizers: tuple[str, ...] = ()
     driver: str = ""
     immediate: bool = False
+    waits: AnyCause | None = None
 
     @property
     def state(self) -> str:
@@ -149,6 +149,36 @@ class ClaimRow:
     @property
     def foreign_finalizers(self) -> tuple[str, ...]:
         return tuple(name for name in self.finalizers if name != FINALIZER)
+
+    @property
+    def note(self) -> str:
+        """What is said of it in half a line; "" of most that are in use.
+
+        Names are empty where the object went while the claim was read.
+        """
+        if self.cause == "pending":
+            unused = "" if self.wanted_by else "No pod uses it yet"
+            return brief(self.waits, names_claim=claim_of(self.waits) != self.key) or unused
+        over = next((user for user in self.users if user.is_over), None)
+        overdue = next((user.name for user in self.users if user.fate == "overdue"), "")
+        living = [f"pod {user.name}" if user.is_pod else user.title for user in self.users if not user.is_over]
+        others = f"and {len(living) - 1} more have" if len(living) > 1 else "has"
+        return {
+            "node-gone": f"Node {next(iter(self.gone_nodes), '')} no longer exists",
+            "node-silent": f"Node {next(iter(self.silent_nodes), '')} is not ready",
+            "pod-stays": f"Pod {overdue} does not end",
+            "pod-ended": f"Pod {over.name if over else ''} has ended",
+            "pod-gone": f"Pod {over.name} {'has ended' if over.fate == 'ended' else 'no longer exists'}"
+            if over
+            else "",
+            "finalizer": f"Finalizer {next(iter(self.foreign_finalizers), '')} holds it",
+            "controller": "No controller removes it",
+            "driver-asked": f"Driver {self.driver} deallocates it",
+            "driver": f"Driver {self.driver} does not deallocate it",
+            "leaked": "Nobody uses it, and nobody releases it",
+            "deleting": f"Waits until {living[0]} {others} ended" if living else "",
+            "unused": f"No pod is reserved for it{'; allocated until it is deleted' if self.immediate else ''}",
+        }.get(self.cause, "")
 
 
 #: What became of a user of a claim. The claim is judged by the greatest number among its users.
@@ -396,7 +426,7 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
     columns = ("uid", "namespace", "name", "allocated", "deleting", "created_at", "allocated_at", "deleted_at")
     claims = Claim.objects.filter(uid__in=list(causes)).values_list(*columns, named=True)
     rows = {row.uid: row for row in claims}
-    users, held = read_users(causes, now=now), read_held(causes)
+    users, held = read_users({uid: row.namespace for uid, row in rows.items()}, now=now), read_held(causes)
     unsure = {
         (row.namespace, row.name) for uid, row in rows.items() if row.deleting or (row.allocated and uid not in users)
     }
@@ -412,12 +442,11 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
             continue
         document, wanting = documents.get((row.namespace, row.name)), waiting.get((row.namespace, row.name), [])
         allocation = document.status.allocation if document and is_allocated_by_controller(document) else None
-        claim = ClaimRow(
+        yield ClaimRow(
             uid=uid,
             namespace=row.namespace,
             name=row.name,
             cause=cause,
-            note="",
             created_at=row.created_at,
             allocated_at=row.allocated_at or row.created_at,
             deleted_at=row.deleted_at,
@@ -430,36 +459,8 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
             finalizers=document.metadata.finalizers if document else (),
             driver=allocation.controller_name if allocation else "",
             immediate=bool(document and stays_allocated(document)),
+            waits=next((why for _, why in wanting if why), None),
         )
-        yield replace(claim, note=_note(claim, next((why for _, why in wanting if why), None)))
-
-
-def _note(row: ClaimRow, waits: AnyCause | None) -> str:
-    """What is said of a claim in half a line. waits: why the first pod that names it waits.
-
-    Names are empty where the object went while the claim was read.
-    """
-    if row.cause == "pending":
-        unused = "" if row.wanted_by else "No pod uses it yet"
-        return brief(waits, names_claim=claim_of(waits) != row.key) or unused
-    over = next((user for user in row.users if user.is_over), None)
-    overdue = next((user.name for user in row.users if user.fate == "overdue"), "")
-    living = [f"pod {user.name}" if user.is_pod else user.title for user in row.users if not user.is_over]
-    others = f"and {len(living) - 1} more have" if len(living) > 1 else "has"
-    return {
-        "node-gone": f"Node {next(iter(row.gone_nodes), '')} no longer exists",
-        "node-silent": f"Node {next(iter(row.silent_nodes), '')} is not ready",
-        "pod-stays": f"Pod {overdue} does not end",
-        "pod-ended": f"Pod {over.name if over else ''} has ended",
-        "pod-gone": f"Pod {over.name} {'has ended' if over.fate == 'ended' else 'no longer exists'}" if over else "",
-        "finalizer": f"Finalizer {next(iter(row.foreign_finalizers), '')} holds it",
-        "controller": "No controller removes it",
-        "driver-asked": f"Driver {row.driver} deallocates it",
-        "driver": f"Driver {row.driver} does not deallocate it",
-        "leaked": "Nobody uses it, and nobody releases it",
-        "deleting": f"Waits until {living[0]} {others} ended" if living else "",
-        "unused": f"No pod is reserved for it{'; allocated until it is deleted' if row.immediate else ''}",
-    }.get(row.cause, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +474,7 @@ class HeldDevices:
 def read_held(claims: Collection[str]) -> Mapping[str, HeldDevices]:
     """Claim, by uid -> what is allocated to it."""
     columns = ("claim_id", "driver", "pool", "node", "admin_access")
-    rows = list(AllocatedDevice.objects.filter(claim__in=list(claims)).values_list(*columns))
+    rows = sql.select(AllocatedDevice, columns, ["claim_id"], ((uid,) for uid in claims))
     nodes = Pool.publishing_nodes({pool for _, _, pool, *_ in rows}) if rows else {}
     count: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
@@ -493,12 +494,9 @@ def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
 def _waiting(pending: Collection[Key]) -> Mapping[Key, Sequence[tuple[str, AnyCause | None]]]:
     """Pending claim -> the pods without a node that name it, and what the scheduler found of each."""
     rows = sql.select(PodClaim, ["pod_id", "namespace", "claim"], ["namespace", "claim"], pending) if pending else []
-    uids = {uid for uid, *_ in rows}
-    pods = Pod.objects.filter(uid__in=uids, node_name="", deleting=False).values_list("uid", "name") if rows else ()
-    names = dict(pods)
-    causes = (
-        dict(QueuedPod.objects.filter(uid__in=names).exclude(cause="").values_list("uid", "cause")) if names else {}
-    )
+    pods = sql.select(Pod, ["uid", "name", "node_name", "deleting"], ["uid"], ((uid,) for uid, *_ in rows))
+    names = {uid: name for uid, name, node, deleting in pods if not node and not deleting}
+    causes = dict(sql.select(QueuedPod, ["uid", "cause"], ["uid"], ((uid,) for uid in names)))
     found: dict[Key, list[tuple[str, AnyCause | None]]] = defaultdict(list)
     for uid, namespace, claim in sorted((row for row in rows if row[0] in names), key=lambda row: names[row[0]]):
         found[namespace, claim].append((names[uid], decode(causes.get(uid, ""))))
@@ -511,17 +509,19 @@ def pending_documents(person: Person, *, most: int) -> Iterable[ResourceClaim]:
     return _documents(set(rows.values_list("namespace", "name")[:most])).values()
 
 
-def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[User, ...]]:
-    """Claim, by uid -> the entries of its status.reservedFor."""
-    entries = Reservation.objects.filter(claim__in=list(claims)).order_by("name")
-    rows = list(entries.values_list("claim_id", "claim__namespace", "resource", "name", "uid"))
-    found = Pod.objects.filter(uid__in=[row[4] for row in rows])
+def read_users(namespaces: Mapping[str, str], *, now: datetime) -> Mapping[str, tuple[User, ...]]:
+    """Claim, by uid -> the entries of its status.reservedFor. namespaces: of the claims that are asked for."""
+    entries = sql.select(
+        Reservation, ["claim_id", "resource", "name", "uid"], ["claim_id"], ((uid,) for uid in namespaces)
+    )
+    rows = sorted(entries, key=lambda row: row[2])
+    found = Pod.objects.filter(uid__in=[row[3] for row in rows])
     columns = ("uid", "name", "node_name", "phase", "deleting", "deleted_at")
     pods = {pod.uid: pod for pod in found.values_list(*columns, named=True)} if rows else {}
-    gone = {name for _, _, _, name, pod in rows if pod not in pods}
+    gone = {name for _, _, name, pod in rows if pod not in pods}
     in_use = set(Pod.objects.filter(name__in=gone).values_list("namespace", "name")) if gone else set()
     users: dict[str, list[User]] = defaultdict(list)
-    for claim, namespace, resource, name, uid in rows:
+    for claim, resource, name, uid in rows:
         pod = pods.get(uid)
         if pod is not None:
             fate = fate_of(pod.phase, node=pod.node_name, ends_at=pod.deleted_at, deleting=pod.deleting, now=now)
@@ -529,7 +529,7 @@ def read_users(claims: Collection[str], *, now: datetime) -> Mapping[str, tuple[
                 resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, ends_at=pod.deleted_at
             )
         else:
-            fate = "other" if resource != PODS else "replaced" if (namespace, name) in in_use else "gone"
+            fate = "other" if resource != PODS else "replaced" if (namespaces[claim], name) in in_use else "gone"
             user = User(resource=resource, name=name, uid=uid, fate=fate)
         users[claim].append(user)
     return {claim: tuple(of_claim) for claim, of_claim in users.items()}

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from django.contrib import messages
@@ -121,14 +121,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     revision, person, query = latest_revision(), person_of(request), ClaimQuery.read(request)
     claims = Claim.objects.restrict(person)
     chosen = query.chosen(claims)
-    states = count_states(claims)
-    matching = count_states(chosen) if query.namespace or query.device_class or query.text else states
-    page = PageOfRows(matching[query.state] if query.state else matching.total(), PAGE, query.page)
     find = partial(find_claims, chosen, state=query.state, sort=query.sort)
-    held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
-    holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
-    classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True))
-    shown = [state for state in STATES if matching[state] or state in _USUAL or state == query.state]
     table = Table(
         id="claims-list",
         topics="claims: pods: nodes",
@@ -136,11 +129,21 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         css="rows",
         query=query,
         columns=COLUMNS,
-        rows=() if request.path.endswith(CSV) else list(claim_rows(find(rows=page.rows))),
-        all_rows=lambda: claim_rows(find()),
-        acts=bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else (),
-        page=page,
+        read=lambda part: claim_rows(find(rows=part)),
         note="" if query.sort else ", stuck first, then waiting longest",
+    )
+    if request.path.endswith(CSV):
+        return table.as_csv()
+    states = count_states(claims)
+    matching = count_states(chosen) if query.namespace or query.device_class or query.text else states
+    held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
+    holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
+    classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True))
+    shown = [state for state in STATES if matching[state] or state in _USUAL or state == query.state]
+    table = replace(
+        table,
+        acts=bulk_acts(CLAIMS, "delete") if person.may_somewhere("delete", CLAIMS) else (),
+        page=PageOfRows(matching[query.state] if query.state else matching.total(), PAGE, query.page),
         filters=(
             Filter.of_namespaces(query.namespace, claims.order_by().values_list("namespace", flat=True).distinct()),
             Filter("class", "Class", query.device_class, every="All classes", options=classes),

@@ -102,9 +102,10 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         css="stack pods",
         query=query,
         columns=queries.COLUMNS,
-        rows=queries.read_lines(rows[page.rows]),
-        all_rows=lambda: (
-            line for some in sql.chunks(rows.iterator(BATCH), BATCH) for line in queries.read_lines(some)
+        read=lambda part: (
+            line
+            for some in sql.chunks(rows[part] if part.stop else rows.iterator(BATCH), BATCH)
+            for line in queries.read_lines(some)
         ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,

@@ -134,6 +134,18 @@ def test_filters_come_with_their_counts_and_the_grid_is_grouped_as_the_link_says
     assert re.search(r'data-count="free"><span[^>]*>1<', shown)
 
 
+def drawn(markup: str) -> list[str]:
+    """The names of the lines."""
+    return re.findall(r'role="row"[^>]*data-name="([^"]*)"', markup)
+
+
+def test_topics_choose_lines_for_a_live_page_and_nothing_of_the_page_itself(browser: Client, lab: None) -> None:
+    topic = f"pool:{DRIVER}/node-2"
+    assert drawn(page(browser, "/devices/lines", topic=topic)) == ["node-2"]
+    assert drawn(page(browser, "/devices/lines")) == []
+    assert drawn(page(browser, topic=topic)) == drawn(page(browser)) == ["node-1", "node-2"]
+
+
 def test_a_page_reads_with_few_queries_whatever_the_size(browser: Client, django_assert_max_num_queries: Any) -> None:
     for index in range(30):
         publish(f"node-{index}")

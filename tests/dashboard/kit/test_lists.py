@@ -45,7 +45,14 @@ def table(query: str = "", *, total: int = 0) -> Table[str]:
     page = PageOfRows(total, 10, found.page)
     filters = (Filter("q", "Name", found.text),)
     return Table(
-        id="fruit", topics="", title="Fruits", query=found, columns=COLUMNS, rows=(), page=page, filters=filters
+        id="fruit",
+        topics="",
+        title="Fruits",
+        query=found,
+        columns=COLUMNS,
+        read=[""][:0].__getitem__,
+        page=page,
+        filters=filters,
     )
 
 
@@ -141,11 +148,18 @@ def test_columns_and_density_stay_when_something_else_is_chosen() -> None:
 
 def test_the_file_has_all_rows_in_the_columns_that_are_shown() -> None:
     columns = [dataclasses.replace(one, text=f"{one.title} of {{}}".format) for one in COLUMNS]
-    shown = dataclasses.replace(table("cols=name,taste&page=2"), columns=columns, all_rows=lambda: ["fig", "=1+1"])
+    read = list[slice]()
+
+    def reader(part: slice) -> list[str]:
+        read.append(part)
+        return ["fig", "=1+1"][part]
+
+    shown = dataclasses.replace(table("cols=name,taste&page=2"), columns=columns, read=reader)
     assert shown.csv_url == "/fruit.csv?cols=name,taste"
     answer = shown.as_csv()
     expected = ["Name,Taste", *(f"Name of {fruit},Taste of {fruit}" for fruit in ("fig", "=1+1"))]
     assert answer.content.decode().splitlines() == expected
+    assert read == [slice(None)], "the rows of the page are not read for the file"
     assert answer["Content-Disposition"] == 'attachment; filename="fruit.csv"'
     assert table().csv_url == "", "no column says what would stand in it"
 
@@ -156,7 +170,10 @@ COUNTED = {("Device classes", 1): "1 device class", ("Nodes", 3): "3 nodes", ("E
 @pytest.mark.parametrize("case", COUNTED)
 def test_a_list_without_tabs_says_how_many_there_are(case: tuple[str, int]) -> None:
     title, number = case
-    assert dataclasses.replace(table(), title=title, rows=["x"] * number, page=PageOfRows()).counted == COUNTED[case]
+    assert (
+        dataclasses.replace(table(), title=title, read=(["x"] * number).__getitem__, page=PageOfRows()).counted
+        == COUNTED[case]
+    )
 
 
 def test_tabs_count_and_alarm_where_there_is_something() -> None:
