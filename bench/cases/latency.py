@@ -11,7 +11,7 @@ from contextlib import suppress
 import httpx
 import msgspec
 
-from cases import cluster
+from cases import cluster, documents
 from cases.figures import Figure, quantile
 from cases.installation import PATIENCE, Installation, installed
 from manciple.wire.codec import encode
@@ -96,7 +96,7 @@ def _submit(
     started = time.perf_counter()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         waiting = []
-        for number, pod in enumerate(cluster.pods(round(rate * seconds), prefix=prefix)):
+        for number, pod in enumerate(documents.pods(round(rate * seconds), prefix=prefix)):
             time.sleep(max(0.0, started + number / rate - time.perf_counter()))
             waiting.append(pool.submit(post, pod.metadata.name, encode(pod)))
         for one in waiting:
