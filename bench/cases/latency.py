@@ -12,8 +12,9 @@ import httpx
 import msgspec
 
 from cases import cluster, documents
+from cases.checkout import PATIENCE
 from cases.figures import Figure, quantile
-from cases.installation import PATIENCE, Installation, installed
+from cases.installation import Installation, installed
 from manciple.wire.codec import encode
 from tests.builders import NAMESPACE
 from tests.e2e.processes import wait_for
