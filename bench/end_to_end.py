@@ -31,6 +31,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -236,7 +237,7 @@ def _told(name: str, options: Options) -> bool:
 
 def _compared(name: str, options: Options) -> None:
     command = [__file__, "--case", name, "--json"]
-    for option in ("nodes", "devices", "pods", "clients", "rate", "seconds", "seed"):
+    for option in ("nodes", "devices", "pods", "clients", "rate", "rates", "seconds", "seed"):
         if (given := getattr(options, option)) is not None:
             command += [f"--{option}", str(given)]
     without = options.without or ",".join(GUARDS)
@@ -258,7 +259,7 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, help="for so long (latency, isolation each attack: 15; paced, each rate: 30)"
     )
-    parser.add_argument("--rates", default="", help="pods a second, separated by commas (paced)")
+    parser.add_argument("--rates", help="pods a second, separated by commas (paced)")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with it, in turns (paced)")
     parser.add_argument("--rounds", type=int, help="windows of each rate (paced: 1, or 2 with --against)")
     parser.add_argument("--embedded", action="store_true", help="everything in one process, on SQLite (paced)")
@@ -271,6 +272,7 @@ def main() -> None:
     parser.add_argument("--without", default="", help="guards that are taken out, separated by commas")
     parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="without and with guards, in turns")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended
     if options.compare:
         _compared(options.case or "clients", options)
         return

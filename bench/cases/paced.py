@@ -107,7 +107,10 @@ class _Side:
         before = self._counters.begun()
         self.expect("end")
         spent = self._counters.since(before)
-        self.loaded[order.rate].add(*spent, self.expect("done"))
+        report = self.expect("done")
+        self.loaded[order.rate].add(*spent, report)
+        p50 = quantile(report.latencies, 0.5)
+        print(f"{self.name} {order.rate:g}/s: {report.bound} bound, p50 {p50:.0f} ms", file=sys.stderr, flush=True)
 
     def expect(self, at: str) -> Report:
         """The next line of the load. Raises: RuntimeError where it ended, with its own error on standard error."""
@@ -250,6 +253,7 @@ def _figures_of(side: _Side, plan: Plan) -> Iterator[Figure]:
             ("POST to bound, p50", quantile(latencies, 0.5), "ms", P50 if promised else None),
             ("POST to bound, p99", quantile(latencies, 0.99), "ms", P99 if promised else None),
             ("the load's own delay, p99", max(report.late for report in reports), "ms", None),
+            ("told to come back", sum(report.turned_away for report in reports), "", None),
             ("refused or unfinished", sum(report.refused for report in reports), "", 0.0),
         ]
         for name, value, unit, budget in rows:

@@ -16,7 +16,6 @@ import json
 import math
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 import msgspec
 
 from cases import documents
-from cases.connection import MERGE_PATCH, Connection, HttpAnswer, running
+from cases.connection import COME_BACK, MERGE_PATCH, PAUSE, Connection, HttpAnswer, running
 from cases.figures import quantile
 from cases.fleet import fleet
 from manciple.wire.base import ApiObject
@@ -74,8 +73,9 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     bound: int = 0  # that the watch showed with a node within the window
     latencies: list[float] = []  # ms from when each pod was due to the watch event that shows its node
     late: float = 0.0  # ms: p99 of how much later than due a pod was sent, which is this process's own delay
-    refused: int = 0  # requests with an unexpected answer
-    broken: int = 0  # connections that broke
+    turned_away: int = 0  # answers of a server that is too busy; the request was repeated
+    refused: int = 0  # requests with another unexpected answer, and pods that were not done within `PATIENCE`
+    broken: int = 0  # connections that broke; the request was repeated
 
 
 class _Metadata(msgspec.Struct):
@@ -106,8 +106,7 @@ class _Clients:
     def __init__(self, start: Start) -> None:
         self._start = start
         self._free: list[Connection] = []
-        self.answers: Counter[tuple[str, int]] = Counter()
-        self.refused = self.broken = 0
+        self.turned_away = self.refused = self.broken = 0
 
     def connect(self) -> Connection:
         return Connection(self._start.api, token=self._start.token, authority=Path(self._start.authority))
@@ -115,18 +114,21 @@ class _Clients:
     async def request(
         self, method: str, path: str, body: bytes = b"", *, media: str = "application/json"
     ) -> HttpAnswer | None:
-        """None where the answer was not as expected. Tries again where a connection broke."""
-        connection = self._free.pop() if self._free else self.connect()
+        """None where the answer is unexpected. Waits and retries while the server is too busy, or unreachable."""
         expected = {201, 409} if method == "POST" else {200}
         while True:
+            connection = self._free.pop() if self._free else self.connect()
             try:
                 answer = await connection.request(method, path, body, media=media)
             except (OSError, EOFError):
                 self.broken += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(PAUSE)
                 continue
-            break
-        self._free.append(connection)
+            self._free.append(connection)
+            if answer.status not in COME_BACK:
+                break
+            self.turned_away += 1
+            await asyncio.sleep(answer.retry_after or PAUSE)
         if answer.status in expected:
             return answer
         self.refused += 1
@@ -175,7 +177,7 @@ class _Load:
         """Reports begin and end of the window itself. The window's edges lie midway between two pods."""
         self._orders += 1
         self._bound.clear()
-        self._clients.refused = self._clients.broken = 0
+        self._clients.turned_away = self._clients.refused = self._clients.broken = 0
         interval = 1 / order.rate
         warming, counted = (math.ceil(part * order.rate) for part in (LIFETIME + WARMING, order.seconds))
         pods = list(documents.pods(warming + counted, prefix=f"paced-{self._orders}"))
@@ -194,14 +196,17 @@ class _Load:
             life.cancel()
         for life in finished:
             life.result()
+        ended = time.perf_counter()
         await self._emptied()
         due_at = {name: started + number * interval for number, name in enumerate(names) if number >= warming}
         return Report(
             at="done",
             pods=counted,
             bound=sum(begin <= at < end for at in self._bound.values()),
-            latencies=[(self._bound.get(name, math.inf) - due) * 1000 for name, due in due_at.items()],
+            # A pod that was never bound was not bound until now.
+            latencies=[(self._bound.get(name, ended) - due) * 1000 for name, due in due_at.items()],
             late=quantile([(sent[name] - due) * 1000 for name, due in due_at.items()], 0.99),
+            turned_away=self._clients.turned_away,
             refused=self._clients.refused + len(unfinished),
             broken=self._clients.broken,
         )
