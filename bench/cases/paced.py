@@ -14,15 +14,18 @@ and the other in turn: A B, B A, ...
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -39,6 +42,8 @@ BUDGETS = {2.0: 18.0, 10.0: 12.0, 30.0: 9.0, 60.0: 8.0}
 #: POST to bound (ms) at most, at this rate; the servers while idle (% of a core) at most.
 LATENCY_RATE, P50, P99 = 30.0, 25.0, 120.0
 IDLE = 6.0
+#: How the CPU of the yardstick is called.
+FIXED = "a fixed computation, CPU"
 #: Statements of the profile, and characters of each.
 PROFILE, STATEMENT = 40, 300
 #: Seconds after which the first reading is taken: everything has run once.
@@ -66,9 +71,14 @@ class _Windows:
     seconds: float = 0.0
     counts: dict[str, float] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
+    #: CPU seconds of a fixed computation, each time that it was done
+    fixed: list[float] = field(default_factory=list)
 
-    def add(self, seconds: float, counts: Mapping[str, float], report: Report | None = None) -> None:
+    def add(
+        self, seconds: float, counts: Mapping[str, float], fixed: Iterable[float], report: Report | None = None
+    ) -> None:
         self.seconds += seconds
+        self.fixed += fixed
         for key, count in counts.items():
             self.counts[key] = self.counts.get(key, 0.0) + count
         self.reports += [report] if report else []
@@ -82,11 +92,41 @@ class _Windows:
         return {key: (count - idle.get(key, 0.0) * self.seconds) / bound for key, count in self.counts.items()}
 
 
+class _Yardstick:
+    """Does the same computation twice a second, to tell how much CPU other load on the machine makes it cost."""
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def taken(self) -> list[float]:
+        """CPU seconds of each computation since the last call, of which there is one at least."""
+        while not self.took:
+            time.sleep(0.1)
+        took, self.took = self.took, []
+        return took
+
+    def _work(self) -> None:
+        text = json.dumps([{"number": number, "text": str(number) * 3} for number in range(1000)])
+        while not self._stop.wait(0.5):
+            began = time.thread_time()
+            json.dumps(json.loads(text), sort_keys=True)
+            self.took.append(time.thread_time() - began)
+
+
 class _Side:
     """An installation with its load, and the windows measured on it."""
 
-    def __init__(self, running: Running, load: subprocess.Popen[bytes], counters: Counters) -> None:
-        self.name, self._load, self._counters = running.name, load, counters
+    def __init__(
+        self, running: Running, load: subprocess.Popen[bytes], counters: Counters, yardstick: _Yardstick
+    ) -> None:
+        self.name, self._load, self._counters, self._yardstick = running.name, load, counters, yardstick
         self.roles = list(dict.fromkeys(running.roles.values()))
         self._idle: list[_Windows] = []
         #: pods a second -> its windows
@@ -95,9 +135,9 @@ class _Side:
     def begin_idle(self) -> None:
         self._before = self._counters.begun()
 
-    def end_idle(self) -> None:
+    def end_idle(self, fixed: Iterable[float]) -> None:
         self._idle.append(_Windows())
-        self._idle[-1].add(*self._counters.since(self._before))
+        self._idle[-1].add(*self._counters.since(self._before), fixed)
 
     def load(self, order: Order) -> None:
         assert self._load.stdin is not None
@@ -105,10 +145,11 @@ class _Side:
         self._load.stdin.flush()
         self.expect("begin")
         before = self._counters.begun()
+        self._yardstick.taken()
         self.expect("end")
-        spent = self._counters.since(before)
+        spent, fixed = self._counters.since(before), self._yardstick.taken()
         report = self.expect("done")
-        self.loaded[order.rate].add(*spent, report)
+        self.loaded[order.rate].add(*spent, fixed, report)
         p50 = quantile(report.latencies, 0.5)
         print(f"{self.name} {order.rate:g}/s: {report.bound} bound, p50 {p50:.0f} ms", file=sys.stderr, flush=True)
 
@@ -122,30 +163,31 @@ class _Side:
         assert report.at == at, report
         return report
 
-    def idle(self, *numbers: int) -> dict[str, float]:
-        """What is spent a second in these idle windows, or in all."""
+    def idle(self, *numbers: int) -> _Windows:
+        """These idle windows, or all."""
         together = _Windows()
         for window in [self._idle[number] for number in numbers] or self._idle:
-            together.add(window.seconds, window.counts)
-        return together.a_second()
+            together.add(window.seconds, window.counts, window.fixed)
+        return together
 
     def a_pod(self, rate: float) -> dict[str, float]:
         """Above the idle windows before and after this rate."""
         number = list(self.loaded).index(rate)
-        return self.loaded[rate].a_pod(self.idle(number, number + 1))
+        return self.loaded[rate].a_pod(self.idle(number, number + 1).a_second())
 
 
 def measure(plan: Plan) -> list[Figure]:
     """Prints the profile where it is asked for."""
     with ExitStack() as stack:
-        sides = [stack.enter_context(_side(folder, name, plan)) for name, folder in _folders(plan).items()]
+        yardstick = stack.enter_context(closing(_Yardstick()))
+        sides = [stack.enter_context(_side(folder, name, plan, yardstick)) for name, folder in _folders(plan).items()]
         time.sleep(min(SETTLING, plan.seconds))
-        _stay_idle(sides, plan.seconds)
+        _stay_idle(sides, yardstick, plan.seconds)
         for rate in plan.rates:
             for number in range(plan.rounds):
                 for side in sides if number % 2 == 0 else reversed(sides):
                     side.load(Order(rate=rate, seconds=plan.seconds))
-            _stay_idle(sides, plan.seconds)
+            _stay_idle(sides, yardstick, plan.seconds)
     if plan.profile:
         for side in sides:
             _print_profile(side)
@@ -161,7 +203,7 @@ def _folders(plan: Plan) -> dict[str, Path]:
 
 
 @contextmanager
-def _side(folder: Path, name: str, plan: Plan) -> Iterator[_Side]:
+def _side(folder: Path, name: str, plan: Plan, yardstick: _Yardstick) -> Iterator[_Side]:
     with ExitStack() as stack:
         running = stack.enter_context(
             embedded(folder, name=name)
@@ -170,7 +212,7 @@ def _side(folder: Path, name: str, plan: Plan) -> Iterator[_Side]:
         )
         counters = stack.enter_context(closing(Counters(running)))
         load = stack.enter_context(_load_of(running, plan))
-        side = _Side(running, load, counters)
+        side = _Side(running, load, counters, yardstick)
         side.expect("ready")
         yield side
 
@@ -201,12 +243,14 @@ def _load_of(running: Running, plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
         load.wait()
 
 
-def _stay_idle(sides: Sequence[_Side], seconds: float) -> None:
+def _stay_idle(sides: Sequence[_Side], yardstick: _Yardstick, seconds: float) -> None:
     for side in sides:
         side.begin_idle()
+    yardstick.taken()
     time.sleep(seconds)
+    fixed = yardstick.taken()
     for side in sides:
-        side.end_idle()
+        side.end_idle(fixed)
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
@@ -243,12 +287,15 @@ def _figures(sides: Sequence[_Side], plan: Plan) -> Iterator[Figure]:
 def _figures_of(side: _Side, plan: Plan) -> Iterator[Figure]:
     """A column for what is spent a second while idle, and one for each rate, for what a pod costs above that."""
     of_budgets = plan.nodes == NODES and not plan.embedded
-    yield from _spent(side, side.idle(), column="idle, a s", budget=IDLE * 10 if of_budgets else None)
+    idle = side.idle()
+    yield from _spent(side, idle.a_second(), column="idle, a s", budget=IDLE * 10 if of_budgets else None)
+    yield Figure(name=FIXED, value=median(idle.fixed) * 1000, unit="ms", column="idle, a s", table=side.name)
     for rate, windows in side.loaded.items():
         column, reports = f"{rate:g}/s", windows.reports
         latencies = [latency for report in reports for latency in report.latencies]
         promised = of_budgets and rate == LATENCY_RATE
-        rows = [
+        rows: list[tuple[str, float, str, float | None]] = [
+            (FIXED, median(windows.fixed) * 1000, "ms", None),
             ("bound, pods a second", sum(report.bound for report in reports) / windows.seconds, "", None),
             ("POST to bound, p50", quantile(latencies, 0.5), "ms", P50 if promised else None),
             ("POST to bound, p99", quantile(latencies, 0.99), "ms", P99 if promised else None),
