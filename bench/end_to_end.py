@@ -6,6 +6,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     large       the same with 5,000 nodes of 20 devices
     extended    pods that ask by the names of 25 and 50 extended resources, beside as many with claims from a template
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
+    paced       pods at steady rates: the CPU, statements, commits, WAL and messages of a pod, and its latency
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
     silence     the same while a thousand other nodes fall silent at once
     taints      the same while 5,000 devices that pods hold are tainted NoExecute
@@ -17,11 +18,12 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     isolation   what one tenant can cost another: attacks one after the other, and what somebody else sees meanwhile
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
 
-`--case NAME` runs one of them (scale, quotas, isolation and chaos are run only so), `--json` prints it as a line of
-JSON. The machine's load is told with each case, because figures taken on a busy machine compare only with each other.
+`--case NAME` runs one of them (paced, scale, quotas, isolation and chaos are run only so), `--json` prints it as a line
+of JSON. The machine's load stands beside each case: figures of a busy machine compare only with each other.
 
 `--without authorization,audit,admission` runs it without these guards (`bench/without`), and `--compare ROUNDS` in
-turns without and with them, and prints the medians beside each other: what the guards cost.
+turns without and with them, and prints the medians beside each other: what the guards cost. The case paced is compared
+with another checkout by `--against FOLDER`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,7 +41,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cases.comparison import HEAD, compare
-from cases.figures import Figure
+from cases.figures import Figure, as_tables
 from cases.surroundings import servers
 from without.apps import GUARDS
 
@@ -46,8 +49,8 @@ Options = argparse.Namespace
 #: The cases that are tests: they exit with 1 where anything is not as promised.
 CHAOS, QUOTAS, ISOLATION = "chaos", "quotas", "isolation"
 TESTS = {CHAOS, QUOTAS, ISOLATION}
-#: A quarter of an hour: run only where it is asked for.
-SCALE = "scale"
+#: A quarter of an hour each: run only where they are asked for.
+SCALE, PACED = "scale", "paced"
 
 
 def _throughput(options: Options) -> list[Figure]:
@@ -84,11 +87,30 @@ def _clients(options: Options) -> list[Figure]:
     )
 
 
+def _paced(options: Options) -> list[Figure]:
+    from cases import paced  # noqa: PLC0415
+
+    return paced.measure(
+        paced.Plan(
+            rates=[float(rate) for rate in options.rates.split(",")] if options.rates else paced.RATES,
+            seconds=options.seconds or 30.0,
+            nodes=options.nodes or paced.NODES,
+            devices=options.devices or 10,
+            workers=2,
+            rounds=options.rounds or (2 if options.against else 1),
+            embedded=options.embedded,
+            without=options.without,
+            against=options.against,
+            profile=options.profile,
+        )
+    )
+
+
 def _latency(options: Options) -> list[Figure]:
     from cases import latency  # noqa: PLC0415
 
     return latency.measure(
-        nodes=options.nodes or 100, devices=options.devices or 10, rate=options.rate, seconds=options.seconds
+        nodes=options.nodes or 100, devices=options.devices or 10, rate=options.rate, seconds=options.seconds or 15.0
     )
 
 
@@ -152,7 +174,7 @@ def _isolation(options: Options) -> list[Figure]:
     from cases import isolation  # noqa: PLC0415
 
     return isolation.measure(
-        nodes=options.nodes or 300, devices=options.devices or 10, seconds=options.seconds, only=options.only
+        nodes=options.nodes or 300, devices=options.devices or 10, seconds=options.seconds or 15.0, only=options.only
     )
 
 
@@ -170,6 +192,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "large": _large,
     "extended": _extended,
     "clients": _clients,
+    PACED: _paced,
     "latency": _latency,
     "silence": _silence,
     "taints": _taints,
@@ -188,6 +211,8 @@ REDIS = {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *
 
 
 def _run(name: str, options: Options) -> list[Figure]:
+    if name == PACED:  # starts its own, for each checkout
+        return CASES[name](options)
     with servers(redis=name in REDIS, without=options.without) as started:
         options.postgresql, options.redis = started.postgresql, started.redis
         return CASES[name](options)
@@ -202,6 +227,9 @@ def _told(name: str, options: Options) -> bool:
         print(json.dumps({"case": name, "load": load, "figures": [asdict(figure) for figure in figures]}))
         return met
     print(f"-- {name} (load average {load:.1f}, {os.cpu_count()} cores)")
+    if any(figure.column for figure in figures):
+        print("\n".join(as_tables(figures)))
+        return met
     for figure in figures:
         print(figure.row())
     return met
@@ -209,7 +237,7 @@ def _told(name: str, options: Options) -> bool:
 
 def _compared(name: str, options: Options) -> None:
     command = [__file__, "--case", name, "--json"]
-    for option in ("nodes", "devices", "pods", "clients", "rate", "seconds", "seed"):
+    for option in ("nodes", "devices", "pods", "clients", "rate", "rates", "seconds", "seed"):
         if (given := getattr(options, option)) is not None:
             command += [f"--{option}", str(given)]
     without = options.without or ",".join(GUARDS)
@@ -228,7 +256,14 @@ def main() -> None:
         "--clients", type=int, help="connections that create pods (clients, chaos), claims (quotas), or watch (scale)"
     )
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency; isolation, each attack)")
+    parser.add_argument(
+        "--seconds", type=float, help="for so long (latency, isolation each attack: 15; paced, each rate: 30)"
+    )
+    parser.add_argument("--rates", help="pods a second, separated by commas (paced)")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with it, in turns (paced)")
+    parser.add_argument("--rounds", type=int, help="windows of each rate (paced: 1, or 2 with --against)")
+    parser.add_argument("--embedded", action="store_true", help="everything in one process, on SQLite (paced)")
+    parser.add_argument("--profile", action="store_true", help="print the statements of a pod (paced)")
     parser.add_argument(
         "--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos, quotas)"
     )
@@ -237,13 +272,14 @@ def main() -> None:
     parser.add_argument("--without", default="", help="guards that are taken out, separated by commas")
     parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="without and with guards, in turns")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended
     if options.compare:
         _compared(options.case or "clients", options)
         return
     if options.case is not None:
         met = _told(options.case, options)
         sys.exit(options.case in TESTS and not met)
-    for name in [name for name in CASES if name not in {*TESTS, SCALE}]:
+    for name in [name for name in CASES if name not in {*TESTS, SCALE, PACED}]:
         subprocess.run([sys.executable, __file__, "--case", name, *sys.argv[1:]], check=True)
 
 

@@ -82,6 +82,12 @@ class Server:
             time.sleep(0.02)
 
     @property
+    def pid(self) -> int:
+        """Of the server itself."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from django.db import connection
 
-from cases import cluster
+from cases import cluster, documents
 from cases.connection import PersistentClient, ServerAnswers, running
 from cases.figures import Figure
 from cases.fleet import renewals
@@ -84,7 +84,7 @@ async def _weathered(
 ) -> _Outcome:
     async with supervised(victims) as storm:
         outcome = _Outcome(storm)
-        agents = renewals(cluster.node_names(nodes), lambda: _client(installation, outcome).patch)
+        agents = renewals(documents.node_names(nodes), lambda: _client(installation, outcome).patch)
         async with running(*agents):
             creating = asyncio.create_task(_create_all(installation, outcome, STORM, pods=pods, clients=clients))
             await raging(storm, seed, STORM)
@@ -106,7 +106,7 @@ async def _create_all(
 ) -> None:
     """At a steady rate for so long; whoever is free takes the next."""
     started = time.monotonic()
-    due = ((started + number * seconds / pods, pod) for number, pod in enumerate(cluster.pods(pods)))
+    due = ((started + number * seconds / pods, pod) for number, pod in enumerate(documents.pods(pods)))
 
     async def create() -> None:
         client = _client(installation, outcome)

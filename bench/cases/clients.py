@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cases import cluster, cpu
+from cases import cluster, cpu, documents
 from cases.connection import Connection, running
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
@@ -51,7 +51,7 @@ def measure(*, nodes: int, devices: int, pods: int, clients: int, workers: int) 
 
 
 async def _measure(installation: Installation, *, nodes: int, pods: int, clients: int) -> list[Figure]:
-    async with running(*fleet(installation, cluster.node_names(nodes))):
+    async with running(*fleet(installation.connect, documents.node_names(nodes))):
         idle = await _idle(installation)
         lone = await _lone(installation)
         before = cpu.by_role()
@@ -65,7 +65,7 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
 
 async def _idle(_installation: Installation) -> dict[str, float]:
     """role -> share of a core."""
-    await asyncio.sleep(cluster.RENEWAL)  # the first round: everything warms up
+    await asyncio.sleep(documents.RENEWAL)  # the first round: everything warms up
     before, started = cpu.by_role(), time.monotonic()
     await asyncio.sleep(IDLE_SECONDS)
     passed = time.monotonic() - started
@@ -118,7 +118,7 @@ async def _all_bound(connection: Connection) -> None:
 
 
 def _bodies(count: int, prefix: str) -> Iterator[bytes]:
-    return (encode(pod) for pod in cluster.pods(count, prefix=prefix))
+    return (encode(pod) for pod in documents.pods(count, prefix=prefix))
 
 
 # Figures -------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def compare(command: Sequence[str], without: str, *, rounds: int) -> list[Compar
 def _figures(command: Sequence[str]) -> Figures:
     done = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
     figures = json.loads(done.stdout.splitlines()[-1])["figures"]
-    return {(figure["name"], figure["unit"]): figure["value"] for figure in figures}
+    return {(f"{figure['name']} {figure['column']}".rstrip(), figure["unit"]): figure["value"] for figure in figures}
 
 
 def _median(key: tuple[str, str], rounds: Iterable[Figures]) -> float:

@@ -1,10 +1,10 @@
-"""CPU seconds and memory of the server processes that this process has started, with their children (Linux's /proc)."""
+"""CPU seconds, wake-ups and memory of server processes with their children (Linux's /proc)."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,38 @@ class _Process:
     parent: int
     seconds: float  # user and system, and those of children that have ended
     command: str
+
+
+def of_trees(roles: Mapping[int, str]) -> dict[str, tuple[float, int]]:
+    """role -> CPU seconds so far, and wake-ups: how often a thread that still runs has given up its core to wait.
+
+    roles: of processes, each of which is counted with its children. Those that have ended count in their parents.
+    """
+    while True:
+        spent: dict[str, tuple[float, int]] = dict.fromkeys(roles.values(), (0.0, 0))
+        children = _children()
+        counted = [
+            (role, process) for pid, role in roles.items() for process in _tree(_of_pid(pid, children), children)
+        ]
+        for role, process in counted:
+            seconds, wakeups = spent[role]
+            spent[role] = (seconds + process.seconds, wakeups + _wakeups(process.pid))
+        # A child that ended meanwhile may be missing, or count twice.
+        after = {process.pid for each in _children().values() for process in each}
+        if all(process.pid in after for _role, process in counted):
+            return spent
+
+
+def _of_pid(pid: int, children: Mapping[int, list[_Process]]) -> _Process:
+    return next(process for each in children.values() for process in each if process.pid == pid)
+
+
+def _wakeups(pid: int) -> int:
+    count = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(OSError):  # it ended meanwhile
+            count += int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return count
 
 
 def by_role() -> dict[str, float]:
@@ -53,13 +85,18 @@ def since(before: dict[str, float]) -> dict[str, float]:
 
 def _by_role() -> Iterator[tuple[str, _Process]]:
     """Every server process beside the role of the one that this process has started for it."""
-    children: dict[int, list[_Process]] = defaultdict(list)
-    for process in _processes():
-        children[process.parent].append(process)
+    children = _children()
     for child in children[os.getpid()]:
         role = next((role for mark, role in _ROLES.items() if mark in child.command), "")
         if role:
             yield from ((role, process) for process in _tree(child, children))
+
+
+def _children() -> dict[int, list[_Process]]:
+    children: dict[int, list[_Process]] = defaultdict(list)
+    for process in _processes():
+        children[process.parent].append(process)
+    return children
 
 
 def _tree(process: _Process, children: dict[int, list[_Process]]) -> Iterator[_Process]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from cases import cluster
+from cases import cluster, documents
 from cases.figures import Figure
 from claims import models
 from claims.controllers import generated_claims
@@ -28,11 +28,11 @@ def measure(*, nodes: int, devices: int, pods: int) -> list[Figure]:
     )
     worker = SchedulingWorker(utc_now)
     cluster.create(
-        [*cluster.pods(1, prefix="warm"), *(_asking("first", number, max(CLASSES)) for number in range(max(CLASSES)))]
+        [*documents.pods(1, prefix="warm"), *(_asking("first", number, max(CLASSES)) for number in range(max(CLASSES)))]
     )
     _seconds(worker)
     size = f"{nodes} nodes x {devices}"
-    cluster.create(cluster.pods(pods))
+    cluster.create(documents.pods(pods))
     template = pods / _seconds(worker)
     figures = [Figure(name=f"{size}: claims from a template", value=template, unit="pods/s")]
     for classes in CLASSES:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One result. `budget` is the least (where `at_least`) or the most it may be; None where nothing is promised."""
+    """One result. `budget` is the least (where `at_least`) or the most it may be; None where nothing is promised.
+
+    column, table: where it is printed, for figures that are printed as a table.
+    """
 
     name: str
     value: float
     unit: str
     budget: float | None = None
     at_least: bool = False
+    column: str = ""
+    table: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -27,6 +32,38 @@ class Figure:
         budget = "" if self.budget is None else f"{sign} {self.budget:,.0f}"
         verdict = {None: "", True: "met", False: "MISSED"}[self.met]
         return f"{self.name:<44} {self.value:>10,.1f} {self.unit:<7} {budget:>10} {verdict}"
+
+
+def as_tables(figures: Iterable[Figure]) -> Iterator[str]:
+    """Lines: a row for each name, a column for each `column`; budgets stand in a row below, a missed one is marked."""
+    by_table: dict[str, list[Figure]] = {}
+    for figure in figures:
+        by_table.setdefault(figure.table, []).append(figure)
+    for title, cells in by_table.items():
+        columns = dict.fromkeys(figure.column for figure in cells)
+        yield f"{title:<32}" + "".join(f"{column:>10} " for column in columns)
+        rows: dict[str, dict[str, Figure]] = {}
+        for figure in cells:
+            rows.setdefault(f"{figure.name:<26}{figure.unit:>5} ", {})[figure.column] = figure
+        for name, row in rows.items():
+            yield name + "".join(_cell(row.get(column)) for column in columns)
+            budgets = [
+                f"{row[column].budget or 0:>10.4g} " if _promised(row.get(column)) else " " * 11 for column in columns
+            ]
+            if any(map(str.strip, budgets)):
+                yield f"{'    at most':<32}{''.join(budgets)}".rstrip()
+        yield ""
+
+
+def _promised(figure: Figure | None) -> bool:
+    return figure is not None and bool(figure.budget)
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return " " * 11
+    value = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:.2f}"
+    return f"{value:>10}{'!' if figure.met is False else ' '}"
 
 
 def quantile(values: Sequence[float], share: float) -> float:

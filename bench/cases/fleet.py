@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 
-from cases import cluster
-from cases.connection import COME_BACK, MERGE_PATCH
-from cases.installation import Installation
+from cases import documents
+from cases.connection import COME_BACK, MERGE_PATCH, Connection
 
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{documents.LEASES}/leases"
 #: Nodes that share a connection of the fleet: agents are many, but each sends little. With fewer connections the fleet
 #: would be late, as a renewal waits a quarter of a second for others to share a commit with.
 NODES_A_CONNECTION = 10
@@ -28,10 +27,10 @@ Patch = Callable[[str, bytes], Awaitable[object]]
 
 
 def fleet(
-    installation: Installation,
+    connect: Callable[[], Connection],
     nodes: Sequence[str],
     *,
-    every: float = cluster.RENEWAL,
+    every: float = documents.RENEWAL,
     codes: Counter[int] | None = None,
 ) -> Iterator[Coroutine[None, None, None]]:
     """What the agents of these nodes do without end. codes: counts the answers by status.
@@ -39,11 +38,11 @@ def fleet(
     One that is not answered is left out. Raises: RuntimeError where one is refused: the nodes would be silent.
     """
     told = Counter[int]() if codes is None else codes
-    return renewals(nodes, lambda: _patch_of(installation, told), every=every)
+    return renewals(nodes, lambda: _patch_of(connect(), told), every=every)
 
 
 def renewals(
-    nodes: Sequence[str], opened: Callable[[], Patch], *, every: float = cluster.RENEWAL
+    nodes: Sequence[str], opened: Callable[[], Patch], *, every: float = documents.RENEWAL
 ) -> Iterator[Coroutine[None, None, None]]:
     """The same by connections of another kind, each of which `opened` opens. every: seconds between two of a node."""
     connections = -(-len(nodes) // NODES_A_CONNECTION)
@@ -60,7 +59,7 @@ async def _renew(nodes: Sequence[str], patch: Patch, every: float, *, offset: fl
     due = time.monotonic() + pause * offset
     for node in itertools.cycle(nodes):
         await sleep(max(0.0, due - time.monotonic()))
-        now = cluster.now()
+        now = documents.now()
         await patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": now}}).encode())
         if time.monotonic() - due > SILENT:
             times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), f"{now[:19]}Z")
@@ -69,9 +68,7 @@ async def _renew(nodes: Sequence[str], patch: Patch, every: float, *, offset: fl
         due += pause
 
 
-def _patch_of(installation: Installation, codes: Counter[int]) -> Patch:
-    connection = installation.connect()
-
+def _patch_of(connection: Connection, codes: Counter[int]) -> Patch:
     async def patch(path: str, body: bytes) -> None:
         with suppress(OSError, EOFError):
             answer = await connection.request("PATCH", path, body, media=MERGE_PATCH)

@@ -12,15 +12,12 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management import call_command
 
+from cases.checkout import PATIENCE, WORKER
 from cases.connection import Connection
 from manciple.api import kubeconfig
 from tests.e2e.processes import Process, answers, wait_for
 from tests.services import free_port
 
-#: Seconds that everything has to start.
-PATIENCE = 60.0
-#: What the units in deploy/systemd come to.
-WORKER = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 CELERY = (str(Path(sys.executable).parent / "celery"), "-A", "manciple")
 
 

@@ -24,7 +24,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client as Browser
 
-from cases import attacks, cluster
+from cases import attacks, cluster, documents
 from cases.attacks import ATTACKS, Target
 from cases.connection import MERGE_PATCH, Connection, running
 from cases.figures import Figure, quantile
@@ -88,7 +88,7 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
     tenant = await asyncio.to_thread(tokens.issue, TENANT, ["system:authenticated"])
     cookie = await asyncio.to_thread(_cookie, TENANT)
     seen = TenantView()
-    async with running(*renewals(cluster.node_names(nodes), lambda: _renewing(installation, seen))):
+    async with running(*renewals(documents.node_names(nodes), lambda: _renewing(installation, seen))):
         await _watched(installation, tenant, cookie, TenantView(), prefix="warm", seconds=5)
         attempt = 0
         for name in ("no attack", *(one for one in ATTACKS if any(part in one for part in only.split("|")))):
@@ -226,7 +226,7 @@ async def _creating(connection: Connection, seen: TenantView, *, prefix: str, se
             seen.failed[f"POST {answer.status}"] += 1
 
     due = time.perf_counter()
-    for pod in cluster.pods(round(seconds * RATE), prefix=prefix):
+    for pod in documents.pods(round(seconds * RATE), prefix=prefix):
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         due += 1 / RATE
         posting.add(asyncio.create_task(post(pod.metadata.name, encode(pod))))

@@ -11,9 +11,10 @@ from contextlib import suppress
 import httpx
 import msgspec
 
-from cases import cluster
+from cases import cluster, documents
+from cases.checkout import PATIENCE
 from cases.figures import Figure, quantile
-from cases.installation import PATIENCE, Installation, installed
+from cases.installation import Installation, installed
 from manciple.wire.codec import encode
 from tests.builders import NAMESPACE
 from tests.e2e.processes import wait_for
@@ -96,7 +97,7 @@ def _submit(
     started = time.perf_counter()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         waiting = []
-        for number, pod in enumerate(cluster.pods(round(rate * seconds), prefix=prefix)):
+        for number, pod in enumerate(documents.pods(round(rate * seconds), prefix=prefix)):
             time.sleep(max(0.0, started + number / rate - time.perf_counter()))
             waiting.append(pool.submit(post, pod.metadata.name, encode(pod)))
         for one in waiting:

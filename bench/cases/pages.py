@@ -16,7 +16,7 @@ from django.test import Client
 from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 
-from cases import cluster
+from cases import cluster, documents
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
 from claims.controllers.generated_claims import FOLLOWER
@@ -49,7 +49,7 @@ def _server_time(client: Client, url: str) -> float:
 
 def _half_taken(*, nodes: int, devices: int) -> None:
     cluster.fill(nodes=nodes, devices=devices)
-    cluster.create(cluster.pods(nodes * devices // 2))
+    cluster.create(documents.pods(nodes * devices // 2))
     FOLLOWER.follow()
     SchedulingWorker(utc_now).run()
     # What the worker knew is no part of an API process: leave it out of the collections that requests pay for.

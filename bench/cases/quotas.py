@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from django.db import connection
 
-from cases import cluster
+from cases import cluster, documents
 from cases.connection import COME_BACK, Connection, HttpAnswer, running
 from cases.figures import Figure
 from cases.installation import Installation, installed
@@ -85,7 +85,7 @@ def measure(*, seed: int, nodes: int, devices: int, claims: int, clients: int) -
     cluster.fill(nodes=nodes, devices=devices)
     limits = _limits(claims)
     cluster.create(make_namespace(name) for name in NAMESPACES)
-    cluster.create(make_template(cluster.TEMPLATE, namespace=name) for name in NAMESPACES)
+    cluster.create(make_template(documents.TEMPLATE, namespace=name) for name in NAMESPACES)
     cluster.create(make_quota(limits, name="most", namespace=name) for name in NAMESPACES)
     began = time.monotonic()
     with installed(workers=2) as installation, cluster.alive(nodes):
@@ -110,7 +110,7 @@ def _wishes(seed: int, count: int) -> Iterator[Wish]:
     for number in range(count):
         namespace, deleted = chance.choice(NAMESPACES), chance.random() < DELETED_PART
         if chance.random() < PODS_PART:
-            pod = make_pod(f"pod-{number:05}", namespace=namespace, templates={"gpu": cluster.TEMPLATE})
+            pod = make_pod(f"pod-{number:05}", namespace=namespace, templates={"gpu": documents.TEMPLATE})
             yield Wish(namespace, "pods", pod.metadata.name, encode(pod), deleted)
         else:
             claim = make_claim(f"claim-{number:05}", namespace=namespace)

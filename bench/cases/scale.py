@@ -23,7 +23,7 @@ from typing import Any
 from django.db import connection
 from msgspec import structs
 
-from cases import cluster, cpu
+from cases import cluster, cpu, documents
 from cases.clients import IDLE_SECONDS, PODS
 from cases.connection import Connection, running
 from cases.figures import Figure, quantile
@@ -128,11 +128,11 @@ def _fill_with_pods(nodes: int, pods: int) -> None:
 async def _measured(installation: Installation, *, nodes: int, watches: int) -> _Seen:
     seen = _Seen()
     codes = Counter[int]()
-    agents = [*fleet(installation, cluster.node_names(nodes), codes=codes)]
+    agents = [*fleet(installation.connect, documents.node_names(nodes), codes=codes)]
     revision = await asyncio.to_thread(_last_revision)
     watching = [_watch(installation, f"node-{number % nodes:05}", revision) for number in range(watches)]
     async with running(*agents, *watching):
-        await asyncio.sleep(2 * cluster.RENEWAL)  # everything warms up
+        await asyncio.sleep(2 * documents.RENEWAL)  # everything warms up
         before, rows, began = cpu.by_role(), await asyncio.to_thread(_last_revision), time.monotonic()
         codes.clear()
         await asyncio.sleep(IDLE_SECONDS)
@@ -169,7 +169,7 @@ def _dead_rows() -> float:
 async def _created(installation: Installation) -> list[float]:
     """Milliseconds from each POST until the pod has a node; one after the other, asked for every 5 ms."""
     took, client = [], installation.connect()
-    for pod in cluster.pods(CREATED):
+    for pod in documents.pods(CREATED):
         began = time.perf_counter()
         answer = await client.request("POST", PODS, encode(pod))
         assert answer.status == 201, answer

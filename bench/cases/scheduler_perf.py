@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from cases import cluster, cpu
+from cases import cpu, documents
 from cases.connection import MERGE_PATCH, Connection, running
 from cases.figures import Figure
 from cases.fleet import LEASES, fleet
@@ -81,7 +81,7 @@ class _Play:
         workload, started = self._workload, cpu.by_role()
         await self._send(_create(_lease(number), LEASES) for number in range(workload.nodes))
         names = [node_name(number) for number in range(workload.nodes)]
-        async with running(*fleet(self._installation, names, every=RENEWAL)):
+        async with running(*fleet(self._installation.connect, names, every=RENEWAL)):
             await self._set_up()
             await self._create_and_bind(INIT, workload.first)
             await asyncio.sleep(SETTLING)
@@ -196,7 +196,7 @@ def _create(document: Document, path: str) -> _Request:
 
 
 def _lease(number: int) -> Document:
-    spec = {"holderIdentity": node_name(number), "leaseDurationSeconds": 40, "renewTime": cluster.now()}
+    spec = {"holderIdentity": node_name(number), "leaseDurationSeconds": 40, "renewTime": documents.now()}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from cases import cluster, cpu, latency
+from cases import cluster, cpu, documents, latency
 from cases.connection import running
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
@@ -76,7 +76,7 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
 ) -> tuple[Phase, Phase]:
-    async with running(*fleet(installation, cluster.node_names(HEALTHY))):
+    async with running(*fleet(installation.connect, documents.node_names(HEALTHY))):
         before = Phase()
         async with creating(installation, before, "before", rate):
             await until(lambda: _marked() > 0)
@@ -108,7 +108,7 @@ def creating(installation: Installation, phase: Phase, prefix: str, rate: float)
 
     async def create(client: int) -> None:
         connection = installation.connect()
-        bodies = ((pod.metadata.name, encode(pod)) for pod in cluster.pods(10**6, prefix=f"{prefix}-{client}"))
+        bodies = ((pod.metadata.name, encode(pod)) for pod in documents.pods(10**6, prefix=f"{prefix}-{client}"))
         due = time.perf_counter() + client / rate
         for name, body in bodies:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))

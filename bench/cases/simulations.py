@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from cases import cluster, cpu
+from cases import cluster, cpu, documents
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from claims.controllers.generated_claims import FOLLOWER
@@ -22,7 +22,7 @@ ASKED = 3
 def measure(*, nodes: int, devices: int, pods: int) -> list[Figure]:
     """`pods` wait at first, all of which fit; then as many more as fill `pods` / `devices` new nodes."""
     cluster.fill(nodes=nodes, devices=devices)
-    cluster.create(cluster.pods(pods))
+    cluster.create(documents.pods(pods))
     FOLLOWER.follow()
     with installed(workers=0) as installation:
         found = [
@@ -39,7 +39,7 @@ def measure(*, nodes: int, devices: int, pods: int) -> list[Figure]:
 def _pod() -> dict[str, Any]:
     from manciple.wire import codec  # noqa: PLC0415
 
-    return codec.to_builtins(make_pod("more", templates={"gpu": cluster.TEMPLATE}))
+    return codec.to_builtins(make_pod("more", templates={"gpu": documents.TEMPLATE}))
 
 
 def _asked(installation: Installation, name: str, spec: dict[str, Any], budget: float | None = None) -> list[Figure]:

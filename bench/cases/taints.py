@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import structs
 
-from cases import cluster, cpu
+from cases import cluster, cpu, documents
 from cases.connection import running
 from cases.figures import Figure
 from cases.fleet import fleet
@@ -61,7 +61,7 @@ class _Place:
 
 
 def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
-    nodes = cluster.node_names(HEALTHY + taints // devices)
+    nodes = documents.node_names(HEALTHY + taints // devices)
     tainted = nodes[HEALTHY:]
     cluster.fill(nodes=len(nodes), devices=devices)
     places = [_Place(node, f"gpu-{number}") for node, number in product(tainted, range(devices))]
@@ -100,7 +100,7 @@ async def _measure_alive(
     installation: Installation, nodes: list[str], first: list[_Place], second: list[_Place], *, rate: float
 ) -> list[Figure]:
     """No agent falls silent: a broken device does not stop it."""
-    async with running(*fleet(installation, nodes)):
+    async with running(*fleet(installation.connect, nodes)):
         return await _measure(installation, first, second, rate=rate, bound={})
 
 

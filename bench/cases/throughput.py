@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cases import cluster
+from cases import cluster, documents
 from cases.figures import Figure
 from claims.controllers import generated_claims
 from claims.models import AllocatedDevice, Pod
@@ -29,10 +29,10 @@ def measure(*, nodes: int, devices: int, pods: int, budget: float) -> list[Figur
     """Everything in this process. The worker is warm: it has scheduled one pod before."""
     cluster.fill(nodes=nodes, devices=devices)
     worker = SchedulingWorker(utc_now)
-    cluster.create(cluster.pods(1, prefix="warm"))
+    cluster.create(documents.pods(1, prefix="warm"))
     generated_claims.FOLLOWER.follow()
     worker.run()
-    creating = _timed(lambda: cluster.create(cluster.pods(pods)))
+    creating = _timed(lambda: cluster.create(documents.pods(pods)))
     claiming = _timed(generated_claims.FOLLOWER.follow)
     scheduling = _timed(worker.run)
     bound = Pod.objects.exclude(node_name="").count()

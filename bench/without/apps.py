@@ -53,7 +53,7 @@ def without_audit() -> None:
     settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if not one.endswith(".audited")]
     patches: list[tuple[Any, str, Callable[..., object]]] = [
         (auditing.Noting, "__call__", send_on),
-        (records, "noted", lambda _origin, _identity: ""),
+        (records, "noted", lambda _origin, _identity, _resource: ""),
         (recording, "catch_up", lambda: 0),
         (trail, "tell", lambda _happened: None),
     ]
