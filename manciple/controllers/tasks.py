@@ -477,6 +477,7 @@ class Dispatcher:
         self._wake_here, self._send = wake, send
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
+        self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -618,7 +619,7 @@ class Dispatcher:
         left, send = list(names), send or self._wake_here
         try:
             while left:
-                send(task_name(left[0]))
+                send(self._tasks[left[0]])
                 del left[0]
         finally:
             with self._news:
