@@ -83,7 +83,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         tasks.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app))
+        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), partial(tasks.send, app))
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

@@ -10,11 +10,10 @@ controllers that its changes concern, except those whose query finds nothing to 
 `patience` later. Then it rests, the longer the more changed, so that a burst of commits becomes few runs. It reads the
 log once a second, for what was announced late or not at all.
 
-A controller of the scheduling queue runs in the process that wakes it, without a message, if nothing else of that queue
-runs there (`ControllerTask.wake`): a message costs a pod about as much as its placement. All others are sent to
-whichever worker is free.
-
-It also wakes each controller once in its interval, so a lost message costs no more than that: there is no beat.
+A controller that a change concerns runs in the process that leads, without a message, unless another one has run there
+for a while (`ControllerTask.wake`): a message costs about as much as placing a pod. It also wakes each controller once
+in its interval, so a lost message costs no more than that: there is no beat. These wake-ups are messages, to whichever
+worker is free.
 
 While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
 runs everything in its own process.
@@ -281,18 +280,22 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
             lanes.value[self.controller.queue].run(self)
 
     def wake(self) -> None:
-        """Run in this process, where pods wait for it and nothing keeps them waiting for long; else send a message.
+        """Run in this process, unless something has run there for a while; then any worker may.
 
-        While Redis is away everything runs in this process. Raises: KombuError, OSError where no message can be sent.
+        Raises: KombuError, OSError where no message can be sent.
         """
-        controller, connected = self.controller, event_log.is_connected()
-        if controller.queue is Queue.SCHEDULING or not connected:
-            patience = SHORT_RUN if connected else math.inf
-            if lanes.value[controller.queue].run_directly(self, patience=patience):
-                _ADDS[controller.queue_name].inc()
-                _WAITS[controller.queue_name].observe(0.0)
-                return
-        self.apply_async()
+        if lanes.value[self.controller.queue].run_directly(self, patience=SHORT_RUN):
+            _ADDS[self.controller.queue_name].inc()
+            _WAITS[self.controller.queue_name].observe(0.0)
+        else:
+            self.send()
+
+    def send(self) -> None:
+        """Run in whichever worker is free; in this one while Redis is away. Raises: KombuError, OSError."""
+        if event_log.is_connected():
+            self.apply_async()
+        else:
+            lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
 
     def work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
@@ -301,10 +304,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
                 return
             if self.controller.has_more():
                 break
-        if event_log.is_connected():
-            self.apply_async()
-        else:
-            lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
+        self.send()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller
@@ -328,8 +328,13 @@ def register(app: Celery, controller: Controller) -> ControllerTask:
 
 
 def wake(app: Celery, task: str) -> None:
-    """Wake the controller whose task has that name."""
+    """Run the controller whose task has that name, here if it can begin soon."""
     app.tasks[task].wake()
+
+
+def send(app: Celery, task: str) -> None:
+    """Run the controller whose task has that name, anywhere."""
+    app.tasks[task].send()
 
 
 def run(name: str) -> None:
@@ -462,19 +467,17 @@ class Coverage:
 
 
 class Dispatcher:
-    """The thread. `send(task name)` has a controller run once, here or by a message.
+    """The thread. `wake(task name)` has a controller run once, here if possible; `send(task name)` anywhere.
 
     Among several, one leads: it holds a lock of the database until it stops or its connection ends; the others wait for
     that, and do nothing else. Who comes to lead wakes everybody once.
     """
 
-    def __init__(
-        self, send: Send, declared: Iterable[Controller] | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._send = send
-        self._clock = clock
+    def __init__(self, wake: Send, send: Send, declared: Iterable[Controller] | None = None) -> None:
+        self._wake_here, self._send = wake, send
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
+        self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -538,12 +541,12 @@ class Dispatcher:
             # Where the network to this process fails, PostgreSQL soon gives its lock to another.
             with suppress(DatabaseError):
                 sql.execute(f"SET tcp_user_timeout = '{UNREACHABLE:.0f}s'")
-        look_at = self._clock()
+        look_at = time.monotonic()
         while not self._stopping:
             self._wait(look_at)
             try:
-                if self._clock() >= look_at:
-                    look_at = self._clock() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
                     self._look()
                     self._wake_periodic()
                 rest = self._wake_concerned()
@@ -557,7 +560,7 @@ class Dispatcher:
         """Until somebody is to be woken, or the log is to be read, or it is time to stop."""
         with self._news:
             until = min([look_at, *self.due.values()])
-            self._news.wait_for(lambda: self._stopping or self._concerned, timeout=max(0.0, until - self._clock()))
+            self._news.wait_for(lambda: self._stopping or self._concerned, timeout=max(0.0, until - time.monotonic()))
 
     def _pause(self, seconds: float) -> None:
         with self._news:
@@ -584,7 +587,7 @@ class Dispatcher:
         with self._news:
             concerned, self._concerned = self._concerned, {}
             changes, self._changes = self._changes, 0
-        now, urgent = self._clock(), dict[str, bool]()
+        now, urgent = time.monotonic(), dict[str, bool]()
         for name, sure in concerned.items():
             if patience := self._table.patience[name]:
                 self.due.setdefault(name, now + patience)
@@ -597,7 +600,7 @@ class Dispatcher:
 
     def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
-        now = self._clock()
+        now = time.monotonic()
         due = [name for name, at in self.due.items() if at <= now]
         for name in due:
             del self.due[name]
@@ -605,17 +608,18 @@ class Dispatcher:
 
     def _wake_periodic(self) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more."""
-        now = self._clock()
+        now = time.monotonic()
         due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
         self._periodic.update({one.name: now + one.every for one in due})
-        self._wake([one.name for one in due])
+        self._wake([one.name for one in due if one.queue is Queue.SCHEDULING])
+        self._wake([one.name for one in due if one.queue is Queue.SWEEPS], self._send)
 
-    def _wake(self, names: Collection[str]) -> None:
+    def _wake(self, names: Collection[str], send: Send | None = None) -> None:
         """Those that could not be woken stay concerned."""
-        left = list(names)
+        left, send = list(names), send or self._wake_here
         try:
             while left:
-                self._send(task_name(left[0]))
+                send(self._tasks[left[0]])
                 del left[0]
         finally:
             with self._news:

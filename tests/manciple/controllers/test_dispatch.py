@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from manciple.controllers import tasks
-from manciple.controllers.declaration import ANY, Controller, controllers, task_name
+from manciple.controllers.declaration import ANY, Controller, Queue, controllers, task_name
 from manciple.controllers.tasks import Coverage, Dispatcher, WakeTable, change_of
 from manciple.store import event_log, garbage, sql
 from manciple.store.event_log import Announcement
@@ -107,7 +107,7 @@ def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) 
 
 
 #: Whoever a dispatcher wakes last when it starts.
-LAST = controllers.value[-1].name
+LAST = [one.name for one in controllers.value if one.queue is Queue.SWEEPS][-1]
 
 
 class Sent:
@@ -132,7 +132,7 @@ class Sent:
 
 @contextmanager
 def dispatching(send: Callable[[str], None]) -> Iterator[Dispatcher]:
-    dispatcher = Dispatcher(send)
+    dispatcher = Dispatcher(send, send)
     dispatcher.start()
     try:
         yield dispatcher
@@ -257,7 +257,7 @@ def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch)
     often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05)
     rarely = replace(often, name="rarely", every=600.0)
     sent = Sent()
-    dispatcher = Dispatcher(sent, [often, rarely])
+    dispatcher = Dispatcher(sent, sent, [often, rarely])
     dispatcher.start()
     try:
         assert sent.until("rarely") == [task_name("often"), task_name("rarely")]
@@ -368,7 +368,7 @@ def test_who_has_patience_is_woken_later_and_once_for_all_that_came() -> None:
     for name in ("first", "second"):
         cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
         tasks.run("sync_claims")
-    dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
+    dispatcher = Dispatcher(sent, sent, declared=_controllers(patience=0.3))
     dispatcher.start()
     try:
         sent.until("patient")
@@ -390,7 +390,7 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     tasks.run("sync_claims")
     tasks.run("release_claims")  # from here on it follows the log
-    dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
+    dispatcher = Dispatcher(sent, sent, declared=_controllers(patience=0.3))
     dispatcher.start()
     try:
         sent.until("patient")
