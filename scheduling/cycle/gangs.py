@@ -69,6 +69,7 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.cluster import ClusterState
 from scheduling.state.groups import wanted_of
+from scheduling.state.planned_claims import ClaimsNotMade
 
 log = logging.getLogger(__name__)
 
@@ -533,7 +534,7 @@ def homes(state: ClusterState, group: PodGroup) -> Confinement:
 
 
 class _Refused(Exception):
-    """The claims for the extended resources of some pods, by uid, cannot be created."""
+    """Claims of some pods, by uid, cannot be created, or given what was found for them."""
 
     def __init__(self, refusals: Mapping[str, Wait]) -> None:
         super().__init__()
@@ -592,7 +593,7 @@ def _write_parts(verdicts: Iterable[Verdict], write_part: WriteOne, writer: Writ
         try:
             with writer.savepoint():
                 settled.append(write_part(verdict))
-        except (NotMade, QuotaExceeded) as error:
+        except (ClaimsNotMade, NotMade, QuotaExceeded) as error:
             refused[verdict.uid] = refusal_by(verdict.pod, error)
     if refused:
         raise _Refused(refused)

@@ -77,6 +77,14 @@ CURSOR = "queue"
 GATES = "feature gates"
 #: Whether any pod is in the queue.
 ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
+#: Whether any pod lacks claims that the scheduler does not make: PreEnqueue refuses it, or another scheduler places it.
+ANYBODY_LACKS_CLAIMS: sql.Query = (
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0) OR EXISTS ("
+    "SELECT 1 FROM claims_pod AS pod WHERE node_name = '' AND NOT deleting AND claim_names = '[]' "
+    "AND EXISTS (SELECT 1 FROM claims_podclaim WHERE pod_id = pod.uid AND template <> '') AND NOT EXISTS ("
+    "SELECT 1 FROM scheduling_queuedpod WHERE uid = pod.uid AND (state <> 'unschedulable' OR held_by & %s = 0)))",
+    (int(Reason.CLAIM_MISSING), int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)),
+)
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
 #: Reasons that always serve the full backoff: the pod's own writes would wake it again and again.
@@ -147,6 +155,18 @@ def feed(view: ClusterView, now: datetime) -> int:
         if read < BATCH:
             break
     return total
+
+
+def reached() -> int | None:
+    """Up to which revision the log is carried over; None before the first time."""
+    cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    return cursor[0][0] if cursor else None
+
+
+def in_hand(uids: Collection[str]) -> Collection[str]:
+    """Those of the pods that are about to be tried, or were tried: not those that PreEnqueue refuses."""
+    rows = sql.select(QueuedPod, ["uid", "state", "held_by"], ["uid"], [(uid,) for uid in uids])
+    return [uid for uid, state, held_by in rows if state != UNSCHEDULABLE or not held_by & GATED]
 
 
 def _feed_once(view: ClusterView, now: datetime) -> int:
@@ -357,14 +377,16 @@ def _missed(revision: int) -> Wakes | None:
 
 
 def _wait(row: QueuedPod, wait: Wait, missed: Wakes | None, now: datetime) -> None:
-    generation = wait.pod.metadata.generation
+    generation, until = wait.pod.metadata.generation, wait.until
+    if wait.leaves_claims:
+        row.attempts, until = 0, _explain_at(row, wait.hold, now)  # as if PreEnqueue had refused it
     row.generation, row.cause = generation, causes.encode(wait.hold.cause)
     if wait.waits_for_driver:
         row.attempts = 0  # no backoff once the driver has done its part
     if missed is None or missed.helps(WaitingPod(uid=row.uid, generation=generation, hold=wait.hold)):
         _back_off(row, now, woken=not wait.hold.reasons & FULL_BACKOFF)
     else:
-        _hold(row, wait.hold, until=wait.until)
+        _hold(row, wait.hold, until=until)
 
 
 def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
@@ -525,8 +547,7 @@ def backoff_seconds(attempts: int) -> float:
 #   was cut off, and before the first pod of a slow namespace, or of one that used much time. A batch with a slow
 #   decision, or with pods of a namespace that used much time, ends as soon as pods of other namespaces have come.
 # - Turns. A worker takes up no more batches after `TURN_SECONDS`, nor after a batch that ended because others wait. It
-#   then sends itself a message, so that other controllers, above all the one that makes claims for new pods, get their
-#   turn.
+#   then sends itself a message, so that other controllers get their turn.
 # - Order. Time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions, by
 #   processor time (`NamespaceTimes.slow`), go last, whatever their priority. Of one priority, those that used much time
 #   go last, by the clock and commits included: thousands of pods that fit nowhere are quick to decide, but each status
@@ -681,7 +702,7 @@ class BatchTime:
             return True
         may_be_long = self._was_slow or namespace in self._slow or namespace in self._busy
         if may_be_long and time.monotonic() >= self._next_look:
-            # Others may wait for their claims: they are not in the queue yet.
+            # Others may have come: they are not in the queue yet.
             self.gave_way = self._newcomers.of_others(namespace)
             self._next_look = time.monotonic() + LOOK_EVERY
         return self.gave_way
