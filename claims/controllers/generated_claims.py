@@ -1,7 +1,7 @@
 """Creates the claims that pods request by template, and writes their names into the pods' status.
 
 Most claims are created by the scheduler, which decides about a new pod at once and creates its claims with the verdict
-(`scheduling.state.planned_claims`), by `create` and in the name of this controller. All others are created here: those
+(`scheduling.claims.readiness`), by `create` and in the name of this controller. All others are created here: those
 of pods that the scheduler does not try, or not yet, and those that could not be created with a verdict.
 
 For every active pod with an entry that names a template: the claim recorded in its status is kept while it exists and
@@ -101,11 +101,11 @@ LOOKING: Tasks = frozenset({"sync_claims"})
 COMPONENT = "resource_claim"
 
 
-#: Those of some pods, by uid, whose claims are made with their placement.
-Spared = Callable[[Collection[str]], Collection[str]]
+#: Those of some pods whose claims are made with their placement, by uid.
+Spared = Callable[[Collection[Pod]], Collection[str]]
 
 
-def handle(records: Sequence[EventRecord], spared: Spared = lambda _uids: ()) -> int:
+def handle(records: Sequence[EventRecord], spared: Spared = lambda _pods: ()) -> int:
     """Sync the pods that `records` concern: new ones, owners of deleted claims, those that wait for a template or a
     quota.
 
@@ -123,7 +123,7 @@ def handle(records: Sequence[EventRecord], spared: Spared = lambda _uids: ()) ->
             keys += [(one.namespace, owner[0])] if owner else []
         elif wants_attention(pod := decoded(one, Pod)):
             pods[pod.key] = pod
-    left_alone = spared({pod.metadata.uid for pod in pods.values()}) if pods else ()
+    left_alone = spared(pods.values()) if pods else ()
     keys += [key for key, pod in pods.items() if pod.metadata.uid not in left_alone]
     roomy = {
         one.namespace

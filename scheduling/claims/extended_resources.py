@@ -88,7 +88,6 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.node_fit import ServingClasses
 from scheduling.state.nodes import NOT_HERE, FilterResult, NodeTable
-from scheduling.state.planned_claims import ClaimsNotMade
 
 CREATES = metrics.counter(
     "scheduler_resourceclaim_creates_total",
@@ -440,6 +439,16 @@ class NotMade(ApiError):
     """The claim was refused; the message says why. For a pod of a gang, the whole gang's placement is undone."""
 
     code, reason = 403, "Forbidden"
+
+
+class ClaimsNotMade(ApiError):
+    """A claim from a template could not be made: the pod is left to the controller, which says why."""
+
+    code, reason = 403, "Forbidden"
+
+    def __init__(self, message: str, entry: str) -> None:
+        super().__init__(message)
+        self.entry = entry
 
 
 def asked(verdicts: Sequence[AnyVerdict], state: ClusterView) -> list[AnyVerdict]:

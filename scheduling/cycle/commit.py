@@ -2,7 +2,7 @@
 
 Inside the transaction the writer's lock excludes all other writers. The state first reads the log up to the last
 revision; what came since the verdicts is its drift. Then every verdict is checked against the current objects and
-written: the claims that the pod lacks, if they were planned (`scheduling.state.planned_claims`), what its claims get
+written: the claims that the pod lacks, if they were planned (`scheduling.claims.readiness`), what its claims get
 (finalizer, allocation, reservation), the pod (nodeName, condition), its event, and the pod's row in the queue. A
 placement that does not hold any more is undone alone and its pod tried again. After the commit, the state takes over
 what was written.
@@ -46,9 +46,9 @@ from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
 from scheduling.claims import extended_resources, readiness
-from scheduling.claims.extended_resources import generate_name, owner_uid
+from scheduling.claims.extended_resources import ClaimsNotMade, generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
-from scheduling.claims.readiness import request_of
+from scheduling.claims.readiness import request_of, with_names
 from scheduling.cycle.gangs import write_together
 from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.metrics import PluginRun
@@ -74,7 +74,6 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import PlannedEviction
-from scheduling.state.planned_claims import ClaimsNotMade, with_names
 
 log = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.extended_resources import NotMade, refusal_by
+from scheduling.claims.extended_resources import ClaimsNotMade, NotMade, refusal_by
 from scheduling.claims.readiness import request_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
@@ -69,7 +69,6 @@ from scheduling.queue.verdicts import (
 )
 from scheduling.state.cluster import ClusterState
 from scheduling.state.groups import wanted_of
-from scheduling.state.planned_claims import ClaimsNotMade
 
 log = logging.getLogger(__name__)
 

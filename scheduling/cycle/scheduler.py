@@ -1,6 +1,6 @@
 """The scheduler: a batch of waiting pods in, bound pods out. Read it from top to bottom: the cycle by extension point.
 
-    1. the state reads the log, and plans the claims that new pods lack          (`scheduling.state.planned_claims`)
+    1. the state reads the log, and plans the claims that new pods lack          (`scheduling.claims.readiness`)
        the queue is fed from it                                                  PreEnqueue, queueing hints
     2. a batch of the ready pods is taken up, by priority, then age             (or `scheduling.state.fair_share`);
        where none is ready, a few that were woken during their backoff          (`scheduling.queue.queue`)
@@ -132,7 +132,9 @@ class SchedulingWorker:
 
     @staticmethod
     def _new_state() -> ClusterState:
-        return ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=True)
+        state = ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=True)
+        state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+        return state
 
     def run(self, *, seconds: float = math.inf) -> CycleReport:
         """Schedule the pods that are ready, and again if another run was requested meanwhile.
@@ -172,7 +174,8 @@ class SchedulingWorker:
         """One batch: the verdict on each pod, and whether more may be done now."""
         with self._following.view() as state:  # step 1
             state.begin()
-            state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+            if state.planned is not None and state.planned.pods:
+                state.plan_claims(enabled=not generated_claims.concerned().webhooks)
             queue.feed(state, self._clock())
             if state.planned is not None and state.planned.left:
                 self._left = state.planned.take_left()
@@ -529,11 +532,18 @@ SWEEP = Controller(
 #: Follows its own writes, like `generated_claims`, and schedules what they make ready.
 LOOKING = generated_claims.LOOKING | {CONTROLLER.name}
 
-CLAIMS_FOLLOWER = replace(generated_claims.FOLLOWER, handle=partial(generated_claims.handle, spared=queue.in_hand))
+
+def _scheduled(pods: Collection[Pod]) -> Collection[str]:
+    """The uids of those that the scheduler tries, or has tried: it has looked at each pod that is looked at here."""
+    ours = {pod.metadata.uid for pod in pods if readiness.wants_a_node(pod)}
+    return ours.difference(queue.held(ours)) if ours else ()
+
+
+CLAIMS_FOLLOWER = replace(generated_claims.FOLLOWER, handle=partial(generated_claims.handle, spared=_scheduled))
 
 
 def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
-    """Create the claims of pods that the scheduler does not plan: it has looked at each pod that is looked at here."""
+    """Create the claims of pods that the scheduler does not try."""
     return CLAIMS_FOLLOWER.follow(up_to=queue.reached())
 
 
@@ -547,7 +557,7 @@ SYNC_CLAIMS = Controller(
         {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
     ),
     has_work=queue.ANYBODY_LACKS_CLAIMS,
-    patience=0.2,  # nearly every new pod has its claims by then
+    patience=0.2,  # by then the scheduler has looked at a new pod
     queue=Queue.SCHEDULING,
     queue_name="resource_claim",
 )

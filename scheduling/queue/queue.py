@@ -77,13 +77,12 @@ CURSOR = "queue"
 GATES = "feature gates"
 #: Whether any pod is in the queue.
 ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
-#: Whether any pod lacks claims that the scheduler does not make: PreEnqueue refuses it, or another scheduler places it.
+#: Whether a pod is held that may lack claims: these are not made with its placement.
 ANYBODY_LACKS_CLAIMS: sql.Query = (
-    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0) OR EXISTS ("
-    "SELECT 1 FROM claims_pod AS pod WHERE node_name = '' AND NOT deleting AND claim_names = '[]' "
-    "AND EXISTS (SELECT 1 FROM claims_podclaim WHERE pod_id = pod.uid AND template <> '') AND NOT EXISTS ("
-    "SELECT 1 FROM scheduling_queuedpod WHERE uid = pod.uid AND (state <> 'unschedulable' OR held_by & %s = 0)))",
-    (int(Reason.CLAIM_MISSING), int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)),
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod AS row WHERE state = 'unschedulable' AND (held_by & %s > 0 "
+    "OR (held_by & %s > 0 AND EXISTS (SELECT 1 FROM claims_podclaim JOIN claims_pod ON uid = pod_id "
+    "WHERE pod_id = row.uid AND template <> '' AND claim_names = '[]'))))",
+    (int(Reason.CLAIM_MISSING), int(Reason.GATED | Reason.GROUP)),
 )
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
@@ -157,16 +156,16 @@ def feed(view: ClusterView, now: datetime) -> int:
     return total
 
 
-def reached() -> int | None:
-    """Up to which revision the log is carried over; None before the first time."""
+def reached() -> int:
+    """Up to which revision the log is carried over; 0 before the first time."""
     cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
-    return cursor[0][0] if cursor else None
+    return cursor[0][0] if cursor else 0
 
 
-def in_hand(uids: Collection[str]) -> Collection[str]:
-    """Those of the pods that are about to be tried, or were tried: not those that PreEnqueue refuses."""
+def held(uids: Collection[str]) -> Collection[str]:
+    """Those of the pods that PreEnqueue refuses."""
     rows = sql.select(QueuedPod, ["uid", "state", "held_by"], ["uid"], [(uid,) for uid in uids])
-    return [uid for uid, state, held_by in rows if state != UNSCHEDULABLE or not held_by & GATED]
+    return {uid for uid, state, held_by in rows if state == UNSCHEDULABLE and held_by & GATED}
 
 
 def _feed_once(view: ClusterView, now: datetime) -> int:

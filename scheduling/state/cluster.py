@@ -56,7 +56,7 @@ from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import kept, readiness
 from scheduling.claims.extended_resources import Extended, KnownClaims
 from scheduling.claims.negotiation import Negotiation, NegotiationWrites, StillNegotiating, restricted
-from scheduling.claims.readiness import wants_a_node
+from scheduling.claims.readiness import PlannedClaims, wants_a_node
 from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
@@ -72,7 +72,6 @@ from scheduling.state.node_charges import NodeCharges
 from scheduling.state.node_fit import ServingClasses
 from scheduling.state.nodes import FilterResult, NodeTable, Resident, Residents, Rooms
 from scheduling.state.part import Part
-from scheduling.state.planned_claims import PlannedClaims
 from scheduling.state.quota_room import QuotaRoom
 
 #: Events kept for the queue; readers that are further behind read the log.

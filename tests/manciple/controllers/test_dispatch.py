@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from claims.kinds.pods import PodSchedulingGate
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, Controller, controllers, task_name
 from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
@@ -20,15 +21,15 @@ from manciple.store.records import EventType, dump
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from manciple.wire.resources import DELETED
-from tests.builders import make_node, make_pod, make_template
+from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster, with_spec
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
 WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
-    "a new pod": (("pods", "ADDED"), {"sync_claims"}),
-    "a changed pod": (("pods", "MODIFIED"), {"sync_claims"}),
+    "a new pod": (("pods", "ADDED"), {"schedule", "sync_claims"}),
+    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims"}),
     "a pod that got a node": (("pods", "BOUND"), set()),
     "a pod that ended": (("pods", "FINISHED"), {"schedule", "release_claims"}),
     "a pod that went": (
@@ -158,7 +159,6 @@ def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) 
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
     tasks.run("schedule")
     claim = cluster.generated_claim("web")
     assert cluster.pod("web").spec.node_name == "node-1"
@@ -210,7 +210,7 @@ def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
         Cluster().create(make_node())  # nobody waits for it, nor for the template
         Cluster().create(make_template("first"))
         Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert sent.until("schedule") == [task_name("schedule")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -220,7 +220,7 @@ def test_a_burst_of_commits_becomes_few_messages() -> None:
         sent.until(LAST)
         for number in range(commits):
             Cluster().create(make_pod(f"pod-{number}"))
-        sent.until("sync_claims")
+        sent.until("schedule")
         assert len(sent.rest()) < commits
 
 
@@ -240,7 +240,7 @@ def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
         sent.until(LAST)
         Cluster().update(with_spec(lease, lease_transitions=1))
         pod = Cluster().create(make_pod("last"))
-        sent.until("sync_claims")
+        sent.until("schedule")
     finally:
         dispatcher.stop()
     assert claimed == [int(pod.metadata.resource_version)]
@@ -284,23 +284,39 @@ def test_who_can_tell_that_there_is_nothing_to_do_is_not_woken(cluster: Cluster)
 
 
 @pytest.mark.django_db
-def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_one(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    cluster.create(make_template("one-gpu"))
+def test_only_a_pod_that_is_held_may_be_work_for_the_controller_of_claims(cluster: Cluster) -> None:
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.create(make_pod("named", claims={"gpu": "gpu"}))
+    tasks.run("schedule")
     assert _work_of("sync_claims") == ["sync_claims"]
+    cluster.create(make_claim("gpu"))
+    cluster.create(make_template("one-gpu"))
     tasks.run("sync_claims")
-    assert cluster.pod("web").spec.node_name == "node-1"
+    tasks.run("schedule")
+    assert cluster.pod("web").status.resource_claim_statuses
     assert _work_of("sync_claims") == []
 
 
 @pytest.mark.django_db
-def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_well(cluster: Cluster) -> None:
-    """Its claims may have been allocated before, and lack its reservation."""
-    table, position = WakeTable(controllers.value), event_log.latest_revision()
-    cluster.create(make_pod("placed", node="node-1"))
-    assert table.concerned_by(table.read(position)) == {"sync_claims": True}
+def test_a_gated_pod_is_work_for_the_controller_of_claims_until_it_has_them(cluster: Cluster) -> None:
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("without", scheduling_gates=(PodSchedulingGate(name="wait"),)))
+    tasks.run("schedule")
     assert _work_of("sync_claims") == []
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}, scheduling_gates=(PodSchedulingGate(name="wait"),)))
+    tasks.run("schedule")
+    assert _work_of("sync_claims") == ["sync_claims"]
+    tasks.run("sync_claims")
+    assert cluster.pod("web").status.resource_claim_statuses
+    assert _work_of("sync_claims") == []
+
+
+@pytest.mark.django_db
+def test_a_new_pod_is_work_for_the_scheduler_before_it_is_in_the_queue(cluster: Cluster) -> None:
+    table, position = WakeTable(controllers.value), event_log.latest_revision()
+    cluster.create(make_pod("web"))
+    assert table.concerned_by(table.read(position)) == {"schedule": True, "sync_claims": False}
+    assert _work_of("schedule", "sync_claims") == []
 
 
 @pytest.mark.django_db
@@ -314,7 +330,7 @@ def test_a_pod_in_the_queue_is_work_for_the_scheduler(cluster: Cluster) -> None:
 def test_what_has_lost_its_owner_is_work_for_the_collector(cluster: Cluster) -> None:
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
+    tasks.run("schedule")
     assert _work_of("collect_garbage") == []
     cluster.delete(cluster.pod("web"))
     assert _work_of("collect_garbage") == ["collect_garbage"]
@@ -345,7 +361,7 @@ def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -
         assert (len(claims), sent.rest()) == (1, [])
         stopped.set()
         Cluster().create(make_pod("last"))
-        sent.until("sync_claims")
+        sent.until("schedule")
     finally:
         dispatcher.stop()
 
@@ -363,7 +379,7 @@ def test_who_has_patience_is_woken_later_and_once_for_all_that_came() -> None:
     cluster.create(make_template("one-gpu"))
     for name in ("first", "second"):
         cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
-        tasks.run("sync_claims")
+        tasks.run("schedule")
     dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
     dispatcher.start()
     try:
@@ -384,7 +400,7 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
     sent, cluster = Sent(), Cluster()
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
+    tasks.run("schedule")
     tasks.run("release_claims")  # from here on it follows the log
     dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
     dispatcher.start()
@@ -437,6 +453,6 @@ def test_what_was_claimed_and_could_not_be_sent_is_sent_in_the_next_attempt(monk
         sent.until(LAST)
         broken.set()
         Cluster().create(make_pod("web"))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert sent.until("schedule") == [task_name("schedule")]
     finally:
         dispatcher.stop()
