@@ -279,7 +279,7 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
 # So nothing tells a planned claim from a stored one until the commit makes it, together with the verdict
 # (`scheduling.cycle.commit`). Watchers see the events that they would see of the controller.
 #
-#     the pod lacks claims, all templates exist          -> planned; the same again while pod and templates stay the same
+#     the pod lacks claims, all templates exist          -> planned; the same again while templates stay as they are
 #     a template is missing, or of a ResourceClass       -> not planned: the pod waits for the controller
 #     a claim exists that was made for an entry before   -> not planned: the controller adopts it
 #     a claim could not be made                          -> not planned any more
