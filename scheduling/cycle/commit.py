@@ -54,7 +54,7 @@ from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withd
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
 from scheduling.queue.hints import FREED
-from scheduling.queue.queue import ReadyPod
+from scheduling.queue.queue import Arrivals, ReadyPod
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     IN_MEMORY,
@@ -90,16 +90,20 @@ def commit(
     gone: Sequence[Gone] = (),
     revision: int,
     now: datetime,
+    arrivals: Arrivals | None = None,
 ) -> list[Verdict | Gone]:
-    """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
+    """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order.
+
+    arrivals: the pods, where these have no rows in the queue yet.
+    """
     if any(isinstance(one, Placement) and one.special is not None for one in singles(verdicts)):
         verdicts = extended_resources.asked(verdicts, state)
     _ask_about_claims(state, verdicts)
     try:
-        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
+        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now, arrivals=arrivals)
     except (IntegrityError, Conflict):
         log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(verdicts))
-    settled = _commit_together(state, [], gone=gone, revision=revision, now=now)
+    settled = _commit_together(state, [], gone=gone, revision=revision, now=now, arrivals=arrivals)
     for verdict in verdicts:
         try:
             settled += _commit_together(state, [verdict], gone=(), revision=revision, now=now)
@@ -130,7 +134,13 @@ def _ask_about_claims(state: ClusterState, verdicts: Iterable[AnyVerdict]) -> No
 
 
 def _commit_together(
-    state: ClusterState, verdicts: Sequence[AnyVerdict], *, gone: Sequence[Gone], revision: int, now: datetime
+    state: ClusterState,
+    verdicts: Sequence[AnyVerdict],
+    *,
+    gone: Sequence[Gone],
+    revision: int,
+    now: datetime,
+    arrivals: Arrivals | None = None,
 ) -> list[Verdict | Gone]:
     every = singles(verdicts)
     reads = _reads(state, every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
@@ -147,7 +157,7 @@ def _commit_together(
         for verdict in verdicts:
             written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
         settled = [*gone, *_retry_what_came_free(verdicts, written)]
-        queue.settle(settled, revision=revision, now=now)
+        queue.settle(settled, revision=revision, now=now, arrivals=arrivals)
     state.absorb(writer.written)
     return settled
 

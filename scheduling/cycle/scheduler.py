@@ -176,13 +176,17 @@ class SchedulingWorker:
             state.begin()
             if state.planned is not None and state.planned.pods:
                 state.plan_claims(enabled=not generated_claims.concerned().webhooks)
-            queue.feed(state, self._clock())
+            slow, busy = self._times.slow(), self._times.busy()
+            in_order = state.shares is None and not slow and not busy
+            arrivals = queue.feed(state, self._clock(), offering=BATCH if in_order else 0)
             if state.planned is not None and state.planned.left:
                 self._left = state.planned.take_left()
 
             # Step 2
-            slow, busy = self._times.slow(), self._times.busy()
-            waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
+            if arrivals is not None:
+                waiting = arrivals.ready
+            else:
+                waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
             batch = waiting.next
             self._gave_way = False
             if not batch:
@@ -203,7 +207,7 @@ class SchedulingWorker:
             # Steps 4 and 5
             began = time.perf_counter()
             try:
-                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock())
+                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals)
             finally:
                 spent.end()
                 state.overlay.undo()

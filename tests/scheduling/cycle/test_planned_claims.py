@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from msgspec import structs
 
 from claims.controllers import generated_claims
@@ -25,6 +26,7 @@ from scheduling.claims import readiness
 from scheduling.cycle import commit, scheduler
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
+from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import Wait
 from scheduling.state.cluster import ClusterState
 from tests.builders import CLASS, make_claim, make_node, make_pod, make_quota, make_request, make_template
@@ -146,7 +148,12 @@ def test_a_plan_stays_the_same_while_pod_and_template_do(
     gpus: Cluster, meanwhile: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn, draw = list[ResourceClaim](), readiness._drawn
-    monkeypatch.setattr(readiness, "_drawn", lambda claim: drawn.append(claim) or draw(claim))
+
+    def counted(claim: ResourceClaim) -> ResourceClaim:
+        drawn.append(claim)
+        return draw(claim)
+
+    monkeypatch.setattr(readiness, "_drawn", counted)
     pod = submit(gpus)
 
     def touch() -> None:
@@ -204,7 +211,7 @@ def test_what_a_quota_refuses_costs_nobody_else(gpus: Cluster, transactions: lis
     assert (event.involved_object.name, event.count) == (waiting, 1)
     assert owners(gpus) == sorted({"a", "b"} - {waiting})
     (row,) = QueuedPod.objects.all()
-    assert (row.state, row.held_by, row.attempts) == ("unschedulable", int(queue.Reason.CLAIM_MISSING), 0)
+    assert (row.state, row.held_by, row.attempts) == ("unschedulable", int(Reason.CLAIM_MISSING), 0)
     assert not gpus.pod(waiting).status.conditions, (
         "as for a pod that PreEnqueue refuses, this is written a moment later"
     )
@@ -299,14 +306,11 @@ def test_a_claim_that_was_made_meanwhile_is_used(
     assert owners(gpus) == ["web"]
 
 
-def test_a_worker_that_makes_no_claims_leaves_them_to_the_controller(
-    gpus: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_makes_no_claims_leaves_them_to_the_controller(gpus: Cluster) -> None:
     """One of an older version that has the turn finds a pod without claims in the queue."""
-    monkeypatch.setattr(queue, "ready", lambda *_arguments, **_named: queue.ReadyPods(due=[], early=[]))
     submit(gpus)
-    gpus.worker.run()
-    monkeypatch.undo()
+    with gpus.worker._following.view() as state:
+        queue.feed(state, gpus.now)
     older = gpus.new_worker()
     older._following = Follower(ClusterState)
     older.run()
@@ -336,11 +340,10 @@ def test_a_gated_pod_gets_its_claims_from_the_controller(gpus: Cluster) -> None:
     assert owners(gpus) == ["free", "web"]
 
 
-def test_the_controller_spares_pods_that_are_about_to_be_tried(gpus: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(queue, "ready", lambda *_arguments, **_named: queue.ReadyPods(due=[], early=[]))
-        submit(gpus)
-        gpus.worker.run()
+def test_the_controller_spares_pods_that_are_about_to_be_tried(gpus: Cluster) -> None:
+    submit(gpus)
+    with gpus.worker._following.view() as state:
+        queue.feed(state, gpus.now)
     scheduler.sync_claims(gpus.now)
     assert owners(gpus) == []
     assert gpus.worker.run().placed == 1
@@ -381,7 +384,7 @@ def test_a_batch_that_the_database_refuses_is_made_pod_by_pod(gpus: Cluster, mon
         settled = together(state, verdicts, **named) if not left else None
         if settled is None:
             left.pop()
-            raise commit.IntegrityError
+            raise IntegrityError
         return settled
 
     monkeypatch.setattr(commit, "_commit_together", refused)
@@ -390,7 +393,7 @@ def test_a_batch_that_the_database_refuses_is_made_pod_by_pod(gpus: Cluster, mon
 
 
 def test_a_refused_claim_is_no_attempt() -> None:
-    hold = queue.Hold(reasons=queue.Reason.CLAIM_MISSING)
+    hold = Hold(reasons=Reason.CLAIM_MISSING)
     assert commit.result_of(Wait(pod=make_pod("web"), hold=hold, silent=True)) is None
     assert commit.result_of(Wait(pod=make_pod("web"), hold=hold)) == "unschedulable"
 

@@ -82,7 +82,7 @@ def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> N
         submit(busy, count)
         costs.append(cost_of(busy.worker.run))
         assert all(pod.spec.node_name for pod in busy.all(Pod))
-    assert costs[0] == costs[1] <= 27 + of_the_turn()
+    assert costs[0] == costs[1] <= 24 + of_the_turn()
 
 
 def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
@@ -93,7 +93,7 @@ def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
 
 def test_a_pod_that_comes_alone_costs_little_more_than_its_transaction(busy: Cluster) -> None:
     submit(busy, 1)
-    assert cost_of(busy.worker.run) <= 27 + of_the_turn()
+    assert cost_of(busy.worker.run) <= 24 + of_the_turn()
     # What this process has just bound, with its reservations, is not read again.
     assert cost_of(lambda: scheduler.sync_claims(busy.now)) <= 5
     assert cost_of(busy.worker.run) <= 8 + of_the_turn()
