@@ -412,7 +412,7 @@ def settle(
     _store(rows)
 
 
-def _without_row(arrivals: Arrivals, leaving: Collection[str]) -> Collection[str]:
+def _without_row(arrivals: Arrivals, leaving: Collection[str]) -> set[str]:
     """Move the cursor past the arrivals, and add rows for those that stay. Returns the uids of those without a row."""
     rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(row.uid,) for row in arrivals.rows])
     _, *stored = sql.fetch_together([(_MOVE, [arrivals.reached, CURSOR, arrivals.since]), *rows])
