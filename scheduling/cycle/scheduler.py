@@ -179,8 +179,7 @@ class SchedulingWorker:
             slow, busy = self._times.slow(), self._times.busy()
             in_order = state.shares is None and not slow and not busy
             arrivals = queue.feed(state, self._clock(), offering=BATCH if in_order else 0)
-            if state.planned is not None and state.planned.left:
-                self._left = state.planned.take_left()
+            self._note_left(state)
 
             # Step 2
             if arrivals is not None:
@@ -212,12 +211,15 @@ class SchedulingWorker:
                 spent.end()
                 state.overlay.undo()
             self._gave_way = spent.gave_way
-            if state.planned is not None and state.planned.left:
-                self._left = (*self._left, *state.planned.take_left())
+            self._note_left(state)
             attempts.ended(settled, committing=time.perf_counter() - began, now=self._clock())
         if any(isinstance(verdict, Retry) and verdict.broken for verdict in settled):
             self._following.reset()  # the state may be wrong: it is read again
         return settled, waiting.is_more_to_do(settled, BATCH)
+
+    def _note_left(self, state: ClusterState) -> None:
+        if state.planned is not None and state.planned.left:
+            self._left = (*self._left, *state.planned.take_left())
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
