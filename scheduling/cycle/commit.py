@@ -275,7 +275,6 @@ class _Batch:
         return None if pod is None or pod.spec.node_name or is_done(pod) else pod
 
     def _carry_out(self, pod: Pod, verdict: Placement | Wait) -> Verdict:
-        pod = self._with_claims(pod, verdict)
         return self._bind(pod, verdict) if isinstance(verdict, Placement) else self._refuse(pod, verdict)
 
     def _with_claims(self, pod: Pod, verdict: Placement | Wait) -> Pod:
@@ -318,6 +317,7 @@ class _Batch:
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
+            pod = self._with_claims(pod, placement)
             _write_negotiations(self._writer, (one for one in placement.writes if one.after is not None))
             claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
@@ -386,6 +386,7 @@ class _Batch:
 
     def _refuse(self, pod: Pod, refusal: Wait) -> Wait | Retry:
         """pod: as it is now."""
+        pod = self._with_claims(pod, refusal)
         if refusal.writes_nothing:
             return replace(refusal, pod=pod)
         _write_negotiations(self._writer, refusal.writes)

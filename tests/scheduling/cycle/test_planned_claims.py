@@ -412,3 +412,15 @@ def test_planning_ends_with_the_pod(gpus: Cluster) -> None:
     planned.waiting(pod)
     planned.forget(pod.metadata.uid)
     assert (planned.by_key, planned.pods, planned.users((pod.metadata.namespace, "one-gpu"))) == ({}, (), ())
+
+
+def test_a_copy_of_the_state_plans_for_itself(gpus: Cluster) -> None:
+    pod = submit(gpus)
+    with gpus.worker._following.view() as state:
+        copy = state.copy()
+        assert state.planned is not None
+        assert copy.planned is not None
+        copy.remove(PODS, pod)
+        assert (copy.planned.pods, copy.planned.by_key) == ((), {})
+        assert state.planned.pods == (pod.metadata.uid,)
+        assert len(state.planned.by_key) == 1
