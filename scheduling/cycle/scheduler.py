@@ -176,14 +176,13 @@ class SchedulingWorker:
             state.begin()
             if state.planned is not None and state.planned.pods:
                 state.plan_claims(enabled=not generated_claims.concerned().webhooks)
-            slow, busy = self._times.slow(), self._times.busy()
-            in_order = state.shares is None and not slow and not busy
-            arrivals = queue.feed(state, self._clock(), offering=BATCH if in_order else 0)
+            arrivals = queue.feed(state, self._clock(), offering=BATCH if state.shares is None else 0)
             self._note_left(state)
 
             # Step 2
+            slow, busy = self._times.slow(), self._times.busy()
             if arrivals is not None:
-                waiting = arrivals.ready
+                waiting = arrivals.ready(slow=slow, busy=busy)
             else:
                 waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
             batch = waiting.next

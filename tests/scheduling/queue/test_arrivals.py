@@ -27,13 +27,13 @@ def ready(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def offered(cluster: Cluster, most: int = 9) -> list[str] | None:
+def offered(cluster: Cluster, **late: Any) -> list[str] | None:
     """The names of the pods that are offered without rows, in the order in which they are tried; None for nobody."""
-    arrivals = queue.feed(ClusterState.captured(), cluster.now, offering=most)
+    arrivals = queue.feed(ClusterState.captured(), cluster.now, offering=9)
     if arrivals is None:
         return None
     names = {row.uid: row.name for row in arrivals.rows}
-    return [names[one.uid] for one in arrivals.ready.next]
+    return [names[one.uid] for one in arrivals.ready(**late).next]
 
 
 def cursor() -> int:
@@ -75,7 +75,10 @@ def test_the_most_important_is_tried_first_then_the_oldest(ready: Cluster) -> No
     for name, priority in (("old", ""), ("young", ""), ("important", "high")):
         ready.create(make_pod(name, priority_class_name=priority))
         ready.later(1)
-    assert offered(ready) == ["important", "old", "young"]
+    ready.create(make_pod("other", namespace="other"))
+    assert offered(ready) == ["important", "old", "young", "other"]
+    assert offered(ready, busy=["default"]) == ["important", "other", "old", "young"]
+    assert offered(ready, slow=["default"]) == ["other", "important", "old", "young"]
 
 
 OTHERWISE: dict[str, Callable[[Cluster], object]] = {
