@@ -523,7 +523,7 @@ CONTROLLER = Controller(
     is_work=frozenset({(PODS, ADDED)}),  # it is not in the queue yet
     queue=Queue.SCHEDULING,
     has_more=has_more,
-    singleton=False,  # the workers take turns by themselves, and wait for theirs
+    # One worker goes on as long as pods come: if workers alternated, each would read what the others have written.
 )
 
 SWEEP = Controller(
