@@ -19,11 +19,13 @@ STORE = [
 SCHEDULING = [
     f"tests/scheduling/{name}"
     for name in (
+        "cycle/test_planned_claims.py",
         "cycle/test_races.py",
         "cycle/test_query_budgets.py",
         "state/test_quotas.py",
         "state/test_fair_share.py",
         "cycle/test_turns.py",
+        "queue/test_arrivals.py",
         "queue/test_queue.py",
         "test_flows.py",
         "queue/test_namespace_time.py",

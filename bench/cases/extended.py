@@ -11,7 +11,6 @@ import time
 from cases import cluster, documents
 from cases.figures import Figure
 from claims import models
-from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
 from manciple.controllers.coordination import utc_now
 from scheduling.cycle.scheduler import SchedulingWorker
@@ -57,6 +56,5 @@ def _asking(prefix: str, number: int, classes: int) -> Pod:
 def _seconds(worker: SchedulingWorker) -> float:
     """Until all pods that wait have their claims and their nodes."""
     start = time.perf_counter()
-    generated_claims.FOLLOWER.follow()
     worker.run()
     return time.perf_counter() - start

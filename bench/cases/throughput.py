@@ -1,8 +1,6 @@
 """How many pods a second one worker process takes from created to bound, on an empty PostgreSQL.
 
-The pods are there when the clock starts. Their claims are made first (`claims`), then all are scheduled
-(`scheduling`); `total` counts both, one after the other, as one process on one core would do them. With workers, real
-worker processes do it, side by side, and the clock runs from the first pod's creation to the last pod's binding.
+The pods are there when the clock starts; their claims are made with their placement.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from typing import Any
 
 from cases import cluster, documents
 from cases.figures import Figure
-from claims.controllers import generated_claims
 from claims.models import AllocatedDevice, Pod
 from manciple.controllers.coordination import utc_now
 from scheduling.cycle.scheduler import SchedulingWorker
@@ -30,21 +27,17 @@ def measure(*, nodes: int, devices: int, pods: int, budget: float) -> list[Figur
     cluster.fill(nodes=nodes, devices=devices)
     worker = SchedulingWorker(utc_now)
     cluster.create(documents.pods(1, prefix="warm"))
-    generated_claims.FOLLOWER.follow()
     worker.run()
     creating = _timed(lambda: cluster.create(documents.pods(pods)))
-    claiming = _timed(generated_claims.FOLLOWER.follow)
     scheduling = _timed(worker.run)
     bound = Pod.objects.exclude(node_name="").count()
     assert bound == AllocatedDevice.objects.count() == pods + 1, f"{bound} of {pods + 1} pods are bound"
     size = f"{nodes} nodes x {devices}"
     return [
         Figure(name=f"{size}: creating pods", value=pods / creating, unit="pods/s"),
-        Figure(name=f"{size}: claims from a template", value=pods / claiming, unit="pods/s"),
-        Figure(name=f"{size}: scheduling", value=pods / scheduling, unit="pods/s"),
         Figure(
             name=f"{size}: claims and scheduling",
-            value=pods / (claiming + scheduling),
+            value=pods / scheduling,
             unit="pods/s",
             budget=budget,
             at_least=True,

@@ -1,5 +1,9 @@
 """Creates the claims that pods request by template, and writes their names into the pods' status.
 
+Most claims are created by the scheduler, which decides about a new pod at once and creates its claims with the verdict
+(`scheduling.claims.readiness`), by `create` and in the name of this controller. All others are created here: those
+of pods that the scheduler does not try, or not yet, and those that could not be created with a verdict.
+
 For every active pod with an entry that names a template: the claim recorded in its status is kept while it exists and
 belongs to the pod; else a claim that was created for this entry before is adopted; else one is created. Claims and
 status are written in one transaction, so a crash leaves both or neither; adopting covers claims of other creators.
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -43,7 +47,7 @@ from claims.pod_claims import (
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.admission import door
-from manciple.controllers.coordination import NOBODY, CursorFollower, looked_after, utc_now
+from manciple.controllers.coordination import CursorFollower, Tasks, looked_after, utc_now
 from manciple.controllers.declaration import Controller, batches
 from manciple.store import event_log, objects, sql
 from manciple.store.hooks import Write
@@ -87,22 +91,25 @@ CREATE_FAILURES = metrics.one_counter(
 BATCH = 100
 #: Documents read in one query.
 READ_AT_ONCE = 500
-#: Maximum seconds for which new pods wait while others are placed, so that all of them get their claims in one
-#: transaction.
-GATHERING = 0.15
 #: Pods changed in one sweep.
 MOST = 2000
 #: Pods with refused claims that are retried at once when a quota has room.
 RETRIED = 20
-#: The tasks that follow this controller's own writes without being woken by them.
-LOOKING = frozenset({"sync_claims", "schedule"})
+#: The task that follows this controller's own writes without being woken by them.
+LOOKING: Tasks = frozenset({"sync_claims"})
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "resource_claim"
 
 
-def handle(records: Sequence[EventRecord]) -> int:
+#: Those of some pods whose claims are made with their placement, by uid.
+Spared = Callable[[Collection[Pod]], Collection[str]]
+
+
+def handle(records: Sequence[EventRecord], spared: Spared = lambda _pods: ()) -> int:
     """Sync the pods that `records` concern: new ones, owners of deleted claims, those that wait for a template or a
     quota.
+
+    spared: the pods that are left alone.
     """
     keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[Key, EventRecord]()
     freed = {one.namespace for one in records if one.resource == CLAIMS and one.type == "DELETED"}
@@ -115,8 +122,9 @@ def handle(records: Sequence[EventRecord]) -> int:
             owner = controller_of(decoded(one, ResourceClaim).metadata)
             keys += [(one.namespace, owner[0])] if owner else []
         elif wants_attention(pod := decoded(one, Pod)):
-            keys.append(pod.key)
             pods[pod.key] = pod
+    left_alone = spared(pods.values()) if pods else ()
+    keys += [key for key, pod in pods.items() if pod.metadata.uid not in left_alone]
     roomy = {
         one.namespace
         for one in quotas.values()
@@ -198,19 +206,19 @@ def wants_attention(pod: Pod) -> bool:
     return any(reference.needed and reference.claim is None for reference in references(pod))
 
 
-def sync(keys: Iterable[Key], known: Mapping[Key, Pod] = {}) -> int:
+def sync(keys: Iterable[Key], known: Mapping[Key, Pod] = {}, *, looking: Tasks = LOOKING) -> int:
     """Create the missing claims of these pods. Returns how many pods were changed; none while the feature is off.
 
     known: pods that the caller has read; those that are still current are not read again.
+    looking: the tasks that look at what is written without being woken.
     """
     if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
         return 0
-    return sum(_sync_batch(batch, known) for batch in sql.chunks(dict.fromkeys(keys), BATCH))
+    return sum(_sync_batch(batch, known, looking) for batch in sql.chunks(dict.fromkeys(keys), BATCH))
 
 
-def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
-    # After a full batch others follow: another worker may schedule its pods meanwhile.
-    began, looking = time.time(), NOBODY if len(keys) == BATCH else LOOKING
+def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod], looking: Tasks) -> int:
+    began = time.time()
     verdicts = ask_about(keys, IDENTITY)
     # The rules ask for the namespaces.
     reads = to_read((POD, keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
@@ -367,14 +375,17 @@ def template_missing(name: str) -> NotFound:
 
 
 def create(writer: Writer, requested: ResourceClaim) -> str:
-    """Write a claim generated from a template. Returns its name. Raises: ApiError."""
+    """Write a claim generated from a template, under the name and uid that were drawn for it, if any. Returns its name.
+
+    Raises: ApiError.
+    """
     claim = RESOURCE_CLAIM.prepare_create(requested)
     admin_access = "true" if wants_admin_access(claim) else "false"
     try:
         if errors := RESOURCE_CLAIM.validate_create(claim):
             name = claim.metadata.name
             raise Invalid.of(kind=RESOURCE_CLAIM.kind, group=RESOURCE_CLAIM.group, name=name, errors=errors)
-        name = writer.create(RESOURCE_CLAIM, claim).metadata.name
+        name = writer.create(RESOURCE_CLAIM, claim, uid=claim.metadata.uid).metadata.name
     except ApiError:
         CREATE.inc()
         CREATE_FAILURES.inc()
@@ -471,7 +482,7 @@ class Verdicts:
 
 def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
     """Ask about every claim that these pods lack, one after the other."""
-    if not door.concerned(Write(operation="CREATE", kind=RESOURCE_CLAIM, identity=identity, verb="create")):
+    if not concerned(identity):
         return Verdicts(None)
     said: dict[Asked, ApiError | None] = {}
     until = time.monotonic() + PATIENCE
@@ -480,6 +491,11 @@ def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
             break
         said[_question(pod, entry, template)] = refusal_of(claim_for(pod, entry, template), identity)
     return Verdicts(said)
+
+
+def concerned(identity: Identity = IDENTITY) -> door.Concerned:
+    """The policies and webhooks that new claims concern."""
+    return door.concerned(Write(operation="CREATE", kind=RESOURCE_CLAIM, identity=identity, verb="create"))
 
 
 def _question(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> Asked:

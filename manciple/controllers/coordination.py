@@ -48,7 +48,7 @@ from django.utils.module_loading import import_string
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
-from manciple.store.event_log import since
+from manciple.store.event_log import Stretch, since
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 
@@ -273,15 +273,18 @@ class CursorFollower:
     #: looks at everything: at the first start, and when the log was pruned past the cursor
     sweep: Callable[[datetime], int]
 
-    def follow(self, clock: Clock = utc_now) -> int:
+    def follow(self, clock: Clock = utc_now, *, up_to: int | None = None) -> int:
         """Look at all that has happened since the last time, up to now. Returns how many objects were changed.
 
         What happens meanwhile, its own writes included, is left for the next time: where much happens, a batch then
         has much in it.
+        up_to: a revision beyond which nothing is looked at yet.
         """
         changed, (reached, latest) = 0, self._place()
+        if up_to is not None:
+            latest = min(latest, up_to)
         while reached < latest:
-            reached, count = self._step(reached, clock())
+            reached, count = self._step(reached, clock(), up_to)
             sql.execute(_MOVE, [reached, self.name, reached])
             changed += count
         return changed
@@ -294,13 +297,15 @@ class CursorFollower:
         cursor, _ = Cursor.objects.get_or_create(name=self.name)
         return cursor.revision, event_log.latest_revision()
 
-    def _step(self, position: int, now: datetime) -> tuple[int, int]:
+    def _step(self, position: int, now: datetime, up_to: int | None) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
         read = partial(event_log.stretch_after, resources=self.resources, limit=BATCH, lean=True)
         stretch = since(position or None, read)
         if stretch is None:
             latest = event_log.latest_revision()
             return latest, self.sweep(now)
+        if up_to is not None and stretch.revision > up_to:
+            stretch = Stretch([one for one in stretch.changes if one.revision <= up_to], up_to)
         return stretch.revision, self.handle(stretch.changes) if stretch.changes else 0
 
 

@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol, cast
 from msgspec import structs
 
 from claims import event_recorder
-from claims.causes.causes import ClaimNotMade, NodeRefusal, QuotaUsedUp
+from claims.causes.causes import ClaimNotCreated, ClaimNotMade, NodeRefusal, QuotaUsedUp
 from claims.causes.messages import SCHEDULER_NAME
 from claims.controllers.reservations import deallocated
 from claims.event_recorder import EventNote
@@ -441,6 +441,16 @@ class NotMade(ApiError):
     code, reason = 403, "Forbidden"
 
 
+class ClaimsNotMade(ApiError):
+    """A claim from a template could not be made: the pod is left to the controller, which says why."""
+
+    code, reason = 403, "Forbidden"
+
+    def __init__(self, message: str, entry: str) -> None:
+        super().__init__(message)
+        self.entry = entry
+
+
 def asked(verdicts: Sequence[AnyVerdict], state: ClusterView) -> list[AnyVerdict]:
     """Ahead of the transaction: `verdicts` with refusals in place of the placements whose claim a policy or a webhook
     refuses. A pod for whose claim there was no time left is tried again in the next batch.
@@ -492,7 +502,14 @@ def _to_create(claim: ResourceClaim) -> ResourceClaim:
 
 
 def refusal_by(pod: Pod, error: ApiError) -> Wait:
-    """The verdict on a pod whose claim cannot be created: it waits for a quota; otherwise it is retried later."""
+    """The verdict on a pod whose claim cannot be created: it waits for a quota; otherwise it is retried later.
+
+    For a claim from a template it waits for the controller that makes these, silently: the controller says why.
+    """
+    pod_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if isinstance(error, ClaimsNotMade):
+        unmade = ClaimNotCreated(pod_name, error.entry)
+        return Wait(pod=pod, hold=Hold(reasons=Reason.CLAIM_MISSING, cause=unmade), silent=True)
     if isinstance(error, QuotaExceeded):
         # Other pods have used up the quota since the placement, or it limits the claim itself.
         excess = error.excess
@@ -500,7 +517,7 @@ def refusal_by(pod: Pod, error: ApiError) -> Wait:
             quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
         )
         return Wait(pod=pod, hold=held_by_quota(excess.namespace, used_up))
-    cause = ClaimNotMade(f"{pod.metadata.namespace}/{pod.metadata.name}", error.message)
+    cause = ClaimNotMade(pod_name, error.message)
     return Wait(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
 
 

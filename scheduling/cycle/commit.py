@@ -2,9 +2,10 @@
 
 Inside the transaction the writer's lock excludes all other writers. The state first reads the log up to the last
 revision; what came since the verdicts is its drift. Then every verdict is checked against the current objects and
-written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), its event, and the pod's row in the
-queue. A placement that does not hold any more is undone alone and its pod tried again. After the commit, the state
-takes over what was written.
+written: the claims that the pod lacks, if they were planned (`scheduling.claims.readiness`), what its claims get
+(finalizer, allocation, reservation), the pod (nodeName, condition), its event, and the pod's row in the queue. A
+placement that does not hold any more is undone alone and its pod tried again. After the commit, the state takes over
+what was written.
 An error in one verdict is undone alone, too: its pod backs off, the others are bound. Behind all this is the database's
 own constraint on exclusive devices: should it ever refuse a batch, the batch is committed pod by pod, so that only the
 pod that caused it pays.
@@ -26,11 +27,12 @@ from msgspec import structs
 from claims import event_recorder
 from claims.causes import messages
 from claims.causes.causes import AnyCause, Interrupted
+from claims.controllers import generated_claims
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
-from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, is_done, reserved
+from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, claim_for, is_done, reserved
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.controllers.coordination import looked_after
@@ -44,15 +46,15 @@ from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
 from scheduling.claims import extended_resources, readiness
-from scheduling.claims.extended_resources import generate_name, owner_uid
+from scheduling.claims.extended_resources import ClaimsNotMade, generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
-from scheduling.claims.readiness import request_of
+from scheduling.claims.readiness import request_of, with_names
 from scheduling.cycle.gangs import write_together
 from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
 from scheduling.queue.hints import FREED
-from scheduling.queue.queue import ReadyPod
+from scheduling.queue.queue import Arrivals, ReadyPod
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import (
     IN_MEMORY,
@@ -88,15 +90,20 @@ def commit(
     gone: Sequence[Gone] = (),
     revision: int,
     now: datetime,
+    arrivals: Arrivals | None = None,
 ) -> list[Verdict | Gone]:
-    """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order."""
+    """Write `verdicts`, reached on the state of `revision`. Returns the `gone`, then what became of each, in order.
+
+    arrivals: the pods, where these have no rows in the queue yet.
+    """
     if any(isinstance(one, Placement) and one.special is not None for one in singles(verdicts)):
         verdicts = extended_resources.asked(verdicts, state)
+    _ask_about_claims(state, verdicts)
     try:
-        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now)
+        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now, arrivals=arrivals)
     except (IntegrityError, Conflict):
         log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(verdicts))
-    settled = _commit_together(state, [], gone=gone, revision=revision, now=now)
+    settled = _commit_together(state, [], gone=gone, revision=revision, now=now, arrivals=arrivals)
     for verdict in verdicts:
         try:
             settled += _commit_together(state, [verdict], gone=(), revision=revision, now=now)
@@ -108,11 +115,35 @@ def commit(
     return settled
 
 
+def _ask_about_claims(state: ClusterState, verdicts: Iterable[AnyVerdict]) -> None:
+    """Ahead of the transaction: what admission has to say about the claims that it makes.
+
+    A pod is left to the controller if a policy refuses one of its claims; all pods are if webhooks are asked, which may
+    be slow.
+    """
+    lacking = () if state.planned is None else [one for one in singles(verdicts) if state.planned.of(one.uid)]
+    concerned = generated_claims.concerned() if lacking else None
+    if state.planned is None or not concerned:
+        return
+    if concerned.webhooks:
+        state.plan_claims(enabled=False)
+    for verdict in lacking:
+        new = (claim_for(verdict.pod, one.entry, one.template) for one in state.planned.of(verdict.uid))
+        if any(generated_claims.refusal_of(claim, generated_claims.IDENTITY) is not None for claim in new):
+            state.leave_claims(verdict.uid)
+
+
 def _commit_together(
-    state: ClusterState, verdicts: Sequence[AnyVerdict], *, gone: Sequence[Gone], revision: int, now: datetime
+    state: ClusterState,
+    verdicts: Sequence[AnyVerdict],
+    *,
+    gone: Sequence[Gone],
+    revision: int,
+    now: datetime,
+    arrivals: Arrivals | None = None,
 ) -> list[Verdict | Gone]:
     every = singles(verdicts)
-    reads = _reads(every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
+    reads = _reads(state, every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after.value.noted(writer, frozenset({"schedule"})),
@@ -126,7 +157,7 @@ def _commit_together(
         for verdict in verdicts:
             written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
         settled = [*gone, *_retry_what_came_free(verdicts, written)]
-        queue.settle(settled, revision=revision, now=now)
+        queue.settle(settled, revision=revision, now=now, arrivals=arrivals)
     state.absorb(writer.written)
     return settled
 
@@ -158,7 +189,7 @@ def _lets_go(before: Verdict, after: Verdict | Gone) -> bool:
     return isinstance(before, Wait) and before.keeps_room and not isinstance(after, Wait)
 
 
-def _reads(verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
+def _reads(state: ClusterState, verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
     """Every object that the batch needs, to be read at once; the namespaces are for the writer's rules."""
     placements = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
     waits = [verdict for verdict in verdicts if isinstance(verdict, Wait)]
@@ -166,6 +197,8 @@ def _reads(verdicts: Sequence[Verdict], groups: Sequence[Key]) -> Wanted:
     victims = (one for wait in waits if wait.eviction is not None for one in wait.eviction.victims)
     claims = [claim.key for one in placements for claim in one.claims if claim.metadata.name != IN_MEMORY]
     claims += [one.outdated.key for one in placements if one.outdated is not None]
+    if state.planned is not None:  # their names are to be free
+        claims += [one.claim.key for wait in waits for one in state.planned.of(wait.uid)]
     return to_read(
         (kind(PODS), [*pods, *((victim.namespace, victim.name) for victim in victims)]),
         (kind(CLAIMS), claims),
@@ -218,8 +251,8 @@ class _Batch:
             try:
                 with self._writer.savepoint():
                     return self._carry_out(pod, verdict)
-            except (extended_resources.NotMade, QuotaExceeded) as error:
-                return self._refuse(pod, extended_resources.refusal_by(pod, error))
+            except (ClaimsNotMade, extended_resources.NotMade, QuotaExceeded) as error:
+                return self.write(extended_resources.refusal_by(verdict.pod, error))
             except ApiError as error:
                 return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
             except Error:
@@ -244,6 +277,32 @@ class _Batch:
     def _carry_out(self, pod: Pod, verdict: Placement | Wait) -> Verdict:
         return self._bind(pod, verdict) if isinstance(verdict, Placement) else self._refuse(pod, verdict)
 
+    def _with_claims(self, pod: Pod, verdict: Placement | Wait) -> Pod:
+        """`pod`, with the claims made that were planned for the verdict: the controller's writes, by its name.
+
+        Raises: Conflict where it lacks others by now; ClaimsNotMade.
+        """
+        named = set(verdict.pod.status.resource_claim_statuses).difference(pod.status.resource_claim_statuses)
+        is_left = isinstance(verdict, Wait) and Reason.CLAIM_MISSING in verdict.hold.reasons
+        if not named or is_left or self._state.planned is None:
+            return pod
+        uid, planned = pod.metadata.uid, self._state.planned.of(pod.metadata.uid)
+        if self._state.planned.could_not_be_made(uid):
+            raise ClaimsNotMade("a claim was refused", min(one.name for one in named))
+        if named != {one.status for one in planned}:
+            raise Conflict.of(PODS, pod.metadata.name, "its claims have changed in the meantime")
+        with self._writer.savepoint(identity=generated_claims.IDENTITY) as writer:
+            for one in planned:
+                try:
+                    generated_claims.create(writer, one.claim)
+                except ApiError as error:
+                    self._state.leave_claims(uid)
+                    raise ClaimsNotMade(error.message, one.entry.name) from error
+            status = structs.replace(
+                pod.status, resource_claim_statuses=with_names(pod, (one.status for one in planned))
+            )
+            return cast("Pod", writer.update(kind(PODS), structs.replace(pod, status=status), subresource="status"))
+
     def _read(self, resource: str, type_: type[ObjectT], decided: ObjectT) -> ObjectT | None:
         """The current version of `decided`; None when it is gone, or another object has its name."""
         current = self._writer.get(kind(resource), *decided.key)
@@ -258,6 +317,7 @@ class _Batch:
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
+            pod = self._with_claims(pod, placement)
             _write_negotiations(self._writer, (one for one in placement.writes if one.after is not None))
             claims = [self._bind_claim(claim, placement) for claim in placement.claims]
             if placement.outdated is not None:
@@ -326,6 +386,7 @@ class _Batch:
 
     def _refuse(self, pod: Pod, refusal: Wait) -> Wait | Retry:
         """pod: as it is now."""
+        pod = self._with_claims(pod, refusal)
         if refusal.writes_nothing:
             return replace(refusal, pod=pod)
         _write_negotiations(self._writer, refusal.writes)
@@ -515,7 +576,7 @@ def result_of(verdict: Verdict | Gone) -> Result | None:
         case Placement():
             return "scheduled"
         case Wait(hold=hold):
-            if hold.reasons & (Reason.BINDING | Reason.GATED):
+            if verdict.silent or hold.reasons & (Reason.BINDING | Reason.GATED):
                 return None
             return "error" if hold.reasons & Reason.ERROR else "unschedulable"
         case Retry(untried=False, at_once=at_once):

@@ -50,7 +50,7 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.extended_resources import NotMade, refusal_by
+from scheduling.claims.extended_resources import ClaimsNotMade, NotMade, refusal_by
 from scheduling.claims.readiness import request_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
@@ -533,7 +533,7 @@ def homes(state: ClusterState, group: PodGroup) -> Confinement:
 
 
 class _Refused(Exception):
-    """The claims for the extended resources of some pods, by uid, cannot be created."""
+    """Claims of some pods, by uid, cannot be created, or given what was found for them."""
 
     def __init__(self, refusals: Mapping[str, Wait]) -> None:
         super().__init__()
@@ -592,7 +592,7 @@ def _write_parts(verdicts: Iterable[Verdict], write_part: WriteOne, writer: Writ
         try:
             with writer.savepoint():
                 settled.append(write_part(verdict))
-        except (NotMade, QuotaExceeded) as error:
+        except (ClaimsNotMade, NotMade, QuotaExceeded) as error:
             refused[verdict.uid] = refusal_by(verdict.pod, error)
     if refused:
         raise _Refused(refused)

@@ -1,6 +1,7 @@
 """The scheduler: a batch of waiting pods in, bound pods out. Read it from top to bottom: the cycle by extension point.
 
-    1. the state reads the log, the queue is fed from it                         PreEnqueue, queueing hints
+    1. the state reads the log, and plans the claims that new pods lack          (`scheduling.claims.readiness`)
+       the queue is fed from it                                                  PreEnqueue, queueing hints
     2. a batch of the ready pods is taken up, by priority, then age             (or `scheduling.state.fair_share`);
        where none is ready, a few that were woken during their backoff          (`scheduling.queue.queue`)
     3. for each pod (or group, `scheduling.cycle.gangs`), on the state with the batch's placements so far:
@@ -12,9 +13,11 @@
        3d. if nothing fits: free an idle allocation of its own, or evict less    PostFilter
            important pods                                                       (`scheduling.cycle.post_filter`)
        3e. the placement is assumed, so that the next pod does not take it       Reserve
-    4. the batch is written in one transaction (`scheduling.cycle.commit`)       PreBind, Bind
+    4. the batch is written in one transaction, planned claims included          PreBind, Bind
+       (`scheduling.cycle.commit`)
        a pod whose devices must be attached first waits for that                 PreBind (`scheduling.claims.readiness`)
     5. the overlay is undone: the log brings back what was written               Unreserve
+    6. pods whose claims could not be made are left to the controller of claims  (`claims.controllers.generated_claims`)
 
 Step 3 is limited in time, for each pod and for the batch, so that no namespace keeps the pods of others waiting
 (`scheduling.queue.queue`). The rest of the batch stays ready.
@@ -29,8 +32,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -48,11 +51,10 @@ from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue
 from manciple.per_process import PerProcess
-from manciple.store import sql
 from manciple.store.event_log import Follower
 from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
-from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES
+from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES, Key
 from scheduling import metrics
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import readiness
@@ -116,17 +118,23 @@ class SchedulingWorker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._following = Follower(lambda: ClusterState(Features.from_gates(), FairShare.if_wanted()))
+        self._following = Follower(self._new_state)
         self._searches = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
         self._times = NamespaceTimes()
         self._turn = threading.Lock()
-        #: the thread that keeps the turn for a `run` of its own
-        self._keeper = 0
         self._requested = threading.Event()
         self._gave_way = False
         #: whether the last run stopped while there was more to do
         self.has_more = False
+        #: pods whose claims the controller has to look at
+        self._left: Collection[Key] = ()
+
+    @staticmethod
+    def _new_state() -> ClusterState:
+        state = ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=True)
+        state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+        return state
 
     def run(self, *, seconds: float = math.inf) -> CycleReport:
         """Schedule the pods that are ready, and again if another run was requested meanwhile.
@@ -137,8 +145,7 @@ class SchedulingWorker:
         taken = settled = placed = 0
         end = time.monotonic() + seconds
         self._requested.set()
-        kept = self._keeper == threading.get_ident()
-        while self._requested.is_set() and (kept or self._turn.acquire(blocking=False)):
+        while self._requested.is_set() and self._turn.acquire(blocking=False):
             self.has_more = False
             try:
                 with coordination.turn() as ours:
@@ -148,6 +155,9 @@ class SchedulingWorker:
                     more = True
                     while more:
                         verdicts, more = self._cycle()
+                        if self._left:  # step 6; what is made becomes ready with the next cycle
+                            more |= bool(generated_claims.sync(self._left, looking=LOOKING))
+                            self._left = ()
                         taken += len(verdicts)
                         placed += sum(isinstance(verdict, Placement) for verdict in verdicts)
                         settled += sum(isinstance(verdict, Placement | Gone) for verdict in verdicts)
@@ -155,8 +165,7 @@ class SchedulingWorker:
                             self.has_more = more or self._requested.is_set()
                             break
             finally:
-                if not kept:
-                    self._turn.release()
+                self._turn.release()
             if self.has_more:
                 break
         return CycleReport(taken=taken, settled=settled, placed=placed)
@@ -165,11 +174,17 @@ class SchedulingWorker:
         """One batch: the verdict on each pod, and whether more may be done now."""
         with self._following.view() as state:  # step 1
             state.begin()
-            queue.feed(state, self._clock())
+            if state.planned is not None and state.planned.pods:
+                state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+            arrivals = queue.feed(state, self._clock(), offering=BATCH if state.shares is None else 0)
+            self._note_left(state)
 
             # Step 2
             slow, busy = self._times.slow(), self._times.busy()
-            waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
+            if arrivals is not None:
+                waiting = arrivals.ready(slow=slow, busy=busy)
+            else:
+                waiting = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
             batch = waiting.next
             self._gave_way = False
             if not batch:
@@ -190,41 +205,20 @@ class SchedulingWorker:
             # Steps 4 and 5
             began = time.perf_counter()
             try:
-                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock())
+                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals)
             finally:
                 spent.end()
                 state.overlay.undo()
             self._gave_way = spent.gave_way
+            self._note_left(state)
             attempts.ended(settled, committing=time.perf_counter() - began, now=self._clock())
         if any(isinstance(verdict, Retry) and verdict.broken for verdict in settled):
             self._following.reset()  # the state may be wrong: it is read again
         return settled, waiting.is_more_to_do(settled, BATCH)
 
-    def wait_until_idle(self, seconds: float) -> None:
-        """Return when no worker places pods, and after `seconds` in this process and as many in others in any case.
-
-        A run requested in this very moment is done by the caller's own `run`, which comes next.
-        """
-        if self._keeper == threading.get_ident():
-            return
-        if self._turn.acquire(timeout=seconds):
-            self._turn.release()
-        with coordination.turn(patience=seconds):
-            pass
-
-    @contextmanager
-    def next_turn(self) -> Iterator[None]:
-        """The turn is kept for a `run` within, if it is free."""
-        with self._undisturbed(patience=0) as alone:
-            if not alone:
-                yield
-                return
-            with coordination.turn(patience=0):
-                self._keeper = threading.get_ident()
-                try:
-                    yield
-                finally:
-                    self._keeper = 0
+    def _note_left(self, state: ClusterState) -> None:
+        if state.planned is not None and state.planned.left:
+            self._left = (*self._left, *state.planned.take_left())
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
@@ -249,9 +243,9 @@ class SchedulingWorker:
                 return work(state)
 
     @contextmanager
-    def _undisturbed(self, *, patience: float = coordination.PATIENCE) -> Iterator[bool]:
-        """Whether no thread of this process places pods meanwhile; False where one has done so for `patience`."""
-        if not self._turn.acquire(timeout=patience):
+    def _undisturbed(self) -> Iterator[bool]:
+        """Whether no thread of this process places pods meanwhile; False where one has done so for long."""
+        if not self._turn.acquire(timeout=coordination.PATIENCE):
             yield False
             return
         try:
@@ -508,11 +502,6 @@ def schedule(_now: datetime) -> int:
     return report.placed
 
 
-def next_turn() -> AbstractContextManager[None]:
-    """The next turn is kept for a `schedule` within, if it is free."""
-    return worker.value.next_turn()
-
-
 def has_more() -> bool:
     """Whether the last run of this process's worker left pods that are ready."""
     return worker.value.has_more
@@ -525,16 +514,16 @@ def sweep_queue(_now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="schedule",
-    does="schedules the pods that are ready",
+    does="schedules the pods that are ready, and creates the claims from templates that they lack",
     reconcile=schedule,
     every=1,  # backoffs end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
     also_wakes_on=extensions.changes,
-    # New pods enter the queue with the run that creates their claims.
     has_work=queue.ANYBODY_WAITS,
+    is_work=frozenset({(PODS, ADDED)}),  # it is not in the queue yet
     queue=Queue.SCHEDULING,
     has_more=has_more,
-    singleton=False,  # the workers take turns by themselves, and wait for theirs
+    # One worker goes on as long as pods come: if workers alternated, each would read what the others have written.
 )
 
 SWEEP = Controller(
@@ -545,34 +534,35 @@ SWEEP = Controller(
 )
 
 
+#: Follows its own writes, like `generated_claims`, and schedules what they make ready.
+LOOKING = generated_claims.LOOKING | {CONTROLLER.name}
+
+
+def _scheduled(pods: Collection[Pod]) -> Collection[str]:
+    """The uids of those that the scheduler tries, or has tried: it has looked at each pod that is looked at here."""
+    ours = {pod.metadata.uid for pod in pods if readiness.wants_a_node(pod)}
+    return ours.difference(queue.held(ours)) if ours else ()
+
+
+CLAIMS_FOLLOWER = replace(generated_claims.FOLLOWER, handle=partial(generated_claims.handle, spared=_scheduled))
+
+
 def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
-    """Create the claims of new pods from their templates, for all pods that come while others are placed."""
-    worker.value.wait_until_idle(generated_claims.GATHERING)
-    coordination.wakeups.value.asked_again(SYNC_CLAIMS.name)  # this run answers every request made before it
-    return generated_claims.FOLLOWER.follow()
+    """Create the claims of pods that the scheduler does not try."""
+    return CLAIMS_FOLLOWER.follow(up_to=queue.reached())
 
-
-#: Whether any pod lacks a node: hardly any other pod lacks a claim.
-ANY_WITHOUT_NODE: sql.Query = ("SELECT EXISTS (SELECT 1 FROM claims_pod WHERE node_name = '' AND NOT deleting)", ())
 
 SYNC_CLAIMS = Controller(
     name="sync_claims",
-    does="creates claims from templates for new pods, and schedules these pods",
+    does="creates claims from templates for pods that the scheduler does not try",
     reconcile=sync_claims,
-    # Placing a pod can take seconds. A pod without its claims is not ready, so a slow search is not cut off for it:
-    # another worker has to be able to create them meanwhile.
-    then=schedule,
-    # The run that creates the next claims waits until these pods are placed, too.
-    keeping=next_turn,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset(
         {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
     ),
-    has_work=ANY_WITHOUT_NODE,
-    is_work=frozenset({(PODS, ADDED), (TEMPLATES, ADDED)}),  # a pod that came with its node may lack them too
+    has_work=queue.ANYBODY_LACKS_CLAIMS,
+    patience=0.2,  # by then the scheduler has looked at a new pod
     queue=Queue.SCHEDULING,
-    covers=frozenset({CONTROLLER.name}),
-    has_more=has_more,
     queue_name="resource_claim",
 )

@@ -2,7 +2,8 @@
 
 All transitions of a row (only `feed`, `settle` and `sweep` make them; `scheduling.queue.verdicts` has the verdicts):
 
-    new, PreEnqueue passes            -> active
+    new, PreEnqueue passes            -> active; where nothing else is to be tried it is tried without a row, which only
+                                         those get that stay (`Arrivals`)
     new, PreEnqueue refuses           -> unschedulable, held by its reasons; tried after 5 s, which writes its condition
     unschedulable, an event may help  -> active, or backoff while that of its last attempt lasts; held as a new one
                                          where PreEnqueue refuses
@@ -37,7 +38,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from django.conf import settings
 from django.db import transaction
@@ -77,6 +78,13 @@ CURSOR = "queue"
 GATES = "feature gates"
 #: Whether any pod is in the queue.
 ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
+#: Whether a pod is held that may lack claims: these are not made with its placement.
+ANYBODY_LACKS_CLAIMS: sql.Query = (
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod AS row WHERE state = 'unschedulable' AND (held_by & %s > 0 "
+    "OR (held_by & %s > 0 AND EXISTS (SELECT 1 FROM claims_podclaim JOIN claims_pod ON uid = pod_id "
+    "WHERE pod_id = row.uid AND template <> '' AND claim_names = '[]'))))",
+    (int(Reason.CLAIM_MISSING), int(Reason.GATED | Reason.GROUP)),
+)
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
 #: Reasons that always serve the full backoff: the pod's own writes would wake it again and again.
@@ -134,22 +142,64 @@ def is_progress(verdict: Verdict | Gone) -> bool:
     return waits or isinstance(verdict, Placement | Gone) or is_for_now(verdict)
 
 
-def feed(view: ClusterView, now: datetime) -> int:
-    """Carry what the log says, up to `view.revision`, over to the queue. Returns how many events were read."""
-    total = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """New pods that are tried before they have rows: most are placed at once. The transaction of their verdicts moves
+    the cursor past them, and adds the rows of those that stay (`settle`); until then nothing has happened.
+
+    since, reached: the cursor before and after.
+    """
+
+    rows: Sequence[QueuedPod]
+    since: int
+    reached: int
+
+    def ready(self, *, slow: Collection[str] = (), busy: Collection[str] = ()) -> ReadyPods:
+        """As the function of that name has them."""
+        rows = sorted(
+            self.rows,
+            key=lambda row: (
+                row.namespace in slow,
+                -row.priority,
+                row.namespace in busy,
+                row.created_at,
+                row.revision,
+            ),
+        )
+        return ReadyPods(due=[_as_ready(row) for row in rows], early=[])
+
+
+def feed(view: ClusterView, now: datetime, *, offering: int = 0) -> Arrivals | None:
+    """Carry what the log says, up to `view.revision`, over to the queue.
+
+    offering: up to so many new pods may be returned instead, if nothing else happened and no other pod may be tried.
+    """
     while True:
         began = time.perf_counter()
-        read = _feed_once(view, now)
+        read = _feed_once(view, now, offering)
         if not read:
-            break
+            return None
         metrics.EVENT_HANDLING["ClusterEvents"].observe(time.perf_counter() - began)
-        total += read
+        if isinstance(read, Arrivals):
+            return read
         if read < BATCH:
-            break
-    return total
+            return None
 
 
-def _feed_once(view: ClusterView, now: datetime) -> int:
+def reached() -> int:
+    """Up to which revision the log is carried over; 0 before the first time."""
+    cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    return cursor[0][0] if cursor else 0
+
+
+def held(uids: Collection[str]) -> Collection[str]:
+    """Those of the pods that PreEnqueue refuses."""
+    rows = sql.select(QueuedPod, ["uid", "state", "held_by"], ["uid"], [(uid,) for uid in uids])
+    return {uid for uid, state, held_by in rows if state == UNSCHEDULABLE and held_by & GATED}
+
+
+def _feed_once(view: ClusterView, now: datetime, offering: int) -> int | Arrivals:
+    """How many events were read; or new pods."""
     cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
     if cursor and cursor[0][0] >= view.revision:
         return 0
@@ -159,8 +209,15 @@ def _feed_once(view: ClusterView, now: datetime) -> int:
         return 0
     seen = [one for one in news.changes if one.revision <= view.revision]
     pods, wakes = dict.fromkeys(one.uid for one in seen if one.resource == "pods"), Wakes(seen)
-    rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in {**pods, **wakes.by_uid}])
+    rows = list(sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in {**pods, **wakes.by_uid}]))
     reached = max(cursor[0][0], min(news.revision, view.revision))
+    if offering and not news.more and (new := _arriving(view, pods, now, offering)):
+        at = sql.adapted(now)
+        others = (_ANYBODY_TRIABLE, [at, at])
+        waiting, triable, *stored = sql.fetch_together([(_WAITING, [int(wakes.reasons)]), others, *rows])
+        if not (waiting[0][0] or triable[0][0] or any(stored)):
+            _count_new(new)
+            return Arrivals(rows=new, since=cursor[0][0], reached=reached)
     with transaction.atomic():
         # Moving the cursor takes its lock.
         queries = [(_MOVE, [reached, CURSOR, cursor[0][0]]), (_WAITING, [int(wakes.reasons)]), *rows]
@@ -171,7 +228,19 @@ def _feed_once(view: ClusterView, now: datetime) -> int:
             if waiting[0][0] or not present.isdisjoint(wakes.by_uid):
                 _wake(view, wakes, now)
             return len(seen)
-    return _feed_once(view, now)  # another worker was first; what it left is read
+    return _feed_once(view, now, offering)  # another worker was first; what it left is read
+
+
+def _arriving(view: ClusterView, uids: Collection[str], now: datetime, most: int) -> Sequence[QueuedPod]:
+    """Rows for the new pods among these; none where PreEnqueue refuses one, or they are too many."""
+    new = list[QueuedPod]()
+    for uid in uids:
+        if (candidate := view.candidate(uid)) is None:
+            continue
+        if len(new) == most or view.pre_enqueue(uid) is not None:
+            return ()
+        new.append(_new_row(candidate, None, now))
+    return new
 
 
 _MOVE = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision = %s RETURNING name"
@@ -263,6 +332,7 @@ _TRIABLE = (
     "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS backs_off_until "
     "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s OR (state = 'backoff' AND woken)"
 )
+_ANYBODY_TRIABLE = f"SELECT EXISTS ({_TRIABLE})"
 _READY = f"SELECT {_COLUMNS} FROM ({_TRIABLE}) AS candidates ORDER BY {{}} LIMIT %s"  # noqa: S608
 _READY_OF_EACH = (
     f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
@@ -305,13 +375,30 @@ def ready(
     return ReadyPods(due=due, early=[pod for _, pod in early[:MOST_EARLY]])
 
 
-def settle(verdicts: Sequence[Verdict | Gone], *, revision: int, now: datetime) -> None:
+def _as_ready(row: QueuedPod) -> ReadyPod:
+    """One that was not tried yet."""
+    return ReadyPod(
+        uid=row.uid,
+        attempts=0,
+        ready_since=cast("datetime", row.parked_at),
+        flushed=False,
+        namespace=row.namespace,
+        priority=row.priority,
+    )
+
+
+def settle(
+    verdicts: Sequence[Verdict | Gone], *, revision: int, now: datetime, arrivals: Arrivals | None = None
+) -> None:
     """Record verdicts reached on the state of `revision`; part of the caller's transaction.
+
+    arrivals: all that were tried, whatever part of the verdicts this is.
 
     An event that the feed read during the attempt found no waiting row to wake, so a pod that waits from now on is
     matched against everything since `revision` once more.
     """
-    _drop(verdict.uid for verdict in verdicts if isinstance(verdict, Placement | Gone))
+    leaving = {verdict.uid for verdict in verdicts if isinstance(verdict, Placement | Gone)}
+    _drop(leaving if arrivals is None else leaving - _without_row(arrivals, leaving))
     waits = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Wait)}
     retries = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Retry) and not verdict.untried}
     if not waits and not retries:
@@ -332,6 +419,15 @@ def settle(verdicts: Sequence[Verdict | Gone], *, revision: int, now: datetime) 
         if retry.at_once and row.attempts <= MOST_AT_ONCE:
             row.state, row.not_before = ACTIVE, None
     _store(rows)
+
+
+def _without_row(arrivals: Arrivals, leaving: Collection[str]) -> set[str]:
+    """Move the cursor past the arrivals, and add rows for those that stay. Returns the uids of those without a row."""
+    rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(row.uid,) for row in arrivals.rows])
+    _, *stored = sql.fetch_together([(_MOVE, [arrivals.reached, CURSOR, arrivals.since]), *rows])
+    present = {uid for answer in stored for (uid,) in answer}  # another worker may have looked meanwhile
+    _insert([row for row in arrivals.rows if row.uid not in present and row.uid not in leaving])
+    return {row.uid for row in arrivals.rows if row.uid not in present}.intersection(leaving)
 
 
 #: Written as text and as JSON, and last.
@@ -357,14 +453,16 @@ def _missed(revision: int) -> Wakes | None:
 
 
 def _wait(row: QueuedPod, wait: Wait, missed: Wakes | None, now: datetime) -> None:
-    generation = wait.pod.metadata.generation
+    generation, until = wait.pod.metadata.generation, wait.until
+    if wait.leaves_claims:
+        row.attempts, until = 0, _explain_at(row, wait.hold, now)  # as if PreEnqueue had refused it
     row.generation, row.cause = generation, causes.encode(wait.hold.cause)
     if wait.waits_for_driver:
         row.attempts = 0  # no backoff once the driver has done its part
     if missed is None or missed.helps(WaitingPod(uid=row.uid, generation=generation, hold=wait.hold)):
         _back_off(row, now, woken=not wait.hold.reasons & FULL_BACKOFF)
     else:
-        _hold(row, wait.hold, until=wait.until)
+        _hold(row, wait.hold, until=until)
 
 
 def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
@@ -395,8 +493,16 @@ def _enter(view: ClusterView, uids: Collection[str], now: datetime, *, present: 
         for candidate in candidates
         if candidate.uid not in present
     ]
-    sql.insert(QueuedPod, (*_OTHERS, *_MADE_TEXT), [_values(row, _others) for row in new])
-    for state, count in Counter(_part(row) for row in new).items():
+    _insert(new)
+    _count_new(new)
+
+
+def _insert(rows: Sequence[QueuedPod]) -> None:
+    sql.insert(QueuedPod, (*_OTHERS, *_MADE_TEXT), [_values(row, _others) for row in rows])
+
+
+def _count_new(rows: Iterable[QueuedPod]) -> None:
+    for state, count in Counter(_part(row) for row in rows).items():
         metrics.INCOMING[(state, "PodAdd")].inc(count)
 
 
@@ -525,8 +631,7 @@ def backoff_seconds(attempts: int) -> float:
 #   was cut off, and before the first pod of a slow namespace, or of one that used much time. A batch with a slow
 #   decision, or with pods of a namespace that used much time, ends as soon as pods of other namespaces have come.
 # - Turns. A worker takes up no more batches after `TURN_SECONDS`, nor after a batch that ended because others wait. It
-#   then sends itself a message, so that other controllers, above all the one that makes claims for new pods, get their
-#   turn.
+#   then sends itself a message, so that other controllers get their turn.
 # - Order. Time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions, by
 #   processor time (`NamespaceTimes.slow`), go last, whatever their priority. Of one priority, those that used much time
 #   go last, by the clock and commits included: thousands of pods that fit nowhere are quick to decide, but each status
@@ -681,7 +786,7 @@ class BatchTime:
             return True
         may_be_long = self._was_slow or namespace in self._slow or namespace in self._busy
         if may_be_long and time.monotonic() >= self._next_look:
-            # Others may wait for their claims: they are not in the queue yet.
+            # Others may have come: they are not in the queue yet.
             self.gave_way = self._newcomers.of_others(namespace)
             self._next_look = time.monotonic() + LOOK_EVERY
         return self.gave_way

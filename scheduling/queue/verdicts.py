@@ -97,7 +97,8 @@ class Placement:
 class Wait:
     """`pod` waits for an event. `hold` says for which and why, `condition` is the reason of its PodScheduled condition.
 
-    until: when it is tried again without an event. silent: nothing is written, the pod's status says it already.
+    until: when it is tried again without an event. silent: nothing is written, the pod's status says it already, or
+    will say it.
     """
 
     pod: Pod
@@ -140,6 +141,11 @@ class Wait:
     def keeps_room(self) -> bool:
         """Whether room on a node is kept for the pod until others leave."""
         return bool(self.nominate) and not self.again
+
+    @property
+    def leaves_claims(self) -> bool:
+        """Whether it was tried with claims that could not be made, which are left to the controller."""
+        return self.silent and self.hold.reasons == Reason.CLAIM_MISSING
 
     @property
     def waits_for_driver(self) -> bool:

@@ -49,13 +49,14 @@ from manciple.wire.resources import (
     QUOTAS,
     SLICES,
     TAINT_RULES,
+    TEMPLATES,
     Key,
 )
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.claims import kept, readiness
 from scheduling.claims.extended_resources import Extended, KnownClaims
 from scheduling.claims.negotiation import Negotiation, NegotiationWrites, StillNegotiating, restricted
-from scheduling.claims.readiness import wants_a_node
+from scheduling.claims.readiness import PlannedClaims, wants_a_node
 from scheduling.placement.demands import UsualDemands
 from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
@@ -84,11 +85,15 @@ NO_REASON = Reason(0)
 
 @dataclass(eq=False, repr=False)
 class ClusterState(View):
-    """See the module's docstring. shares: None unless namespaces take turns."""
+    """See the module's docstring. shares: None unless namespaces take turns.
+
+    makes_claims: whoever decides on it also makes the claims that waiting pods request by template.
+    """
 
     features: Features = field(default_factory=Features)
     shares: FairShare | None = None
     revision: int = 0
+    makes_claims: bool = False
     resources: tuple[str, ...] = field(init=False)  # type: ignore[misc]  # the gates decide, not the class
     #: which class serves which extended resource
     serving: ServingClasses = field(init=False)
@@ -112,6 +117,8 @@ class ClusterState(View):
     overlay: Overlay = field(init=False)
     #: claims as they are stored
     claims: dict[Key, ResourceClaim] = field(default_factory=dict)
+    #: those that waiting pods lack; None where somebody else makes them
+    planned: PlannedClaims | None = field(init=False)
     #: those that were made for extended resources
     special: KnownClaims = field(default_factory=KnownClaims)
     #: resource -> the parts that follow it by themselves
@@ -130,10 +137,13 @@ class ClusterState(View):
         self.rooms = Rooms(self.nodes, self.devices.inventory)
         self.extensions = tuple(extension(self.devices) for extension in extensions.enabled())
         self.overlay = Overlay(self)
+        # Drivers negotiate about claims that exist.
+        plans = self.makes_claims and gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) and not self.extensions
+        self.planned = PlannedClaims() if plans else None
         own = (self.nodes, self.nodes.neighbours, self.devices, self.serving, self.quotas, self.groups, self.budgets)
         followers = defaultdict[str, list[Part]](list)
-        shares = () if self.shares is None else (self.shares,)
-        for part in (*own, *shares, *self.extensions):
+        more = [part for part in (self.shares, self.planned) if part is not None]
+        for part in (*own, *more, *self.extensions):
             for resource in part.follows:
                 followers[resource].append(part)
         self._followers = {resource: tuple(following) for resource, following in followers.items()}
@@ -161,6 +171,8 @@ class ClusterState(View):
         self._news.clear()
         self._news_floor = self.revision
         self.begin()
+        if self.planned is not None:
+            self.planned.left.clear()  # the controller looks at everything by itself
         kept.warn(self.claims.values())
 
     def copy(self) -> ClusterState:
@@ -211,6 +223,8 @@ class ClusterState(View):
             self.devices.drift.nodes.add(obj.metadata.name)
         for part in self._followers.get(resource, ()):
             part.put(obj)
+        if resource == TEMPLATES and self.planned is not None:
+            self._plan_again(self.planned.users(obj.key))
 
     def remove(self, resource: str, obj: Any) -> None:
         if resource == PODS:
@@ -221,6 +235,8 @@ class ClusterState(View):
             self.devices.drift.nodes.add(obj.metadata.name)
         for part in self._followers.get(resource, ()):
             part.remove(obj)
+        if resource == TEMPLATES and self.planned is not None:
+            self._plan_again(self.planned.users(obj.key))
 
     # Objects that several parts know ---------------------------------------------------------------------------------
 
@@ -232,15 +248,38 @@ class ClusterState(View):
         elif assumed is not None:
             self.devices.inventory.apply_claim(claim)
         self.claims[claim.key] = claim
+        if self.planned is not None and (uid := self.planned.put_claim(claim)):
+            self._plan_again([uid])
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
             self.devices.drift.special.add(self.special.put(claim))
 
     def _remove_claim(self, claim: ResourceClaim) -> None:
         self.claims.pop(claim.key, None)
         self.overlay.claims.pop(claim.key, None)
+        if self.planned is not None:
+            self.planned.remove_claim(claim)
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
             self.devices.drift.special.add(self.special.remove(claim))
         self.devices.remove(claim)
+
+    def _plan_again(self, uids: Iterable[str]) -> None:
+        """What decides about the claims that these pods lack has changed."""
+        for uid in uids:
+            shown = None if self.planned is None else self.planned.again(uid)
+            if shown is not None and uid in self.pending:
+                self.pending[uid] = shown
+
+    def plan_claims(self, *, enabled: bool) -> None:
+        """Whether the claims that waiting pods lack are made with the verdicts on these pods, or by the controller."""
+        if self.planned is not None and self.planned.enabled != enabled:
+            self.planned.enabled = enabled
+            self._plan_again(self.planned.pods)
+
+    def leave_claims(self, uid: str) -> None:
+        """The claims of the pod could not be made: it is left to the controller."""
+        if self.planned is not None:
+            self.planned.refuse(uid)
+            self._plan_again([uid])
 
     def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
         """`pod` gets the devices of these claims only if there are no others: they couldn't be attached."""
@@ -270,15 +309,23 @@ class ClusterState(View):
         else:
             self.nodes.remove_pod(uid)
         if wants_a_node(pod):
-            self.pending[uid] = outline(pod)
-            if pod.status.nominated_node_name:
-                self.unsettled.add(uid)
+            self._put_waiting(outline(pod))
         else:
             self.avoided.pop(uid, None)
+            if self.planned is not None:
+                self.planned.waits_no_more(pod)
+
+    def _put_waiting(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self.pending[uid] = pod if self.planned is None else self.planned.waiting(pod)
+        if pod.status.nominated_node_name:
+            self.unsettled.add(uid)
 
     def _remove_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._remove_from_places(uid)
+        if self.planned is not None:
+            self.planned.forget(uid)
         self.avoided.pop(uid, None)
         self.nodes.remove_pod(uid)
         if has_group(pod):
@@ -341,9 +388,11 @@ class ClusterState(View):
         return self.devices.inventory.snapshot()
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """The claim as it will be once the overlay is committed."""
+        """The claim as it will be once the overlay is committed, planned ones included."""
         key = (namespace, name)
         claim = self.overlay.claims.get(key) or self.claims.get(key)
+        if claim is None and self.planned is not None:
+            claim = self.planned.by_key.get(key)
         # A search for victims asks for every claim of every node.
         return claim if claim is None or not self.extensions else self.seen(claim)
 
@@ -701,7 +750,8 @@ class Overlay:
         if self.pods.pop(uid, None) is not None:
             state.nodes.remove_pod(uid)
             if step.waited:
-                state.pending[uid] = pod
+                # What was planned for it may have changed meanwhile.
+                state.pending[uid] = pod if state.planned is None else state.planned.shown(pod)
             self._nominate_again(pod)
         for claim in placement.claims:
             key = _key_of(claim)

@@ -143,9 +143,9 @@ class Cluster:
     def settle(self) -> None:
         """Let every controller and the worker do all that they have to do now."""
         while (
-            generated_claims.FOLLOWER.follow(self.clock)
-            + reservations.FOLLOWER.follow(self.clock)
+            reservations.FOLLOWER.follow(self.clock)
             + self.worker.run().settled
+            + generated_claims.FOLLOWER.follow(self.clock)
             + housekeeping.collect_garbage(self.now)
         ):
             pass

@@ -222,11 +222,12 @@ TEMPLATES: dict[str, tuple[int, Callable[[int], list[DeviceRequest]], Sequence[D
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("phrase", TEMPLATES)
-def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
+def test_a_pod_of_others_is_seen_while_pods_of_templates_are_decided_about(
     shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: Settings, phrase: str
 ) -> None:
-    """In one thread, as where nobody else makes claims: the pod comes while the first batch is decided about. Meanwhile
-    any other worker could make them."""
+    """The pod comes while the first batch is decided about. None of the pods has its claims yet; other workers could
+    make claims meanwhile.
+    """
     cluster = shared_cluster
     nodes, requests, constraints = TEMPLATES[phrase]
     settings.SCHEDULER_FILTER_TIMEOUT = 2.0
@@ -253,7 +254,7 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
     monkeypatch.setattr("scheduling.cycle.scheduler.decide_one", deciding)
     began = time.monotonic()
     for _turn in range(8):
-        tasks.work(scheduler.SYNC_CLAIMS)
+        tasks.work(scheduler.CONTROLLER)
         if cluster.pod("web").spec.node_name:
             break
     print(f"placed after {time.monotonic() - began:.2f} s, {len(decided)} decisions")

@@ -6,13 +6,14 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from django.db import connection
 
+from claims.kinds.pods import PodSchedulingGate
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, Controller, Queue, controllers, task_name
 from manciple.controllers.tasks import Coverage, Dispatcher, WakeTable, change_of
@@ -20,15 +21,15 @@ from manciple.store import event_log, garbage, sql
 from manciple.store.event_log import Announcement
 from manciple.store.records import EventType, Sketch, dump
 from manciple.wire.resources import DELETED
-from tests.builders import make_node, make_pod, make_template
+from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
 WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
-    "a new pod": (("pods", "ADDED"), {"sync_claims"}),
-    "a changed pod": (("pods", "MODIFIED"), {"sync_claims"}),
+    "a new pod": (("pods", "ADDED"), {"schedule", "sync_claims"}),
+    "a changed pod": (("pods", "MODIFIED"), {"schedule", "sync_claims"}),
     "a pod that got a node": (("pods", "BOUND"), set()),
     "a pod that ended": (("pods", "FINISHED"), {"schedule", "release_claims"}),
     "a pod that went": (
@@ -96,7 +97,6 @@ def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) 
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
     tasks.run("schedule")
     claim = cluster.generated_claim("web")
     assert cluster.pod("web").spec.node_name == "node-1"
@@ -130,9 +130,15 @@ class Sent:
         return list(self._tasks.queue)
 
 
+#: Woken by new pods, and otherwise by nobody for as long as a test takes.
+AT_PODS = Controller(
+    name="at_pods", does="nothing", reconcile=lambda _now: 0, every=600.0, wakes_on=frozenset({("pods", "ADDED")})
+)
+
+
 @contextmanager
-def dispatching(send: Callable[[str], None]) -> Iterator[Dispatcher]:
-    dispatcher = Dispatcher(send, send)
+def dispatching(send: Callable[[str], None], declared: Sequence[Controller] | None = None) -> Iterator[Dispatcher]:
+    dispatcher = Dispatcher(send, send, declared)
     dispatcher.start()
     try:
         yield dispatcher
@@ -148,7 +154,7 @@ def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
         Cluster().create(make_node())  # nobody waits for it, nor for the template
         Cluster().create(make_template("first"))
         Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert sent.until("schedule") == [task_name("schedule")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -158,7 +164,7 @@ def test_a_burst_of_commits_becomes_few_messages() -> None:
         sent.until(LAST)
         for number in range(commits):
             Cluster().create(make_pod(f"pod-{number}"))
-        sent.until("sync_claims")
+        sent.until("schedule")
         assert len(sent.rest()) < commits
 
 
@@ -167,11 +173,11 @@ def test_the_log_is_not_read_for_what_was_announced(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tasks, "LOOK_EVERY", 600.0)
     sent, reads = Sent(), list[int]()
     monkeypatch.setattr(tasks, "since", lambda position, _read: reads.append(position or 0))
-    with dispatching(sent):
-        sent.until(LAST)
+    with dispatching(sent, [AT_PODS]):
+        sent.until("at_pods")
         before = len(reads)
         Cluster().create(make_pod("web"))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert sent.until("at_pods") == [task_name("at_pods")]
         assert len(reads) == before
 
 
@@ -188,12 +194,12 @@ def test_what_was_not_announced_is_read_in_the_log(monkeypatch: pytest.MonkeyPat
         elif lost == "the one before" and name == "other":
             announce(replace(announcement, changes=()))
 
-    with dispatching(sent):
-        sent.until(LAST)
+    with dispatching(sent, [AT_PODS]):
+        sent.until("at_pods")
         monkeypatch.setattr(event_log, "announce", distorted)
         Cluster().create(make_pod("web"))
         Cluster().create(make_pod("other"))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        assert sent.until("at_pods") == [task_name("at_pods")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -210,16 +216,16 @@ def test_a_log_that_does_not_lead_on_wakes_everybody(monkeypatch: pytest.MonkeyP
 @pytest.mark.django_db(transaction=True)
 def test_of_two_dispatchers_one_leads_until_it_stops() -> None:
     first, second = Sent(), Sent()
-    with dispatching(first) as leader:
-        first.until(LAST)
-        with dispatching(second):
+    with dispatching(first, [AT_PODS]) as leader:
+        first.until("at_pods")
+        with dispatching(second, [AT_PODS]):
             Cluster().create(make_pod("web"))
-            assert first.until("sync_claims") == [task_name("sync_claims")]
+            assert first.until("at_pods") == [task_name("at_pods")]
             assert second.rest() == []
             leader.stop()
-            second.until(LAST)
+            second.until("at_pods")
             Cluster().create(make_pod("other"))
-            assert second.until("sync_claims") == [task_name("sync_claims")]
+            assert second.until("at_pods") == [task_name("at_pods")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -229,12 +235,12 @@ def test_a_leader_whose_connection_ends_is_followed_by_another_or_itself(monkeyp
     monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
     monkeypatch.setattr(tasks, "RETRY_AFTER", 0.05)
     sent = Sent()
-    with dispatching(sent):
-        sent.until(LAST)
+    with dispatching(sent, [AT_PODS]):
+        sent.until("at_pods")
         sql.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
-        sent.until(LAST)
+        sent.until("at_pods")
         Cluster().create(make_pod("web"))
-        sent.until("sync_claims")
+        sent.until("at_pods")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -244,10 +250,10 @@ def test_while_redis_is_away_the_log_is_read_more_often(monkeypatch: pytest.Monk
     monkeypatch.setattr(event_log, "is_connected", lambda: False)
     monkeypatch.setattr(event_log, "announce", lambda _announcement: None)
     sent = Sent()
-    with dispatching(sent):
-        sent.until(LAST)
+    with dispatching(sent, [AT_PODS]):
+        sent.until("at_pods")
         Cluster().create(make_pod("web"))
-        sent.until("sync_claims")
+        sent.until("at_pods")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -318,23 +324,39 @@ def test_who_can_tell_that_there_is_nothing_to_do_is_not_woken(cluster: Cluster)
 
 
 @pytest.mark.django_db
-def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_one(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    cluster.create(make_template("one-gpu"))
+def test_only_a_pod_that_is_held_may_be_work_for_the_controller_of_claims(cluster: Cluster) -> None:
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.create(make_pod("named", claims={"gpu": "gpu"}))
+    tasks.run("schedule")
     assert _work_of("sync_claims") == ["sync_claims"]
+    cluster.create(make_claim("gpu"))
+    cluster.create(make_template("one-gpu"))
     tasks.run("sync_claims")
-    assert cluster.pod("web").spec.node_name == "node-1"
+    tasks.run("schedule")
+    assert cluster.pod("web").status.resource_claim_statuses
     assert _work_of("sync_claims") == []
 
 
 @pytest.mark.django_db
-def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_well(cluster: Cluster) -> None:
-    """Its claims may have been allocated before, and lack its reservation."""
-    table, position = WakeTable(controllers.value), event_log.latest_revision()
-    cluster.create(make_pod("placed", node="node-1"))
-    assert table.concerned_by(table.read(position).changes) == {"sync_claims": True}
+def test_a_gated_pod_is_work_for_the_controller_of_claims_until_it_has_them(cluster: Cluster) -> None:
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("without", scheduling_gates=(PodSchedulingGate(name="wait"),)))
+    tasks.run("schedule")
     assert _work_of("sync_claims") == []
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}, scheduling_gates=(PodSchedulingGate(name="wait"),)))
+    tasks.run("schedule")
+    assert _work_of("sync_claims") == ["sync_claims"]
+    tasks.run("sync_claims")
+    assert cluster.pod("web").status.resource_claim_statuses
+    assert _work_of("sync_claims") == []
+
+
+@pytest.mark.django_db
+def test_a_new_pod_is_work_for_the_scheduler_before_it_is_in_the_queue(cluster: Cluster) -> None:
+    table, position = WakeTable(controllers.value), event_log.latest_revision()
+    cluster.create(make_pod("web"))
+    assert table.concerned_by(table.read(position).changes) == {"schedule": True, "sync_claims": False}
+    assert _work_of("schedule", "sync_claims") == []
 
 
 @pytest.mark.django_db
@@ -348,7 +370,7 @@ def test_a_pod_in_the_queue_is_work_for_the_scheduler(cluster: Cluster) -> None:
 def test_what_has_lost_its_owner_is_work_for_the_collector(cluster: Cluster) -> None:
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
+    tasks.run("schedule")
     assert _work_of("collect_garbage") == []
     cluster.delete(cluster.pod("web"))
     assert _work_of("collect_garbage") == ["collect_garbage"]
@@ -367,7 +389,7 @@ def test_who_has_patience_is_woken_later_and_once_for_all_that_came() -> None:
     cluster.create(make_template("one-gpu"))
     for name in ("first", "second"):
         cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
-        tasks.run("sync_claims")
+        tasks.run("schedule")
     dispatcher = Dispatcher(sent, sent, declared=_controllers(patience=0.3))
     dispatcher.start()
     try:
@@ -388,7 +410,7 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
     sent, cluster = Sent(), Cluster()
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    tasks.run("sync_claims")
+    tasks.run("schedule")
     tasks.run("release_claims")  # from here on it follows the log
     dispatcher = Dispatcher(sent, sent, declared=_controllers(patience=0.3))
     dispatcher.start()
@@ -414,8 +436,7 @@ def test_what_could_not_be_sent_is_sent_in_the_next_attempt(monkeypatch: pytest.
             raise ConnectionRefusedError
         sent(task)
 
-    with dispatching(send):
-        sent.until(LAST)
+    with dispatching(send, [AT_PODS]):
+        sent.until("at_pods")
         broken.set()
         Cluster().create(make_pod("web"))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]

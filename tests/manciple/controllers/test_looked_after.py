@@ -52,20 +52,18 @@ def test_a_pod_from_a_template_needs_one_look_until_it_is_bound(cluster: Cluster
     cluster.settle()
     before = latest_revision()
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    assert concerned_after(before) == ["sync_claims"]
+    assert concerned_after(before) == ["schedule", "sync_claims"]
     before = latest_revision()
-    tasks.run("sync_claims")
+    tasks.run("schedule")
     assert cluster.pod("web").spec.node_name == "node-1"
-    assert concerned_after(before) == []
+    # It has patience, and finds that there is nothing to do.
+    assert concerned_after(before) == ["sync_claims"]
+    assert WakeTable(controllers.value).with_work(["sync_claims"]) == []
 
 
-def test_a_full_batch_of_claims_is_scheduled_while_the_next_is_made(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(generated_claims, "BATCH", 2)
+def test_what_the_controller_of_claims_makes_wakes_the_scheduler(cluster: Cluster) -> None:
     cluster.create(make_template("one-gpu"))
-    for number in range(2):
-        cluster.create(make_pod(f"pod-{number}", templates={"gpu": "one-gpu"}))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     before = latest_revision()
     generated_claims.FOLLOWER.follow(cluster.clock)
-    assert concerned_after(before) == ["sync_claims"]
+    assert concerned_after(before) == ["schedule"]

@@ -11,14 +11,9 @@ import pytest
 from celery import Celery
 from django.db import connection
 
-from claims.controllers import generated_claims
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue
-from manciple.per_process import PerProcess
 from manciple.store import sql
-from scheduling.cycle import scheduler
-from scheduling.cycle.scheduler import CycleReport
-from tests.builders import make_pod
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster
 
@@ -227,46 +222,3 @@ def test_what_is_asked_meanwhile_is_reconciled_before_what_a_controller_does_nex
     controller = Controller(name="then-more", does="goes on", reconcile=reconcile, then=then, every=60)
     assert not tasks.work(controller)
     assert happened == ["reconcile", "reconcile", "then"]
-
-
-def test_claims_are_made_for_all_pods_that_come_while_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated_claims, "GATHERING", 30.0)
-    cluster = Cluster()
-    cluster.with_gpus()
-    worker, reached = cluster.worker, threading.Event()
-    monkeypatch.setattr(scheduler, "worker", PerProcess(lambda: worker))
-    monkeypatch.setattr(generated_claims.FOLLOWER.__class__, "follow", lambda _follower: 0)
-
-    def make_claims() -> None:
-        try:
-            scheduler.sync_claims(cluster.clock())
-            reached.set()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=make_claims)
-    with worker.next_turn():
-        thread.start()
-        assert not reached.wait(0.05)
-    thread.join(30)
-    assert reached.is_set()
-
-
-def test_a_turn_that_is_kept_is_taken_by_nobody_else() -> None:
-    cluster = Cluster()
-    cluster.with_gpus()
-    cluster.create(make_pod("waits"))
-    reports = list[CycleReport]()
-
-    def ask() -> None:
-        try:
-            reports.append(cluster.worker.run())
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=ask)
-    with cluster.worker.next_turn():
-        thread.start()
-        thread.join(30)
-        assert [report.taken for report in reports] == [0]
-        assert cluster.worker.run().placed == 1

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from claims.controllers import generated_claims
 from manciple.telemetry import traces
 from nodeagent.pods.worker import PodTrace
 from tests.builders import make_pod, make_template
@@ -43,6 +44,7 @@ def test_a_pods_way_is_one_trace_with_its_uid_as_the_id(cluster: Cluster, spans:
     cluster.with_gpus()
     cluster.create(make_template())
     pod = cluster.create(make_pod("train", templates={"gpu": "template"}))
+    generated_claims.sync([pod.key])
     cluster.settle()
     way = PodTrace(cluster.pod("train"), cluster.now.timestamp)
     with way.step("prepare", claims=1):

@@ -14,6 +14,7 @@ from claims.controllers import generated_claims, pod_groups, reservations
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
 from manciple.access import rbac
+from scheduling.cycle import scheduler
 from tests.builders import make_pod, make_template
 from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster
@@ -79,10 +80,9 @@ def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> N
     for count in (FEW, MANY):
         busy.settle()
         submit(busy, count)
-        generated_claims.FOLLOWER.follow(busy.clock)
         costs.append(cost_of(busy.worker.run))
         assert all(pod.spec.node_name for pod in busy.all(Pod))
-    assert costs[0] == costs[1] <= 23 + of_the_turn()
+    assert costs[0] == costs[1] <= 24 + of_the_turn()
 
 
 def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
@@ -91,11 +91,10 @@ def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
     assert cost_of(busy.worker.run) <= 3 + of_the_turn()
 
 
-def test_a_pod_that_comes_alone_costs_little_more_than_its_two_transactions(busy: Cluster) -> None:
+def test_a_pod_that_comes_alone_costs_little_more_than_its_transaction(busy: Cluster) -> None:
     submit(busy, 1)
-    assert cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)) <= 18
-    assert cost_of(busy.worker.run) <= 23 + of_the_turn()
+    assert cost_of(busy.worker.run) <= 24 + of_the_turn()
     # What this process has just bound, with its reservations, is not read again.
-    assert cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)) <= 3
+    assert cost_of(lambda: scheduler.sync_claims(busy.now)) <= 5
     assert cost_of(busy.worker.run) <= 8 + of_the_turn()
     assert busy.pod("pod-1-0").spec.node_name

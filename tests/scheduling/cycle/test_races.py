@@ -191,14 +191,16 @@ CRASHES: dict[str, tuple[object, str]] = {
 }
 
 
+@pytest.mark.parametrize("made", [True, False], ids=["with-claims", "without-claims"])
 @pytest.mark.parametrize("phrase", CRASHES)
 def test_a_crash_of_the_worker_leaves_its_pods_to_the_next(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str, made: bool
 ) -> None:
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    generated_claims.FOLLOWER.follow(cluster.clock)
+    if made:
+        generated_claims.FOLLOWER.follow(cluster.clock)
     module, function = CRASHES[phrase]
     with monkeypatch.context() as patched:
         patched.setattr(module, function, crashing)
@@ -206,8 +208,10 @@ def test_a_crash_of_the_worker_leaves_its_pods_to_the_next(
             cluster.worker.run()
     assert cluster.pod("web").spec.node_name == ""
 
+    assert len(cluster.all(ResourceClaim)) == made
     cluster.new_worker().run()
     assert cluster.pod("web").spec.node_name == "node-1"
+    assert len(cluster.all(ResourceClaim)) == 1
     assert QueuedPod.objects.count() == 0
 
 
