@@ -79,6 +79,7 @@ def together(client: httpx.Client, nodes: Sequence[str]) -> list[httpx.Response]
 
 def test_those_that_come_within_a_moment_share_a_commit(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(lanes, "BODY_DELAY", 20.0)
     monkeypatch.setattr(lanes, "LARGEST_BATCH", NODES)
     committed: list[int] = []
     commit = objects._commit
