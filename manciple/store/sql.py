@@ -472,6 +472,17 @@ def among(column: str, numbers: Collection[int]) -> Query:
     return f"{column} IN (SELECT value FROM json_each(%s))", (f"[{listed}]",)  # noqa: S608 - names of our columns
 
 
+def is_one_of(column: str, values: Collection[str]) -> tuple[str, list[Any]]:
+    """The condition that the column (of text) is one of these, with its parameters. On PostgreSQL neither the text of
+    the statement nor its plan depends on the values.
+    """
+    if not values:
+        return "1 = 0", []
+    if on_postgresql():
+        return f"{column} = ANY((SELECT %s::text[])::text[])", [_array([*values])]
+    return f"{column} IN ({', '.join(['%s'] * len(values))})", [*values]
+
+
 def texts(revisions: Iterable[int]) -> dict[int, str]:
     """Documents by revision; what is pruned is absent."""
     found: dict[int, str] = {}
