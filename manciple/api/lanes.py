@@ -15,10 +15,9 @@ to a thread and back. (General bridges pass every chunk between loop and thread,
 What Django streams is collected first; the API's own streams are watches, which never come here.
 
 Renewals of node Leases have a lane without Django: 5,000 nodes renew 500 Leases a second, and nothing else in an idle
-cluster costs as much. They wait `BATCH_DELAY` for each other, and one thread answers all of them with one commit. They
-wait before anything else is done for them: the same code for a batch of requests in a row takes a third of the time
-that it takes for each when it arrives. Each is authenticated, authorized, validated, admitted and audited like any
-other write. Requests with parameters, other verbs or apply take the API's lane.
+cluster costs as much. They are received together (`manciple.api.connections`), and one thread answers all of them with
+one commit. Each is authenticated, authorized, validated, admitted and audited like any other write. Requests with
+parameters, other verbs or apply take the API's lane.
 
 A WebSocket costs a connection, a look at the database and, if it is refused, an audit entry. So each address has a rate
 of refused ones, and each session a rate of any. Opened ones do not count for the address, because people behind one
@@ -49,10 +48,10 @@ from django.db import close_old_connections
 
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
-from manciple.api import answers, door, patches, requests, verbs
+from manciple.api import answers, connections, door, patches, requests, verbs
 from manciple.api.answers import BODY_LIMIT, Form, body_too_large, error_answer, status_of, wanted_form, warning_header
 from manciple.api.auditing import in_line, watch_queues
-from manciple.api.connections import OpenConnection, network_of
+from manciple.api.connections import RENEWED_PATH, OpenConnection, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
 from manciple.api.flow_control import (
     LIMITED,
@@ -154,9 +153,6 @@ class RequestLane(ABC):
     @abstractmethod
     def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:
         """Serve a request that has a seat; it keeps that until there is an answer."""
-
-    async def wait_for_others(self) -> None:  # noqa: B027 - most requests wait for no other
-        """Called with a short request before anything else is done for it."""
 
     def check_room(self) -> None:
         """Raises: TooManyRequests where the queue is full."""
@@ -371,16 +367,12 @@ def _too_many(refused: Overflow) -> TooManyRequests:
 
 #: Whose Leases: renewed every ten seconds, and valid for forty.
 NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
-#: Seconds for which a renewal waits for others.
-BATCH_DELAY = 0.5
-#: Seconds for which a batch then waits for bodies that have not arrived yet.
+#: Seconds for which renewals that are received together are collected: the body of one may be late.
 BODY_DELAY = 0.01
-#: Requests that are answered together: no more than share a commit (`objects.LARGEST_GROUP`).
-LARGEST_BATCH = 128
 #: Requests that may wait for their commit: they hold no thread.
 RENEWAL_SEATS = 2048
 
-_LEASE = re.compile(r"/apis/coordination\.k8s\.io/v1/namespaces/kube-node-lease/leases/[a-z0-9.-]+")
+_LEASE = re.compile(RENEWED_PATH)
 _PATCHES = frozenset({patches.MERGE_PATCH, patches.STRATEGIC_MERGE_PATCH, patches.JSON_PATCH})
 
 
@@ -462,61 +454,27 @@ def _lease() -> Served:
     return Served(kind, kind.version)
 
 
-class _Arrivals:
-    """Renewals whose heads have arrived, and which wait for others."""
-
-    def __init__(self) -> None:
-        self._over = asyncio.Event()
-        self._timer = asyncio.get_running_loop().call_later(BATCH_DELAY, self._over.set)
-        self._count = 0
-
-    @property
-    def over(self) -> bool:
-        """Whether the next renewal has to wait with others."""
-        return self._over.is_set()
-
-    async def join(self) -> None:
-        """Returns after `BATCH_DELAY`, or once they are `LARGEST_BATCH`."""
-        self._count += 1
-        if self._count >= LARGEST_BATCH:
-            self._timer.cancel()
-            self._over.set()
-        else:
-            await self._over.wait()
-
-
 class Renewals(RequestLane):
-    """Lets renewals wait for each other, and serves those that have waited together in one batch."""
+    """Serves the renewals that are received together in one batch."""
 
     def __init__(self, limits: FlowLimits, *, name: str = "renewals") -> None:
         super().__init__(limits, name=name)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._arrivals: _Arrivals | None = None
         self._collected: list[_Renewal] = []
         self._due: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def wait_for_others(self) -> None:
-        self._use_running_loop()
-        if self._arrivals is None or self._arrivals.over:
-            self._arrivals = _Arrivals()
-        await self._arrivals.join()
-
     def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:  # noqa: ARG002 - a Lease has nothing costly
-        loop = self._use_running_loop()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # the clients of an ended loop are gone
+            self._loop, self._collected, self._due = loop, [], None
         renewal = _Renewal(scope, body, loop.create_future())
         self._collected.append(renewal)
-        if len(self._collected) >= LARGEST_BATCH:
+        if len(self._collected) >= connections.LARGEST_BATCH:
             self._go()
         elif self._due is None:
             self._due = loop.call_later(BODY_DELAY, self._go)
         return renewal.answered
-
-    def _use_running_loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # the clients of an ended loop are gone
-            self._loop, self._arrivals, self._collected, self._due = loop, None, [], None
-        return loop
 
     def _go(self) -> None:
         """Serve the renewals that are collected."""
@@ -662,8 +620,6 @@ class Intake:
         try:
             lane.check_room()
             _check_length(announced)
-            if not is_long:
-                await lane.wait_for_others()
             await _recognise(scope, is_long=is_long)
             if is_long:
                 lane.check_work(scope)
