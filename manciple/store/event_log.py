@@ -93,9 +93,10 @@ _READ = (
     "SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {columns} FROM store_event "
     "WHERE {above}{conditions} ORDER BY revision LIMIT {limit}) e ON 1 = 1 WHERE r.id = 1 ORDER BY e.revision"
 )
-#: PostgreSQL plans a statement again for each set of values, unless they make no difference to the plan: those in a
-#: subquery do not. Planning takes three times as long as reading the end of the log. Between two bounds that it cannot
-#: see it expects few rows, and so uses the index, however long the log is.
+#: PostgreSQL plans a prepared statement again for each set of values as long as that seems cheaper than its general
+#: plan, as it does for the end of a long log; yet planning takes three times as long as reading. Values in a subquery
+#: make no difference to the plan. Between two bounds that it cannot see it expects few rows, and so uses the index,
+#: however long the log is.
 _ABOVE = "revision > (SELECT %s::bigint) AND revision <= (SELECT current FROM store_revision WHERE id = 1)"
 _LIMIT = "(SELECT %s::bigint)"
 
