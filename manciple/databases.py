@@ -56,7 +56,7 @@ def postgresql(url: str, *, lock_timeout: float) -> dict[str, Any]:
             **several,
             # The same few statements come over and over: parsed and planned once a connection, values beside the text.
             "server_side_binding": True,
-            "prepare_threshold": 5,
+            "prepare_threshold": 1,
             # Seconds; a server that vanished without a word is noticed after 30, also by who waits for its answer.
             "connect_timeout": 5,
             "keepalives_idle": 15,

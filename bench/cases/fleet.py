@@ -15,7 +15,7 @@ from cases.connection import COME_BACK, MERGE_PATCH, Connection
 
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{documents.LEASES}/leases"
 #: Nodes that share a connection of the fleet: agents are many, but each sends little. With fewer connections the fleet
-#: would be late, as a renewal waits a quarter of a second for others to share a commit with.
+#: would be late, as a renewal waits half a second for others to share a commit with.
 NODES_A_CONNECTION = 10
 NODES = "/api/v1/nodes"
 #: Seconds late with a renewal from which on a node reports its conditions, too, as a kubelet does: it may be marked

@@ -18,6 +18,11 @@ for a client to read its answer; a few thousand clients that send a byte a minut
 ("slowloris"). It does not limit the size of a head either. Between two requests a connection may be idle for longer
 (`timeout_keep_alive`). Bodies have their limits in `manciple.api.lanes`.
 
+**Renewals of node Leases** wait `BATCH_DELAY` for each other, before they are parsed or anything else is done for them:
+the same code takes a fourth of the time in a row of requests that it takes for each when it arrives. They are most of
+what an idle cluster sends, and valid for 40 seconds. To the audit trail and the metrics, such a request begins when it
+is received.
+
 **Certificates.** The listener asks clients for a certificate and accepts only those of its authority; clients without
 one show a token. The certificate belongs to the connection, so each request carries it in a part of the scope that no
 header reaches, as it does the peer's address.
@@ -28,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import time
 import weakref
 from collections import OrderedDict
@@ -252,6 +258,44 @@ def _of_tables() -> Iterator[Metric]:
 metrics.OnDemand(_of_tables)
 
 
+# Renewals ------------------------------------------------------------------------------------------------------------
+
+
+#: Of the Lease of a node.
+RENEWED_PATH = r"/apis/coordination\.k8s\.io/v1/namespaces/kube-node-lease/leases/[a-z0-9.-]+"
+#: How such a request begins.
+_RENEWAL = re.compile(rb"(?:PATCH|PUT) %b HTTP/1\.1\r\n" % RENEWED_PATH.encode())
+#: Seconds for which a renewal waits for others.
+BATCH_DELAY = 0.5
+#: Renewals that are received together: no more than share a commit (`manciple.store.objects.LARGEST_GROUP`).
+LARGEST_BATCH = 128
+#: Bytes that wait on one connection; with more of them the wait is over.
+HELD_BYTES = 64 * 1024
+
+
+class RenewalBatch:
+    """The connections of one server on which a renewal waits to be received. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[PatientConnection] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: PatientConnection) -> None:
+        self._waiting.append(connection)
+        if len(self._waiting) >= LARGEST_BATCH:
+            self._receive()
+        elif self._timer is None:
+            self._timer = connection.loop.call_later(BATCH_DELAY, self._receive)
+
+    def _receive(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.receive_held()
+
+
 # Time limits ----------------------------------------------------------------------------------------------------------
 
 
@@ -275,10 +319,13 @@ READ_SECONDS = 60.0
 class PatientConnection(HttpToolsProtocol):
     """uvicorn's, with limits on time and size; each request carries the client's certificate and address.
 
-    entry: in the table of connections; None where there is no table.
+    entry: in the table of connections; None where there is no table. renewals: of the server; None where each is
+    received at once.
     """
 
     _certificate: bytes | None = None
+    #: what has arrived since a renewal began, while it waits for others
+    _held: bytes | None = None
     _in_head = False
     _head_bytes = 0
     _cookie_bytes = 0
@@ -287,9 +334,12 @@ class PatientConnection(HttpToolsProtocol):
     _ends: asyncio.TimerHandle | None = None
     _reader_ends: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, entry: OpenConnection | None = None, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, entry: OpenConnection | None = None, renewals: RenewalBatch | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._entry = entry
+        self._renewals = renewals
 
     @property
     def busy(self) -> bool:
@@ -319,6 +369,31 @@ class PatientConnection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held += data
+            if len(self._held) > HELD_BYTES:
+                self.receive_held()
+        elif self._renewals is not None and self._is_between_requests and _RENEWAL.match(data):
+            self._held = data
+            self._renewals.add(self)
+        else:
+            self._receive(data)
+
+    def receive_held(self) -> None:
+        """Receive the renewal that waits, if there is one."""
+        held, self._held = self._held, None
+        if held is not None and not self.transport.is_closing():
+            self._receive(held)
+
+    def shutdown(self) -> None:
+        self.receive_held()
+        super().shutdown()
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return not self._head_bytes if self._in_head else self.cycle is None or self.cycle.response_complete
+
+    def _receive(self, data: bytes) -> None:
         if not self._in_head and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
         if self._in_head:

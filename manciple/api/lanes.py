@@ -15,9 +15,9 @@ to a thread and back. (General bridges pass every chunk between loop and thread,
 What Django streams is collected first; the API's own streams are watches, which never come here.
 
 Renewals of node Leases have a lane without Django: 5,000 nodes renew 500 Leases a second, and nothing else in an idle
-cluster costs as much. They wait `BATCH_DELAY` for each other, and one thread answers all of them with one commit. Each
-is authenticated, authorized, validated, admitted and audited like any other write. Requests with parameters, other
-verbs or apply take the API's lane.
+cluster costs as much. They are received together (`manciple.api.connections`), and one thread answers all of them with
+one commit. Each is authenticated, authorized, validated, admitted and audited like any other write. Requests with
+parameters, other verbs or apply take the API's lane.
 
 A WebSocket costs a connection, a look at the database and, if it is refused, an audit entry. So each address has a rate
 of refused ones, and each session a rate of any. Opened ones do not count for the address, because people behind one
@@ -48,10 +48,10 @@ from django.db import close_old_connections
 
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
-from manciple.api import answers, door, patches, requests, verbs
+from manciple.api import answers, connections, door, patches, requests, verbs
 from manciple.api.answers import BODY_LIMIT, Form, body_too_large, error_answer, status_of, wanted_form, warning_header
 from manciple.api.auditing import in_line, watch_queues
-from manciple.api.connections import OpenConnection, network_of
+from manciple.api.connections import RENEWED_PATH, OpenConnection, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
 from manciple.api.flow_control import (
     LIMITED,
@@ -367,14 +367,12 @@ def _too_many(refused: Overflow) -> TooManyRequests:
 
 #: Whose Leases: renewed every ten seconds, and valid for forty.
 NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
-#: Seconds for which a renewal waits for others.
-BATCH_DELAY = 0.25
-#: Requests that are answered together: no more than share a commit (`objects.LARGEST_GROUP`).
-LARGEST_BATCH = 128
+#: Seconds for which renewals that are received together are collected: the body of one may be late.
+BODY_DELAY = 0.01
 #: Requests that may wait for their commit: they hold no thread.
 RENEWAL_SEATS = 2048
 
-_LEASE = re.compile(r"/apis/coordination\.k8s\.io/v1/namespaces/kube-node-lease/leases/[a-z0-9.-]+")
+_LEASE = re.compile(RENEWED_PATH)
 _PATCHES = frozenset({patches.MERGE_PATCH, patches.STRATEGIC_MERGE_PATCH, patches.JSON_PATCH})
 
 
@@ -457,7 +455,7 @@ def _lease() -> Served:
 
 
 class Renewals(RequestLane):
-    """Collects renewals for `BATCH_DELAY`, or until they are `LARGEST_BATCH`."""
+    """Serves the renewals that are received together in one batch."""
 
     def __init__(self, limits: FlowLimits, *, name: str = "renewals") -> None:
         super().__init__(limits, name=name)
@@ -468,18 +466,18 @@ class Renewals(RequestLane):
 
     def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:  # noqa: ARG002 - a Lease has nothing costly
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # what an ended one left behind has no client any more
+        if self._loop is not loop:  # the clients of an ended loop are gone
             self._loop, self._collected, self._due = loop, [], None
         renewal = _Renewal(scope, body, loop.create_future())
         self._collected.append(renewal)
-        if len(self._collected) >= LARGEST_BATCH:
+        if len(self._collected) >= connections.LARGEST_BATCH:
             self._go()
         elif self._due is None:
-            self._due = loop.call_later(BATCH_DELAY, self._go)
+            self._due = loop.call_later(BODY_DELAY, self._go)
         return renewal.answered
 
     def _go(self) -> None:
-        """Those who have come so far are served."""
+        """Serve the renewals that are collected."""
         if self._due is not None:
             self._due.cancel()
             self._due = None

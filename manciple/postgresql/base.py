@@ -13,7 +13,8 @@ here, both in what is written and in what is asked for. Documents hold it escape
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
@@ -58,16 +59,40 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return
         super().close_if_unusable_or_obsolete()
 
+    @contextmanager
+    def commit_pipelined(self) -> Iterator[None]:
+        """Send what is executed within in one pipeline, with COMMIT behind it: one round trip for all of it.
+
+        For the end of an outermost transaction: Django's own commit has nothing left to send.
+        Raises: as `_commit`.
+        """
+        sent = False
+        try:
+            with self.wrap_database_errors, self.connection.pipeline():
+                yield
+                sent = True
+                with self.cursor() as cursor:
+                    cursor.execute("COMMIT")
+        except (OperationalError, InterfaceError) as error:
+            if sent and _is_ending(error):
+                raise OutcomeUnknown(*error.args) from error
+            raise
+
     def _commit(self) -> None:
         """Raises: OutcomeUnknown where COMMIT was sent and its answer never came."""
         sent = self.connection is not None and not self.connection.closed
         try:
             super()._commit()  # type: ignore[misc]  # Django's stubs leave it out
         except (OperationalError, InterfaceError) as error:
-            state = getattr(error.__cause__, "sqlstate", None)
-            if sent and (state is None or state.startswith(_ENDING)):
+            if sent and _is_ending(error):
                 raise OutcomeUnknown(*error.args) from error
             raise
+
+
+def _is_ending(error: Exception) -> bool:
+    """Whether the connection broke, or the server said that it ends."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state is None or state.startswith(_ENDING)
 
 
 def _hung_up(connection: Any) -> bool:

@@ -32,7 +32,14 @@ from django.db import Error, connections
 
 from claims.devices.cache import read_devices
 from manciple import collector, descriptors
-from manciple.api.connections import LOG_INTERVAL, ConnectionTable, OpenConnection, PageSocket, PatientConnection
+from manciple.api.connections import (
+    LOG_INTERVAL,
+    ConnectionTable,
+    OpenConnection,
+    PageSocket,
+    PatientConnection,
+    RenewalBatch,
+)
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +217,13 @@ class LimitedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
         config = self.config
-        connect = partial(PatientConnection, config=config, server_state=self.server_state, app_state={})
+        connect = partial(
+            PatientConnection,
+            config=config,
+            server_state=self.server_state,
+            app_state={},
+            renewals=RenewalBatch(),
+        )
         acceptors: Any = [Acceptor(one, self._table, connect, tls=config.ssl) for one in sockets or ()]
         for acceptor in acceptors:
             acceptor.start()

@@ -152,7 +152,7 @@ def writing(
                     if reads:
                         writer.adopt(reads, locked.found)
                     yield writer
-                    flushed = writer.flush()
+                    flushed = writer.flush(commit=locked.is_outermost)
                 if flushed:
                     transaction.on_commit(partial(_finish, writer, committed), robust=True)
             result = "committed" if flushed else "nothing"

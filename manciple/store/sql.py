@@ -81,6 +81,15 @@ def pipelined() -> AbstractContextManager[None]:
     return _pipeline() if on_postgresql() and not _is_pipelined() else nullcontext()
 
 
+def commit_pipelined() -> AbstractContextManager[None]:
+    """On PostgreSQL, the same for the last statements of an outermost transaction, with COMMIT behind them."""
+    if not on_postgresql():
+        return nullcontext()
+    committing: Any = connection  # of `manciple.postgresql`
+    pipeline: AbstractContextManager[None] = committing.commit_pipelined()
+    return pipeline
+
+
 @contextmanager
 def _pipeline() -> Iterator[None]:
     connection.ensure_connection()
@@ -472,6 +481,17 @@ def among(column: str, numbers: Collection[int]) -> Query:
     return f"{column} IN (SELECT value FROM json_each(%s))", (f"[{listed}]",)  # noqa: S608 - names of our columns
 
 
+def is_one_of(column: str, values: Collection[str]) -> tuple[str, list[Any]]:
+    """The condition that the column (of text) is one of these, with its parameters. On PostgreSQL neither the text of
+    the statement nor its plan depends on the values.
+    """
+    if not values:
+        return "1 = 0", []
+    if on_postgresql():
+        return f"{column} = ANY((SELECT %s::text[])::text[])", [_array([*values])]
+    return f"{column} IN ({', '.join(['%s'] * len(values))})", [*values]
+
+
 def texts(revisions: Iterable[int]) -> dict[int, str]:
     """Documents by revision; what is pruned is absent."""
     found: dict[int, str] = {}
@@ -591,13 +611,16 @@ class Locked(NamedTuple):
     counter: RevisionCounter
     #: of the objects that were asked for, those that exist
     found: dict[Key, LatestRow]
+    #: whether its end commits, and is not the end of a savepoint in somebody's transaction
+    is_outermost: bool = False
 
 
 @contextmanager
 def locked_counter(references: Sequence[Reference] = ()) -> Iterator[Locked]:
     """A transaction that holds the counter's lock, and has read `references` since."""
+    is_outermost = not connection.in_atomic_block
     with in_turn(), transaction.atomic():
-        yield _lock(references)
+        yield _lock(references)._replace(is_outermost=is_outermost)
 
 
 def in_turn() -> AbstractContextManager[None]:

@@ -433,15 +433,19 @@ class Writer:
             key, before = self._journal.pop()
             self._known[key] = before
 
-    def flush(self) -> bool:
-        """Send everything to the database; returns whether there was anything."""
+    def flush(self, *, commit: bool = False) -> bool:
+        """Send everything to the database; returns whether there was anything.
+
+        commit: and COMMIT with it, where that saves a round trip; nothing may be sent after it.
+        """
         if not self._events:
             return False
         for finish in hooks.FINISHERS:
             finish(self)
         changes = self.net_changes()
         # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the round trip.
-        with sql.pipelined() if sql.on_postgresql() and len(self._events) < sql.COPY_FROM else nullcontext():
+        together = sql.commit_pipelined if commit else sql.pipelined
+        with together() if len(self._events) < sql.COPY_FROM else nullcontext():
             self._flushed_at = at = self._sources.now()
             self.end_offset = append_events(self._events, at, after=self.end_offset)
             store_objects(changes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 from django.db.utils import ConnectionHandler
 
 from manciple import databases
@@ -99,6 +99,38 @@ def test_a_commit_whose_answer_never_came_is_told_apart(server: psycopg.Connecti
     found = faults.unavailable(raised.value)
     assert found is not None
     assert found.reason == "Timeout"
+
+
+def test_a_commit_goes_with_the_last_statements(server: psycopg.Connection[Any], ours: Any) -> None:
+    ours.set_autocommit(False)
+    ask(ours, "INSERT INTO kept VALUES ('a')")
+    with ours.commit_pipelined(), ours.cursor() as cursor:
+        cursor.execute("INSERT INTO kept VALUES ('b')")
+
+    assert server.execute("SELECT count(*) FROM kept").fetchone() == (2,)
+    ours.commit()
+    ours.set_autocommit(True)
+
+
+def test_a_commit_behind_a_refused_statement_commits_nothing(server: psycopg.Connection[Any], ours: Any) -> None:
+    ours.set_autocommit(False)
+    ask(ours, "INSERT INTO kept VALUES ('a')")
+    with pytest.raises(DataError), ours.commit_pipelined(), ours.cursor() as cursor:
+        cursor.execute("INSERT INTO kept SELECT (1 / length(''))::text")
+    ours.rollback()
+
+    assert server.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+    assert ask(ours, "SELECT 1") == 1
+
+
+def test_a_pipelined_commit_whose_answer_never_came_is_told_apart(server: psycopg.Connection[Any], ours: Any) -> None:
+    pid = ask(ours, "SELECT pg_backend_pid()")
+    ours.set_autocommit(False)
+    ask(ours, "INSERT INTO kept VALUES ('a')")
+    end(server, pid)
+
+    with pytest.raises(OutcomeUnknown), ours.commit_pipelined():
+        pass
 
 
 def test_what_broke_before_the_commit_is_known_not_to_be_written(server: psycopg.Connection[Any], ours: Any) -> None:

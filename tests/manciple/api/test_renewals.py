@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,7 +13,8 @@ import pytest
 from msgspec import structs
 
 from manciple.access.authentication import tokens
-from manciple.api import lanes, verbs
+from manciple.api import connections, lanes, verbs
+from manciple.api.connections import PatientConnection
 from manciple.api.flow_control import FlowLimits
 from manciple.api.verbs import Edit, WriteAnswer, made_together
 from manciple.audit import trail
@@ -21,6 +23,7 @@ from manciple.store import objects
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
+from tests.e2e.processes import wait_for
 from tests.manciple.api.requests import lease
 from tests.manciple.api.server import ApiServer
 
@@ -78,8 +81,9 @@ def together(client: httpx.Client, nodes: Sequence[str]) -> list[httpx.Response]
 
 
 def test_those_that_come_within_a_moment_share_a_commit(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "BATCH_DELAY", 20.0)
-    monkeypatch.setattr(lanes, "LARGEST_BATCH", NODES)
+    monkeypatch.setattr(connections, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(lanes, "BODY_DELAY", 20.0)
+    monkeypatch.setattr(connections, "LARGEST_BATCH", NODES)
     committed: list[int] = []
     commit = objects._commit
 
@@ -113,15 +117,15 @@ def test_they_are_answered_as_other_patches_are(client: httpx.Client) -> None:
 
 
 def test_nobody_waits_for_longer_than_a_moment(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "BATCH_DELAY", 0.01)
+    monkeypatch.setattr(connections, "BATCH_DELAY", 0.01)
     assert renew(client, "node-0").status_code == 200
 
 
 def test_a_lone_write_is_not_held_up_by_renewals_that_wait(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "BATCH_DELAY", 20.0)
-    monkeypatch.setattr(lanes, "LARGEST_BATCH", 2)
+    monkeypatch.setattr(connections, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(connections, "LARGEST_BATCH", 2)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(renew, client, "node-0")
         elsewhere = client.post(LEASES.replace("kube-node-lease", "default"), json=lease())
@@ -131,9 +135,40 @@ def test_a_lone_write_is_not_held_up_by_renewals_that_wait(
         assert waiting.result().status_code == 200
 
 
+def test_only_renewals_wait_for_others(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(connections, "HELD_BYTES", 2048)
+    began = time.monotonic()
+    document = client.get(f"{LEASES}/node-0").json()
+    assert client.put(f"{LEASES}/node-0?timeout=10s", json=document).status_code == 200
+    large = {"metadata": {"annotations": {"large": "x" * 4096}}}
+    assert renew(client, "node-0", large).status_code == 200
+    assert time.monotonic() - began < 20.0
+
+
+def test_renewals_that_wait_are_served_when_the_server_stops(
+    api_server: ApiServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BATCH_DELAY", 20.0)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(renew, client, "node-0")
+        wait_for("the renewal to arrive", lambda: shut_down_if_waiting(api_server))
+        assert waiting.result().status_code == 200
+
+
+def shut_down_if_waiting(server: ApiServer) -> bool:
+    """Do to the connection on which a renewal waits what a server does that stops; returns whether there was one."""
+    holders = [holder for level in tuple(server.table._holders.values()) for holder in tuple(level.values())]
+    for connection in (entry.protocol for holder in holders for entry in tuple(holder)):
+        if isinstance(connection, PatientConnection) and connection._held is not None:
+            connection.loop.call_soon_threadsafe(connection.shutdown)
+            return True
+    return False
+
+
 def test_a_whole_fleet_may_come_with_one_credential() -> None:
     """What one identity may have in line is more than a commit takes: it never waits for itself."""
-    assert FlowLimits(seats=lanes.RENEWAL_SEATS).flow_seats > lanes.LARGEST_BATCH
+    assert FlowLimits(seats=lanes.RENEWAL_SEATS).flow_seats > connections.LARGEST_BATCH
 
 
 def replaced(client: httpx.Client, node: str, *, code: int, **changes: Any) -> Any:
