@@ -511,9 +511,7 @@ NODE_THREADS = Setting(
     4,
     "threads for requests about nodes' Leases, besides one for renewals",
 )
-PAGE_THREADS = Setting(
-    "MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages"
-)
+PAGE_THREADS = Setting("MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages")
 REQUEST_QUEUE = Setting(
     "MANCIPLE_REQUEST_QUEUE",
     WHOLE_NUMBER,
