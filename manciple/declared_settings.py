@@ -295,25 +295,22 @@ CA_FILE = Setting(
     "MANCIPLE_CA_FILE",
     PATH,
     None,
-    "PEM certificate of the CA behind the API's certificate, for workers and API processes: published as "
-    "ConfigMap `kube-root-ca.crt` in every namespace, and put into kubeconfig files. Set it if the API has "
-    "another certificate (`--tls-cert`)",
+    "certificate (PEM) of the CA behind the API's certificate: published as ConfigMap `kube-root-ca.crt`, and put into "
+    "kubeconfig files. Set it for API processes and workers if the API has another certificate (`--tls-cert`)",
     default_text="`ca.crt` in the home",
 )
 SERVICE_ACCOUNT_ISSUER = Setting(
     "MANCIPLE_SERVICE_ACCOUNT_ISSUER",
     NOT_EMPTY,
     "https://kubernetes.default.svc",
-    "the issuer of service account tokens. If other systems verify them: the API's address as they reach it, for "
-    "`/.well-known/openid-configuration`",
+    "the issuer of service account tokens; if other systems verify them, the API's address as they reach it",
 )
 EXTEND_POD_TOKENS = Setting(
     "MANCIPLE_EXTEND_POD_TOKENS",
     SWITCH,
     False,
-    "1: tokens in pods are valid for a year, as by default in Kubernetes "
-    "(`--service-account-extend-token-expiration`), for programs that read theirs only once; 0: for an hour, and "
-    "the agent renews them. They end with their pod",
+    "1: tokens in pods are valid for a year, as by default in Kubernetes, for programs that read theirs only once; "
+    "0: for an hour, and the agent renews them",
 )
 SECURE_COOKIES = Setting(
     "MANCIPLE_SECURE_COOKIES",
@@ -405,8 +402,7 @@ AUDIT_ENTRIES = Setting(
     "MANCIPLE_AUDIT_ENTRIES",
     WHOLE_NUMBER,
     1_000_000,
-    "maximum number of entries in the trail that changed something, about half a gigabyte ([at the "
-    "limit](../how-to/audit.md))",
+    "maximum number of entries that changed something, about half a gigabyte",
 )
 AUDIT_REFUSALS = Setting(
     "MANCIPLE_AUDIT_REFUSALS",
@@ -513,12 +509,9 @@ NODE_THREADS = Setting(
     "MANCIPLE_NODE_THREADS",
     WHOLE_NUMBER,
     4,
-    "threads for requests about nodes' Leases, which must not wait behind others; renewals (PATCH, PUT) have one "
-    "thread of their own",
+    "threads for requests about nodes' Leases, besides one for renewals",
 )
-PAGE_THREADS = Setting(
-    "MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages; a what-if may occupy one for seconds"
-)
+PAGE_THREADS = Setting("MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages")
 REQUEST_QUEUE = Setting(
     "MANCIPLE_REQUEST_QUEUE",
     WHOLE_NUMBER,
@@ -532,14 +525,14 @@ API_WORK_SECONDS = Setting(
     "MANCIPLE_API_WORK_SECONDS",
     NUMBER,
     5.0,
-    "processor time, in seconds, that one API request may use for expressions, dry runs too; then it is answered "
-    "504 ([overload](../how-to/operating.md#overload))",
+    "processor time, in seconds, of one API request's expressions; then it is answered 504 "
+    "([overload](../how-to/operating.md#overload))",
 )
 PAGE_WORK_SECONDS = Setting(
     "MANCIPLE_PAGE_WORK_SECONDS",
     NUMBER,
     2.0,
-    "the same for a page, which is then marked incomplete or asks you to narrow the question",
+    "the same for a page, which is then incomplete",
 )
 IDENTITY_RATE = Setting(
     "MANCIPLE_IDENTITY_RATE",
@@ -587,7 +580,7 @@ WRITE_BURST = Setting(
     "MANCIPLE_WRITE_BURST",
     WHOLE_NUMBER,
     64 << 20,
-    "bytes that may be written into one namespace at once, after a pause",
+    "bytes that may be written into one namespace at once",
 )
 LOG_BYTES = Setting(
     "MANCIPLE_LOG_BYTES",

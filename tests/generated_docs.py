@@ -22,11 +22,10 @@ SETTINGS_HEAD: Final = """\
 | variable | value | default | meaning |
 | --- | --- | --- | --- |
 | `MANCIPLE_CONFIG` | path | `/etc/manciple/manciple.toml` for an installed `manciple`, none in a checkout | \
-a file (TOML) with any of the settings below ([how](../how-to/installing.md#configuration)); `--config FILE` of every \
-command sets it |
+a TOML file with the settings below; `--config FILE` of every command sets it |
 """
-#: Django's own commands among the verbs; Django documents their options.
-OF_DJANGO: Final = frozenset({"migrate"})
+#: Django documents the options of its own command; those of a contributor's are in `--help`.
+WITHOUT_OPTIONS: Final = frozenset({"migrate", "screenshots"})
 #: Commands of `manage.py` that need a checkout, so they are no verbs.
 OF_A_CHECKOUT: Final = (Verb("screenshots", "screenshots of every page from the demo's data", lambda _: 0),)
 
@@ -74,7 +73,7 @@ def commands() -> Iterator[str]:
 
 
 def command(name: str, verb: Verb, listed: Listed) -> Iterator[str]:
-    parser = None if verb.name in OF_DJANGO else completion.parser_of(verb)
+    parser = None if verb.name in WITHOUT_OPTIONS else completion.parser_of(verb)
     yield f"### `{name}`\n\n"
     yield f"{sentence(parser.description if parser and parser.description else verb.does)}\n\n"
     if parser and (lines := list(arguments(name, parser, listed, indent=""))):

@@ -5,8 +5,11 @@ Reads one scenario a line from standard input and writes one line of answers for
 
 A scenario = {name, features, classes, slices, nodes, allocatedClaims, claims} in plain resource.k8s.io/v1 and core/v1
 JSON; allocatedDevices, allocatedSharedDevices and aggregatedCapacity state allocations without their claims.
-`features` are upstream's flags (adminAccess, prioritizedList, ...); what is not named is off. Every node is answered
-on its own and nothing is defaulted, so `allocationMode` and `count` must stand in the requests.
+`features` has the flags of upstream's `structured.Features` (`{"adminAccess": true}`); the others are off. Nothing is
+defaulted, so requests need `allocationMode` and `count`.
+
+Every node is answered on its own: {node, allocated, results, error, failedOnNode} without empty fields. An error
+without `failedOnNode` blocks the pod on every node.
 """
 
 from __future__ import annotations

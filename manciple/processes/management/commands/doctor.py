@@ -21,13 +21,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="as JSON")
-        names = ", ".join(one.name for one in CHECKUPS)
-        parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"one of {names}; repeatable")
+        only = "this check; an unknown name lists them; repeatable"
+        parser.add_argument("--only", action="append", default=[], metavar="NAME", help=only)
 
     def handle(self, *_args: Any, **options: Any) -> None:
         only = options["only"]
-        if unknown := set(only) - {one.name for one in CHECKUPS}:
-            raise CommandError(f"--only: there is no checkup {', '.join(sorted(unknown))}")
+        names = [one.name for one in CHECKUPS]
+        if unknown := set(only) - set(names):
+            raise CommandError(f"--only: there is no checkup {', '.join(sorted(unknown))}, but {', '.join(names)}")
         wanted = [one for one in CHECKUPS if not only or one.name in only]
         found = tuple(diagnoses.examined(wanted, datetime.now(UTC)))
         self.stdout.write(diagnoses.as_json(found) if options["json"] else diagnoses.as_text(found))
