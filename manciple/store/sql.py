@@ -497,10 +497,17 @@ def sizes(revisions: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def undeleted(resource: str, limit: int) -> list[tuple[str, str]]:
+def undeleted(resource: str, limit: int, *, namespace: str = "") -> list[tuple[str, str]]:
     """(namespace, name) of the first objects that nobody has deleted yet."""
-    statement = f"SELECT o.namespace, o.name FROM {_LIVE} WHERE o.resource = %s AND NOT e.deleting "  # noqa: S608
-    return [(namespace, name) for namespace, name in fetch(f"{statement} ORDER BY 1, 2 LIMIT %s", [resource, limit])]
+    conditions, parameters = _where(namespace, None)
+    statement = f"SELECT o.namespace, o.name FROM {_LIVE} WHERE o.resource = %s{conditions} AND NOT e.deleting "  # noqa: S608
+    rows = fetch(f"{statement} ORDER BY 1, 2 LIMIT %s", [resource, *parameters, limit])
+    return [(namespace, name) for namespace, name in rows]
+
+
+def exists(resource: str) -> bool:
+    """Whether there is any object of the kind."""
+    return bool(fetch("SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource = %s)", [resource])[0][0])
 
 
 def count(resource: str, *, namespace: str) -> int:
