@@ -8,7 +8,6 @@ taken off. Sources: apiextensions-apiserver/pkg/controller/{finalizer,status}.
 from __future__ import annotations
 
 import logging
-from itertools import islice
 
 from manciple.extensions.catalogue import FOLLOWER, name_given
 from manciple.extensions.definitions import (
@@ -28,8 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Who writes (upstream: the API server itself, by this name).
 IDENTITY = Identity("system:apiserver", (MASTERS,))
-#: Objects in one transaction, and in one turn.
-BATCH, MOST = 100, 1000
+#: Objects in one turn.
+MOST = 1000
 
 
 def sweep(most: int = MOST) -> int:
@@ -79,9 +78,8 @@ def _served(definition: CustomResourceDefinition) -> Kind | None:
 
 def _delete(kind: Kind, most: int) -> int:
     """How many objects were asked to go."""
-    waiting = iter(sql.undeleted(kind.resource, max(most, 0)))
     deleted = 0
-    while batch := tuple(islice(waiting, BATCH)):
+    for batch in objects.undeleted(kind, most=most):
         with objects.writing(identity=IDENTITY) as writer:
             writer.load(kind, batch)
             living = [key for key in batch if writer.get(kind, *key) is not None]
