@@ -7,7 +7,7 @@ taken in hand; `peak_mib` is the process's high-water mark; each row of the tabl
 
     unsat-*   one node with 64 devices, and eight requests that cannot be met together
     churn     the cluster is 85% full; each step releases one claim and places one of six shapes
-    refused   no node has what is asked for; every claim is new, and is told why
+    refused   no node has what is asked for; every claim is new, and is told why; `-in-turn`: of eight shapes
 
 Budgets are claims a second on one core; compare with `cpu`, the rate by the process's own time, on a busy machine.
 """
@@ -116,7 +116,7 @@ def run(name: str, *, nodes: int, devices: int, claims: int) -> Json:
     if name == "churn":
         filling = [make_claim(claims + number, case.request(number)) for number in range(cluster.size)]
         step = Churn(cluster, filling).step
-    elif name == "refused":
+    elif name.startswith("refused"):
         step = _told_why(cluster)
     elif not name.startswith("unsat"):
         place(cluster.inventory.snapshot(), made[:1], cluster.nodes)
