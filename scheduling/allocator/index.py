@@ -164,7 +164,9 @@ class NodeIndex:
         self.features = snapshot.features
         self.catalogue = snapshot.catalogue
         self.devices = [snapshot.on_node(node) for node in self.nodes]
-        used = [in_use(one, snapshot.usage, self.features) for one in self.devices]
+        # Many nodes may see the same devices.
+        distinct = {id(one): in_use(one, snapshot.usage, self.features) for one in dict.fromkeys(self.devices)}
+        used = [distinct[id(one)] for one in self.devices]
         #: per node, the fields of `TakenDevices`
         self.taken = [one.taken for one in used]
         self.shared_out = [one.shared_out for one in used]
