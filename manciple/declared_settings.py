@@ -691,8 +691,8 @@ SEARCH_SLICE = Setting(
     NUMBER,
     0.25,
     "seconds after which the decision about a pod is cut off, and retried after a backoff, if pods of other namespaces "
-    "wait ([how](../explanation/scheduling.md#scheduling-time)); gangs get up to 1. Raise it where long "
-    "searches or large gangs share a busy cluster",
+    "wait ([how](../explanation/scheduling.md#scheduling-time)); gangs get up to 1, and more after each cut. Raise it "
+    "where long searches or large gangs share a busy cluster",
     attribute="SCHEDULER_SEARCH_SLICE",
 )
 BINDING_TIMEOUT = Setting(

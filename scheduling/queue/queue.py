@@ -521,6 +521,7 @@ def backoff_seconds(attempts: int) -> float:
 # - Slices. A decision that has taken `MANCIPLE_SEARCH_SLICE` seconds is cut off as soon as pods of other namespaces
 #   wait; until then it may go on (`MANCIPLE_FILTER_TIMEOUT`). The pod's condition says so and the pod backs off. The
 #   verdicts of its selectors so far are cached, so its next attempt continues from there.
+#   The slice of a gang grows with its size and each time that it is cut off: it is decided about as a whole.
 # - Batches. A batch takes up no more pods, and is committed, after `BATCH_SECONDS` of decisions, after a decision that
 #   was cut off, and before the first pod of a slow namespace, or of one that used much time. A batch with a slow
 #   decision, or with pods of a namespace that used much time, ends as soon as pods of other namespaces have come.
@@ -595,7 +596,7 @@ class NamespaceTimes:
         return max(slice_seconds(pods), min(2 * before, LONGEST_GANG_SLICE))
 
     def note_slice(self, uid: str, seconds: float, *, cut_off: bool) -> None:
-        """The decision about a gang took all of its slice, or there was one."""
+        """Remember whether the decision about a gang was cut off after so many seconds."""
         self._cut_off.pop(uid, None)
         if cut_off:
             if len(self._cut_off) >= MOST_CUT_OFF:
