@@ -7,7 +7,7 @@ taken in hand; `peak_mib` is the process's high-water mark; each row of the tabl
 
     unsat-*   one node with 64 devices, and eight requests that cannot be met together
     churn     the cluster is 85% full; each step releases one claim and places one of six shapes
-    refused   no node has what is asked for; every claim is new, and is told why
+    refused   no node has what is asked for; every claim is new, and is told why; `-in-turn`: of eight shapes
 
 Budgets are claims a second on one core; compare with `cpu`, the rate by the process's own time, on a busy machine.
 """
@@ -116,7 +116,7 @@ def run(name: str, *, nodes: int, devices: int, claims: int) -> Json:
     if name == "churn":
         filling = [make_claim(claims + number, case.request(number)) for number in range(cluster.size)]
         step = Churn(cluster, filling).step
-    elif name == "refused":
+    elif name.startswith("refused"):
         step = _told_why(cluster)
     elif not name.startswith("unsat"):
         place(cluster.inventory.snapshot(), made[:1], cluster.nodes)
@@ -187,6 +187,46 @@ def memory(nodes: int, devices: int) -> Json:
     return {"devices": nodes * devices, "traced_mib": round(traced), "resident_before_mib": round(before)}
 
 
+def first_look(nodes: int, pools: int) -> Json:
+    """Seconds of CPU until the first claim is placed and until the next after a slice was published, where the pools
+    are not of one node: they select nodes by zone, one of ten, or by a rack of five nodes, or are for all nodes.
+    """
+    views = tuple(
+        NodeView(f"node-{at:05}", {"zone": f"z-{at % 10}", "rack": f"r-{at // 5}", "kubernetes.io/os": "linux"})
+        for at in range(nodes)
+    )
+    found: Json = {"nodes": nodes, "pools": pools}
+    kinds: dict[str, Callable[[int], Json]] = {
+        "zone": lambda number: _selecting("zone", f"z-{number % 10}"),
+        "rack": lambda number: _selecting("rack", f"r-{number % (nodes // 5)}"),
+        "all": lambda _number: {"allNodes": True},
+    }
+    for name, where in kinds.items():
+        inventory = Inventory()
+        inventory.apply_class(decode_value(DeviceClass, {"metadata": {"name": "gpu"}, "spec": {}}))
+        for number in range(pools):
+            _publish_for(inventory, number, where(number))
+        for moment in ("first", "next"):
+            claim = make_claim(number, CASES["plain"].request(0))
+            began = time.process_time()
+            placement = place(inventory.snapshot(), (claim,), views)
+            found[f"{name}_{moment}_s"] = round(time.process_time() - began, 3)
+            assert isinstance(placement.outcome, Allocated)
+            _publish_for(inventory, pools, where(0))
+    return found
+
+
+def _publish_for(inventory: Inventory, number: int, where: Json) -> None:
+    pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "devices": [CASES["plain"].device(at) for at in range(2)], **where}
+    inventory.apply_slice(decode_value(ResourceSlice, {"metadata": {"name": f"slice-{number}"}, "spec": spec}))
+
+
+def _selecting(label: str, value: str) -> Json:
+    expressions = [{"key": label, "operator": "In", "values": [value]}]
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+
+
 def _resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
@@ -208,6 +248,9 @@ def table() -> None:
         _row("plain", nodes=nodes, devices=20, claims=5_000, budget=20_000 if nodes == GROWTH[-1] else 0)
     taken = _apart("--memory", "--nodes", "5000", "--devices", "20")
     print(f"inventory of {taken['devices']:,} devices, indexes included: {taken['traced_mib']} MiB (budget 256)")
+    looked = _apart("--first-look")
+    print(f"first look at {looked['pools']:,} pools by {looked['nodes']} nodes, s: ", end="")
+    print(", ".join(f"{kind} {looked[f'{kind}_first_s']}" for kind in ("zone", "rack", "all")), "(budget 1)")
 
 
 def _row(name: str, *, nodes: int, devices: int, claims: int, budget: int = 0) -> None:
@@ -234,8 +277,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON line")
     parser.add_argument("--with-cpu", action="store_true", help="add cpu_s, the seconds of the process's own time")
     parser.add_argument("--memory", action="store_true", help="what an inventory takes, instead of a case")
+    parser.add_argument("--first-look", action="store_true", help="pools that are not of one node, instead of a case")
+    parser.add_argument("--pools", type=int, default=2_000, help="of --first-look")
     options = parser.parse_args()
-    if options.memory:
+    if options.first_look:
+        result = first_look(options.nodes or 100, options.pools)
+    elif options.memory:
         result = memory(options.nodes or 5_000, options.devices or 20)
     elif options.case is None:
         table()

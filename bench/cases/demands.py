@@ -93,6 +93,12 @@ def missing(_number: int) -> Json:
     return {"requests": [{"name": "r", "exactly": exactly(selectors=where(expression))}]}
 
 
+def missing_in_turn(number: int) -> Json:
+    """Eight shapes in turn, each for a model that no device is."""
+    expression = f'device.attributes["{DRIVER}"].model == "H{number % 8}00"'
+    return {"requests": [{"name": "r", "exactly": exactly(selectors=where(expression))}]}
+
+
 def partition(number: int) -> Json:
     """Two halves and a whole of each card draw on the card's slices."""
     card, part = divmod(number, 3)
@@ -151,4 +157,5 @@ CASES = {
     "unsat-odd": Case(request=eight(_LAST), device=group_device(63), nodes=1, devices=64, claims=1, budget=100),
     "churn": Case(request=mixed, device=plain_device, nodes=5000, devices=20, claims=20_000, budget=8_000),
     "refused": Case(request=missing, device=plain_device, devices=20, claims=20),
+    "refused-in-turn": Case(request=missing_in_turn, device=plain_device, nodes=3000, devices=8, claims=64),
 }

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlencode
@@ -50,7 +50,7 @@ from django.views.decorators.http import require_safe
 from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
 from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, Claim, PastAllocation, Reservation, UseSpell
-from dashboard.inventory.incidents import ImpairedSpan, between, spans
+from dashboard.inventory.incidents import ImpairedSpan, between
 from dashboard.kit import charts
 from dashboard.kit.charts import RANGES, USUAL, ChosenTime, Tick, Window, axis
 from dashboard.kit.guards import begin_costly, listing
@@ -61,7 +61,7 @@ from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Node, Pool
 from manciple.durations import duration
 from manciple.people import Person, person_of
-from manciple.store import objects
+from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLASSES, NAMESPACES, PODS, SLICES, kind
@@ -203,6 +203,16 @@ class HeldSpan:
         return bool(self.namespace)
 
 
+class ImpairedPlace(NamedTuple):
+    """Where an impairment is; of a rule, "" for any."""
+
+    source: str
+    driver: str
+    pool: str
+    device: str
+    node: str
+
+
 class StepOf(Func):
     """The number of the step of a chart that a moment falls into; below 0 before the first."""
 
@@ -277,12 +287,11 @@ class Timeline:
         held = {self.key_of(*row) for row in rows}
         if self._query.namespace or self._query.device_class:
             return list(held)
-        named = [span for span in self.impaired if span.place[1]]
-        return list(held.union(*(self._concerned_by(span) for span in named)))
+        return list(held.union(*self._devices_at(self.impaired.exclude(pool="")).values()))
 
-    @cached_property
-    def impaired(self) -> list[ImpairedSpan]:
-        """What was out of order in the window, of the driver and the node that are asked for."""
+    @property
+    def impaired(self) -> QuerySet[Impairment]:
+        """Impairments in the window, of the driver and the node that are asked for."""
         rows = between(self._window.begin, self._window.end)
         if self._query.driver:
             rows = rows.filter(driver__in=("", self._query.driver))
@@ -290,20 +299,42 @@ class Timeline:
             rows = rows.filter(pool__in=("", *self._pools)).filter(
                 Q(source=Impairment.Source.RULE) | Q(node__in=("", self._query.node))
             )
-        return spans(rows)
+        return rows
 
-    def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
-        """The devices that a rule names, as far as they are published and asked for."""
-        exact = {self.key_of(*span.place, span.row.node)} if span.exact else set()
-        if exact and span.row.source != Impairment.Source.RULE:
-            return exact
-        named = zip(("driver", "pool", "name"), span.place, strict=True)
-        rows = Device.objects.filter(**{column: value for column, value in named if value})
-        if self._pools is not None:
-            rows = rows.filter(pool__in=self._pools, node_name__in=("", self._query.node))
-        if self._query.driver:
-            rows = rows.filter(driver=self._query.driver)
-        return {self.key_of(*row) for row in rows.values_list("driver", "pool", "name", "node_name")} or exact
+    def _devices_at(self, rows: QuerySet[Impairment]) -> Mapping[ImpairedPlace, set[DeviceKey]]:
+        """The devices that these impairments concern, by place. Those that a rule concerns are the published ones, as
+        far as they are asked for. A query for the places, and one for each set of columns that rules name.
+        """
+        devices: dict[ImpairedPlace, set[DeviceKey]] = {}
+        ruled: dict[tuple[str, ...], dict[tuple[str, ...], list[ImpairedPlace]]] = {}
+        for row in rows.order_by().values_list(*ImpairedPlace._fields).distinct():
+            place = ImpairedPlace(*row)
+            named = {"driver": place.driver, "pool": place.pool, "name": place.device}
+            is_exact = all(named.values())
+            devices[place] = {self.key_of(place.driver, place.pool, place.device, place.node)} if is_exact else set()
+            if not is_exact or place.source == Impairment.Source.RULE:
+                columns = tuple(column for column, value in named.items() if value)
+                ruled.setdefault(columns, {}).setdefault(tuple(filter(None, named.values())), []).append(place)
+        for columns, places in ruled.items():
+            published: dict[tuple[str, ...], set[DeviceKey]] = defaultdict(set)
+            for driver, pool, name, node in self._published(columns, places):
+                values = tuple({"driver": driver, "pool": pool, "name": name}[column] for column in columns)
+                published[values].add(self.key_of(driver, pool, name, node))
+            for values, alike in places.items():
+                for place in alike if published[values] else ():
+                    devices[place] = published[values]
+        return devices
+
+    def _published(
+        self, columns: Sequence[str], values: Collection[Sequence[str]]
+    ) -> Iterator[tuple[str, str, str, str]]:
+        """(driver, pool, name, node) of the devices whose columns have one of these values, as far as asked for."""
+        identity = ("driver", "pool", "name", "node_name")
+        rows = sql.select(Device, identity, columns, values) if columns else Device.objects.values_list(*identity)
+        for driver, pool, name, node in rows:
+            is_of_driver = self._query.driver in ("", driver)
+            if is_of_driver and (self._pools is None or (pool in self._pools and node in ("", self._query.node))):
+                yield driver, pool, name, node
 
     def groups(self) -> Counter[str]:
         """Classes, models or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
@@ -331,6 +362,12 @@ class Timeline:
             if one.group in wanted:
                 found.append(self._seen(one))
         return found
+
+    def impaired_of(self, keys: Collection[DeviceKey]) -> list[ImpairedSpan]:
+        """The latest impairments that may concern those devices, the oldest first."""
+        driver, pool, device = ({"", *(key[column] for key in keys)} for column in range(3))
+        rows = self.impaired.filter(driver__in=driver, pool__in=pool, device__in=device).order_by("-began_at", "-pk")
+        return [ImpairedSpan(row) for row in rows[: BARS + 1]][::-1]
 
     def of_groups(self, names: Collection[str]) -> list[HeldSpan]:
         """The latest holdings of those groups; what a claim held together is one."""
@@ -455,9 +492,12 @@ class Timeline:
         """What was out of order, device by device. Nothing where only some holders are asked for."""
         if self._query.namespace or self._query.device_class:
             return
-        for span in self.impaired:
-            for device in sorted(self._concerned_by(span)):
-                yield device, span
+        devices, last = self._devices_at(self.impaired), 0
+        while rows := self.impaired.filter(pk__gt=last).order_by("pk")[:BATCH]:
+            for span in map(ImpairedSpan, rows):
+                last = span.row.pk
+                for device in sorted(devices.get(ImpairedPlace(span.row.source, *span.place, span.row.node), ())):
+                    yield device, span
 
     def rows_past(self, *, after: int, limit: int) -> list[tuple[int, tuple[Any, ...]]]:
         """The next rows in the order in which they were given back: (number to go on after, columns of `EXPORTED`)."""
@@ -478,8 +518,8 @@ def _model() -> Coalesce:
     same_node = Q(node_name=OuterRef("node")) | Q(node_name="") | Q(Exact(OuterRef("node"), Value("")))
     device = Device.objects.filter(same_node, driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
     device = device.order_by("-node_name")
-    published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
-    return Coalesce(*published, "driver", output_field=TextField())
+    named = Coalesce(*(KT(f"attributes__{name}__string") for name in MODEL_ATTRIBUTES), output_field=TextField())
+    return Coalesce(Subquery(device.values(text=named)[:1]), "driver", output_field=TextField())
 
 
 def _running(changes: Counter[int]) -> Iterator[int]:
@@ -620,12 +660,17 @@ def device_lanes(
     found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
     for one in holdings:
         found[one.group].append(one)
+    impaired_at: dict[tuple[str, str, str], list[ImpairedSpan]] = defaultdict(list)
+    for span in impaired:
+        impaired_at[span.place].append(span)
     lanes = []
     for key in keys:
-        _, pool, device, node = key
+        driver, pool, device, node = key
         bars = [bar(one, window, living=living, what=device) for one in found[key]]
         packed, rows, hidden = pack(bars, most=ROWS)
-        out_of_order = tuple(stretch(one, window) for one in impaired if one.concerns(key))
+        places = product(("", driver), ("", pool), ("", device))
+        concerning = (one for place in places for one in impaired_at.get(place, ()) if one.concerns(key))
+        out_of_order = tuple(stretch(one, window) for one in sorted(concerning, key=lambda one: one.began))
         lanes.append(
             Lane(
                 name=device, note=node or pool, url=device_url(*key), bars=packed, rows=rows,
@@ -738,7 +783,7 @@ DEVICES, GROUPS = 48, 12
 class TimelineContext(PageContext):
     """problem: what is wrong with the time that was asked for. count, impaired: allocations and impairments in it.
 
-    bars: how many allocations are drawn at most.
+    bars: how many of each are drawn at most.
     """
 
     query: TimelineQuery
@@ -778,7 +823,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         usage_url=query.url("usage", by="" if query.by == "device" else query.by, driver="", node="", view=""),
         wider_url="" if query.time.range else query.url(**window.wider()),
         count=timeline.count(),
-        impaired=len(timeline.impaired) if query.by == "device" else 0,
+        impaired=timeline.impaired.count() if query.by == "device" else 0,
         drawn=drawn,
         namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
         classes=[one.name for one in objects.list(kind(CLASSES)).items],
@@ -806,11 +851,11 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnTimeline:
-    """What stands on one page. capped: only the latest allocations are drawn. never: devices that nobody held."""
+    """What stands on one page. capped: what only the latest are drawn of. never: devices that nobody held."""
 
     page: PageOfRows
     lanes: list[Lane]
-    capped: bool
+    capped: Sequence[str]
     never: int = 0
 
 
@@ -819,9 +864,11 @@ def _by_device(timeline: Timeline, query: TimelineQuery, window: Window) -> Draw
     page = PageOfRows(len(keys), DEVICES, query.page)
     shown = keys[page.rows]
     holdings = _latest(timeline.of_devices(shown)) if shown else []
-    lanes = device_lanes(shown, holdings, window, living=_living(holdings), impaired=timeline.impaired)
+    impaired = timeline.impaired_of(shown) if shown else []
+    lanes = device_lanes(shown, holdings, window, living=_living(holdings), impaired=impaired)
     never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
-    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS, never=never)
+    capped = _capped(allocations=holdings, impairments=impaired)
+    return DrawnTimeline(page=page, lanes=lanes, capped=capped, never=never)
 
 
 def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> DrawnTimeline:
@@ -833,7 +880,11 @@ def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> Drawn
     levels = timeline.levels(shown) if shown else {}
     living, hours = _living(holdings), timeline.hours()
     lanes = group_lanes(shown, holdings, levels, window, by=query.by, living=living, hours=hours)
-    return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
+    return DrawnTimeline(page=page, lanes=lanes, capped=_capped(allocations=holdings))
+
+
+def _capped(**drawn: Sequence[object]) -> list[str]:
+    return [name for name, every in drawn.items() if len(every) > BARS]
 
 
 def _latest(holdings: list[HeldSpan]) -> list[HeldSpan]:

@@ -6,7 +6,7 @@ Source: pkg/controller/namespace/deletion/status_condition_utils.go of Kubernete
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -42,10 +42,12 @@ class Remaining:
     def __bool__(self) -> bool:
         return bool(self.by_resource or self.failures)
 
-    def add(self, kind: Kind, finalizers: tuple[str, ...]) -> None:
-        """One object."""
-        self.by_resource[f"{kind.plural}.{kind.group}"] += 1  # the dot stays without a group, as upstream
-        self.by_finalizer.update(set(finalizers))
+    def add(self, kind: Kind, number: int, finalizers: Iterable[Sequence[str]]) -> None:
+        """The objects of one kind. finalizers: of each of those that were read."""
+        if number:
+            self.by_resource[f"{kind.plural}.{kind.group}"] += number  # the dot stays without a group, as upstream
+        for names in finalizers:
+            self.by_finalizer.update(set(names))
 
 
 def conditions(

@@ -24,17 +24,17 @@ from msgspec import structs
 
 from manciple.access.namespace_defaults import DEFAULTS
 from manciple.api.namespace_conditions import Remaining, conditions
-from manciple.store import hooks, objects
+from manciple.store import hooks, objects, sql
 from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.store.records import Stored, Written
-from manciple.wire import codec
+from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, timestamp
 from manciple.wire.errors import ApiError, Conflict, Forbidden, NotFound
 from manciple.wire.identity import MASTERS, SYSTEM, Identity, controller
 from manciple.wire.machinery import KUBERNETES_FINALIZER, Namespace
 from manciple.wire.registry import Kind, registry
+from manciple.wire.resources import Key
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +165,8 @@ PODS = "pods"
 FINALIZER = KUBERNETES_FINALIZER
 #: How long whoever deleted a namespace has to delete its contents themselves.
 PATIENCE = timedelta(seconds=5)
+#: Objects of each kind whose finalizers a sweep reads: the first by name.
+MOST_READ = 500
 
 
 def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str = "") -> None:
@@ -191,13 +193,14 @@ def hold(writer: objects.Writer, kind: Kind, name: str, *, resource_version: str
 def sweep(now: datetime) -> int:
     """Bring every terminating namespace as far as it may be by `now`; returns how many are gone."""
     kind = registry.by_resource(NAMESPACES)
-    leaving = [codec.decode_text(Namespace, item.text) for item in objects.list(kind).items if item.deleting]
+    with _following.view() as known:
+        leaving = sorted(name for name, terminating in known.terminating.items() if terminating)
     gone = 0
-    for namespace in leaving:
+    for stored in objects.get_many(kind, [("", name) for name in leaving]):
         try:
-            gone += _finish(namespace, now)
+            gone += _finish(objects.decoded(stored, Namespace), now)
         except ApiError:  # such as a status that has become too large: the others must not wait for it
-            log.exception("could not finish the namespace %s", namespace.metadata.name)
+            log.exception("could not finish the namespace %s", stored.name)
     return gone
 
 
@@ -222,60 +225,70 @@ def release_if_empty(name: str) -> bool:
 
 
 def _is_empty(name: str) -> bool:
-    return not any(_holds(name, kind) for kind in registry if kind.namespaced)
+    return not any(_holds(name, kind) for kind in _kinds_in(name))
 
 
 def _holds_more_than_events(name: str) -> bool:
-    return any(_holds(name, kind) for kind in registry if kind.namespaced and kind.kind != EVENTS)
+    return any(_holds(name, kind) for kind in _kinds_in(name) if kind.kind != EVENTS)
+
+
+def _kinds_in(namespace: str) -> list[Kind]:
+    """The kinds of the objects in it, pods first. One query."""
+    kinds = {kind.resource: kind for kind in registry if kind.namespaced}
+    return [kinds[resource] for resource in sorted(sql.kinds_in(namespace, kinds), key=lambda one: one != PODS)]
 
 
 def _holds(namespace: str, kind: Kind) -> bool:
-    """Whether it holds anything of `kind` that somebody put there."""
+    """Whether it holds anything of `kind` that somebody put there, where it holds anything of it."""
     own = sum(resource == kind.resource for resource, _ in DEFAULTS)
-    found = objects.list(kind, namespace=namespace, limit=own + 1).items
-    return any((kind.resource, item.name) not in DEFAULTS for item in found)
+    return own == 0 or sql.count(kind.resource, namespace=namespace) > _defaults_in(namespace, kind)
+
+
+def _defaults_in(namespace: str, kind: Kind) -> int:
+    """How many of the objects that each namespace has by itself are in it."""
+    names = [(namespace, name) for resource, name in DEFAULTS if resource == kind.resource]
+    return len(objects.get_many(kind, names)) if names else 0
 
 
 def _content_of(namespace: str) -> Remaining:
     """All that somebody put there."""
     found = Remaining()
-    for kind in registry:
-        for item in objects.list(kind, namespace=namespace).items if kind.namespaced else ():
-            if (kind.resource, item.name) not in DEFAULTS:
-                found.add(kind, objects.decode(kind, item.text).metadata.finalizers)
+    for kind in _kinds_in(namespace):
+        _add(found, kind, namespace, defaults=_defaults_in(namespace, kind))
     return found
+
+
+def _add(remaining: Remaining, kind: Kind, namespace: str, *, defaults: int = 0) -> None:
+    """Add the objects of a kind that are left; defaults: how many of them do not count."""
+    number = sql.count(kind.resource, namespace=namespace) - defaults
+    items = objects.list(kind, namespace=namespace, limit=MOST_READ).items if number else ()
+    own = [item for item in items if not defaults or (kind.resource, item.name) not in DEFAULTS]
+    remaining.add(kind, number, (objects.decode(kind, item.text).metadata.finalizers for item in own))
 
 
 def _delete_contents(namespace: str) -> Remaining:
     """What is still there after everything was deleted; while there are pods, only they are."""
     remaining = Remaining()
-    for kind in sorted((one for one in registry if one.namespaced), key=lambda one: one.resource != PODS):
-        items = objects.list(kind, namespace=namespace).items
-        for portion in objects.portions(items, lambda item: len(item.text)):
+    for kind in _kinds_in(namespace):
+        for portion in objects.undeleted(kind, namespace=namespace):
             _delete_portion(kind, portion, remaining)
+        _add(remaining, kind, namespace)
         if kind.resource == PODS and remaining:
             break
     return remaining
 
 
-def _delete_portion(kind: Kind, portion: Sequence[Stored], remaining: Remaining) -> None:
+def _delete_portion(kind: Kind, keys: Sequence[Key], remaining: Remaining) -> None:
     with objects.writing(identity=IDENTITY) as writer:
-        writer.load(kind, [(item.namespace, item.name) for item in portion])
-        for item in portion:
-            obj = writer.get(kind, item.namespace, item.name)
-            if obj is None:
+        writer.load(kind, keys)
+        for key in keys:
+            if writer.get(kind, *key) is None:
                 continue
-            if not item.deleting:
-                try:
-                    with writer.savepoint():
-                        deletion = writer.delete(kind, item.namespace, item.name)
-                except ApiError as error:  # one object that may not be deleted does not keep the others
-                    remaining.failures.add(error.message)
-                else:
-                    if deletion.gone:
-                        continue
-                    obj = deletion.object
-            remaining.add(kind, obj.metadata.finalizers)
+            try:
+                with writer.savepoint():
+                    writer.delete(kind, *key)
+            except ApiError as error:  # one object that may not be deleted does not keep the others
+                remaining.failures.add(error.message)
 
 
 def _report(namespace: Namespace, remaining: Remaining, *, deleting: bool, now: datetime) -> None:

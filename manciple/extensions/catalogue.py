@@ -22,7 +22,7 @@ from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
 from manciple.api.subresources import BINDINGS
-from manciple.extensions.definitions import ESTABLISHED, RESOURCE, CustomResourceDefinition
+from manciple.extensions.definitions import ESTABLISHED, NAMES_ACCEPTED, RESOURCE, CustomResourceDefinition
 from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
@@ -61,12 +61,14 @@ class DefinedKinds:
 
 
 class Established(View):
-    """The definitions that are served."""
+    """The definitions that are served, and those that the cleanup has to look at."""
 
     resources: ClassVar[Sequence[str]] = (RESOURCE,)
 
     def __init__(self) -> None:
         self._served: dict[str, ServedDefinition] = {}
+        #: by name, those that are being deleted or lack their names
+        self.unsettled: dict[str, CustomResourceDefinition] = {}
         self.catalogue: Added = Nothing()
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
@@ -80,14 +82,19 @@ class Established(View):
         for change in changes:
             if change.type == "DELETED":
                 self._served.pop(change.object.metadata.name, None)
+                self.unsettled.pop(change.object.metadata.name, None)
             else:
                 self._keep(change.object)
         self._publish()
 
     def _keep(self, definition: Any) -> None:
+        name = definition.metadata.name
+        if definition.metadata.deletion_timestamp or not definition.holds(NAMES_ACCEPTED):
+            self.unsettled[name] = definition
+        else:
+            self.unsettled.pop(name, None)
         if not definition.holds(ESTABLISHED):
             return
-        name = definition.metadata.name
         try:
             self._served[name] = serve(definition)
         except Exception:  # all others, and discovery, are to be served nevertheless

@@ -1,15 +1,15 @@
-"""What becomes of a deleted definition: its objects go first, then it does; and names that came free are given out.
+"""Deletes the objects of a deleted definition, then the definition, and gives out names that came free.
 
-Each turn deletes a bounded number of objects, in small transactions. Objects that finalizers hold keep their definition
-until these are taken off. Sources: apiextensions-apiserver/pkg/controller/{finalizer,status}.
+A turn reads the definitions that are being deleted or lack their names, whatever others there are, and deletes a
+bounded number of objects, in small transactions. Objects that finalizers hold keep their definition until these are
+taken off. Sources: apiextensions-apiserver/pkg/controller/{finalizer,status}.
 """
 
 from __future__ import annotations
 
 import logging
-from itertools import islice
 
-from manciple.extensions.catalogue import name_given
+from manciple.extensions.catalogue import FOLLOWER, name_given
 from manciple.extensions.definitions import (
     ESTABLISHED,
     NAMES_ACCEPTED,
@@ -19,7 +19,6 @@ from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import serve
 from manciple.store import objects, sql
 from manciple.store.writer import with_meta
-from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.validation import CLEANUP_FINALIZER
@@ -28,15 +27,16 @@ log = logging.getLogger(__name__)
 
 #: Who writes (upstream: the API server itself, by this name).
 IDENTITY = Identity("system:apiserver", (MASTERS,))
-#: Objects in one transaction, and in one turn.
-BATCH, MOST = 100, 1000
+#: Objects in one turn.
+MOST = 1000
 
 
 def sweep(most: int = MOST) -> int:
     """Returns how many objects were changed or deleted."""
-    found = [codec.decode_text(CustomResourceDefinition, item.text) for item in objects.list(DEFINITION).items]
+    with FOLLOWER.view() as definitions:
+        unsettled = sorted(definitions.unsettled.items())
     done = 0
-    for definition in found:
+    for _, definition in unsettled:
         if definition.metadata.deletion_timestamp:
             done += _clean(definition, most - done)
         elif not definition.holds(NAMES_ACCEPTED):
@@ -62,7 +62,7 @@ def _clean(definition: CustomResourceDefinition, most: int) -> int:
         return done
     if (kind := _served(definition)) is not None:
         done += _delete(kind, most - done)
-    return done if _has_objects(definition) else done + _release(definition)
+    return done if sql.exists(definition.metadata.name) else done + _release(definition)
 
 
 def _served(definition: CustomResourceDefinition) -> Kind | None:
@@ -76,15 +76,10 @@ def _served(definition: CustomResourceDefinition) -> Kind | None:
         return None
 
 
-def _has_objects(definition: CustomResourceDefinition) -> bool:
-    return sql.count(definition.metadata.name, namespace="") > 0
-
-
 def _delete(kind: Kind, most: int) -> int:
     """How many objects were asked to go."""
-    waiting = iter(sql.undeleted(kind.resource, max(most, 0)))
     deleted = 0
-    while batch := tuple(islice(waiting, BATCH)):
+    for batch in objects.undeleted(kind, most=most):
         with objects.writing(identity=IDENTITY) as writer:
             writer.load(kind, batch)
             living = [key for key in batch if writer.get(kind, *key) is not None]
@@ -100,7 +95,7 @@ def _release(definition: CustomResourceDefinition) -> int:
         current = writer.get(DEFINITION, "", definition.metadata.name)
         if current is None or current.metadata.uid != definition.metadata.uid:
             return 0
-        if _has_objects(definition):
+        if sql.exists(definition.metadata.name):
             return 0
         kept = tuple(one for one in current.metadata.finalizers if one != CLEANUP_FINALIZER)
         writer.update(DEFINITION, with_meta(current, finalizers=kept), subresource="finalize")

@@ -32,6 +32,7 @@ import base64
 import binascii
 import builtins
 import copy
+import math
 import threading
 import time
 from collections import deque
@@ -188,6 +189,8 @@ LARGEST_GROUP = 128
 #: Objects, and bytes of their documents, in one transaction of what works through a whole collection: other writers
 #: wait for it. On a full disk the log's copies of these have to fit into what is kept for deletions.
 PORTION, PORTION_BYTES = 32, 2 << 20
+#: Keys that are read at once for such work.
+PAGE = 1000
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
@@ -592,6 +595,15 @@ def _portions_of(query: Query, rows: Sequence[sql.LatestRow], revision: int) -> 
 
 
 # Single objects -------------------------------------------------------------------------------------------------------
+
+
+def undeleted(kind: Kind, *, namespace: str = "", most: float = math.inf) -> Iterator[Sequence[tuple[str, str]]]:
+    """The keys of objects that nobody has deleted yet, in portions for one transaction each; each key once."""
+    after: tuple[str, str] | None = None
+    while most > 0 and (rows := sql.undeleted(kind.resource, int(min(most, PAGE)), namespace=namespace, after=after)):
+        for portion in portions(rows, lambda row: row[2]):
+            yield [(namespace, name) for namespace, name, _ in portion]
+        most, after = most - len(rows), rows[-1][:2]
 
 
 def get(kind: Kind, namespace: str, name: str) -> Stored | None:

@@ -517,10 +517,33 @@ def sizes(revisions: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def undeleted(resource: str, limit: int) -> list[tuple[str, str]]:
-    """(namespace, name) of the first objects that nobody has deleted yet."""
-    statement = f"SELECT o.namespace, o.name FROM {_LIVE} WHERE o.resource = %s AND NOT e.deleting "  # noqa: S608
-    return [(namespace, name) for namespace, name in fetch(f"{statement} ORDER BY 1, 2 LIMIT %s", [resource, limit])]
+def undeleted(
+    resource: str, limit: int, *, namespace: str = "", after: tuple[str, str] | None = None
+) -> list[tuple[str, str, int]]:
+    """(namespace, name, size of the document) of the first objects, `after` one, that nobody has deleted yet."""
+    conditions, parameters = _where(namespace, after)
+    statement = (
+        f"SELECT o.namespace, o.name, {size_function()}(e.document) FROM {_LIVE} "  # noqa: S608
+        f"WHERE o.resource = %s{conditions} AND NOT e.deleting ORDER BY 1, 2 LIMIT %s"
+    )
+    return [(namespace, name, size) for namespace, name, size in fetch(statement, [resource, *parameters, limit])]
+
+
+def kinds_in(namespace: str, resources: Iterable[str]) -> list[str]:
+    """Those of the resources of which the namespace has objects."""
+    statement = (
+        "SELECT resource FROM given WHERE EXISTS "
+        "(SELECT 1 FROM store_storedobject o WHERE o.resource = given.resource AND o.namespace = %s)"
+    )
+    present: list[str] = []
+    for given, parameters in given_tables(("resource",), [(resource,) for resource in resources]):
+        present.extend(resource for (resource,) in fetch(f"{given} {statement}", [*parameters, namespace]))
+    return present
+
+
+def exists(resource: str) -> bool:
+    """Whether there is any object of the kind."""
+    return bool(fetch("SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource = %s)", [resource])[0][0])
 
 
 def count(resource: str, *, namespace: str) -> int:

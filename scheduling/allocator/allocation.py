@@ -16,9 +16,11 @@ the constraints are named together.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -74,7 +76,7 @@ from scheduling.allocator.problem import (
     untainted,
 )
 from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
-from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen, name_of, plan_claim
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, SelectorRef, chosen, name_of, plan_claim
 from scheduling.allocator.search import DEFAULT_LIMIT, CounterLedger, NoSolution, Solution, Taken, solve
 from scheduling.allocator.snapshot import Generation, PoolOnNode, Snapshot, bits, union
 
@@ -87,33 +89,48 @@ def funnel(problem: AllocationProblem, request: RequestOnNode) -> Funnel:
 
 
 def _stages(problem: AllocationProblem, request: RequestOnNode) -> Iterator[Stage]:
+    """Stages share what is equal, on this node and across nodes: the index caches thousands of funnels."""
     plan, features = request.plan, problem.snapshot.features
     published = problem.snapshot.catalogue.device_count
     healthy = [view for view in problem.devices.pools if not view.trouble]
     troubles = tuple(_trouble(view, plan) for view in problem.devices.pools if view.trouble)
-    yield Stage(PUBLISHED, published)
+    yield _without_devices(PUBLISHED, published, "", None)
     # allocationMode All gets nothing while it is unknown which devices there are.
     complete = 0 if request.blocked_by else published - sum(trouble.devices for trouble in troubles)
-    yield Stage(COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
-    yield _stage(VISIBLE, {view: view.visible for view in healthy}, clause=problem.node.name)
+    if troubles:
+        yield Stage(COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
+    else:
+        yield _without_devices(COMPLETE, complete, "", None)
     left = {view: view.visible & scanned(view, features) for view in healthy}
+    visible = {view: view.visible for view in healthy}
+    devices = _set(visible)
+    yield Stage(VISIBLE, len(devices), problem.node.name, devices=devices)
+    before = visible
     for selector in plan.selectors:
         left = {view: chosen(view.generation, (selector,), mask)[0] for view, mask in left.items()}
         kind = CLASS_SELECTOR if selector.owner.startswith("class ") else REQUEST_SELECTOR
-        name = f"{kind} #{selector.index}"
-        devices = _set(left)
-        yield Stage(name, len(devices), selector.expression, devices=devices, selector=selector)
+        devices = devices if left == before else _set(left)
+        yield _stage(f"{kind} #{selector.index}", devices, selector.expression, selector)
+        before = left
     left = {view: untainted(view, plan, mask, features) for view, mask in left.items()}
-    yield _stage(UNTAINTED, left)
+    devices = devices if left == before else _set(left)
+    yield _stage(UNTAINTED, devices)
     if plan.capacity:
         asked = ", ".join(f"{name} {amount}" for name, amount in plan.capacity)
-        yield _stage(LARGE, {view: serving(view, plan, mask, features) for view, mask in left.items()}, clause=asked)
-    yield _free(problem, request)
+        devices = _set({view: serving(view, plan, mask, features) for view, mask in left.items()})
+        yield _stage(LARGE, devices, asked)
+    yield _stage(FREE, _free(problem, request))
 
 
-def _stage(name: str, left: _Left, *, clause: str = "") -> Stage:
-    devices = _set(left)
-    return Stage(name, len(devices), clause, devices=devices)
+def _stage(name: str, devices: DeviceSet, clause: str = "", selector: SelectorRef | None = None) -> Stage:
+    if not devices.masks:
+        return _without_devices(name, 0, clause, selector)
+    return Stage(name, len(devices), clause, devices=devices, selector=selector)
+
+
+@lru_cache(maxsize=4096)
+def _without_devices(name: str, left: int, clause: str, selector: SelectorRef | None) -> Stage:
+    return Stage(name, left, clause, selector=selector)
 
 
 def _set(left: _Left) -> DeviceSet:
@@ -131,14 +148,13 @@ def _trouble(view: PoolOnNode, plan: RequestPlan) -> PoolTrouble:
     )
 
 
-def _free(problem: AllocationProblem, request: RequestOnNode) -> Stage:
+def _free(problem: AllocationProblem, request: RequestOnNode) -> DeviceSet:
     masks: dict[Generation, int] = {}
     for view, shift in zip(problem.devices.pools, problem.devices.shifts, strict=True):
         mask = request.candidates >> shift & ((1 << len(view.generation.devices)) - 1)
         if mask:
             masks[view.generation] = mask
-    devices = DeviceSet(masks)
-    return Stage(FREE, len(devices), devices=devices)
+    return DeviceSet(masks)
 
 
 def conflict_of(problem: AllocationProblem, claim: ClaimPlan, requests: Sequence[RequestOnNode]) -> NotTogether:
@@ -281,12 +297,14 @@ def _missing(problem: AllocationProblem, alternatives: tuple[RequestOnNode, ...]
 def _reason(
     problem: AllocationProblem, request: RequestOnNode, *, conflict: NotTogether | None = None
 ) -> RequestReason:
+    stages = funnel(problem, request)
     return RequestReason(
         plan=request.plan,
         node=problem.node.name,
         wanted=wanted(request),
-        funnel=funnel(problem, request),
+        funnel=stages,
         conflict=conflict,
+        progress=math.inf if conflict else sum(1 for stage in stages if stage.left),
     )
 
 

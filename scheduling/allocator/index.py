@@ -60,8 +60,11 @@ MAX_RELEASES = 200_000
 
 #: Tuples of nodes whose sets are cached.
 MAX_ASKED = 64
-#: Cached refusals; each takes about 2 KiB with its funnels.
-MAX_REFUSALS = 10_000
+#: Cached refusals; each takes about 1.2 KiB with its funnels.
+MAX_REFUSALS = 50_000
+
+#: A cached shape gives way if it was not looked up in so many lookups, times the shapes that are cached.
+IDLE_LOOKUPS = 8
 
 #: (the node's stamp, the claims that were refused, the answer)
 Refusal = tuple[int, Sequence[ClaimPlan], Outcome]
@@ -161,7 +164,9 @@ class NodeIndex:
         self.features = snapshot.features
         self.catalogue = snapshot.catalogue
         self.devices = [snapshot.on_node(node) for node in self.nodes]
-        used = [in_use(one, snapshot.usage, self.features) for one in self.devices]
+        # Many nodes may see the same devices.
+        distinct = {id(one): in_use(one, snapshot.usage, self.features) for one in dict.fromkeys(self.devices)}
+        used = [distinct[id(one)] for one in self.devices]
         #: per node, the fields of `TakenDevices`
         self.taken = [one.taken for one in used]
         self.shared_out = [one.shared_out for one in used]
@@ -180,7 +185,9 @@ class NodeIndex:
         self.shapes: dict[bytes, ClaimShape] = {}
         #: per node, the version of what is in use there
         self.stamps = [0] * len(self.nodes)
-        self._refusals: dict[ClaimShape, dict[int, Refusal]] = {}
+        #: shape -> (the number of its last lookup, its refusals), the last one looked up at the end
+        self._refusals: dict[ClaimShape, tuple[int, dict[int, Refusal]]] = {}
+        self._lookups = 0
         #: the levels if nothing tells nodes apart: one, with all of them
         self.one_level = ((1 << len(self.nodes)) - 1,)
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
@@ -428,12 +435,19 @@ class NodeIndex:
         return counts
 
     def refusals_of(self, shape: ClaimShape) -> dict[int, Refusal]:
-        """node -> its last refusal of the shape: a cache that the caller reads and fills."""
-        refusals = self._refusals.get(shape)
-        if refusals is None:
-            if len(self._refusals) * len(self.nodes) >= MAX_REFUSALS:
-                self._refusals.clear()
-            refusals = self._refusals[shape] = {}
+        """node -> its last refusal of the shape: a cache that the caller reads and fills.
+
+        If there are more shapes than fit, some of them are never cached, so that the others stay useful: pods are tried
+        in turn, and each shape would evict the one that comes next.
+        """
+        self._lookups += 1
+        _, refusals = self._refusals.pop(shape, (0, {}))
+        if self._refusals and (len(self._refusals) + 1) * len(self.nodes) > MAX_REFUSALS:
+            oldest, (last, _) = next(iter(self._refusals.items()))
+            if self._lookups - last <= IDLE_LOOKUPS * (len(self._refusals) + 1):
+                return {}
+            del self._refusals[oldest]
+        self._refusals[shape] = (self._lookups, refusals)
         return refusals
 
     def free_on(self, number: int) -> int:

@@ -14,7 +14,6 @@ an operand of a selector, with the devices that it refused and the values that t
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -416,6 +415,8 @@ class RequestReason:
     funnel: Funnel
     #: why requests that could be met one by one cannot be met together; None if this one is short by itself
     conflict: NotTogether | None = None
+    #: how many stages still had devices: the fewer, the further the request is from being met
+    progress: float = 0.0
 
     @property
     def claim(self) -> str:
@@ -430,11 +431,6 @@ class RequestReason:
     @property
     def device_class(self) -> str:
         return self.plan.class_name
-
-    @property
-    def progress(self) -> float:
-        """How many stages still had devices: the fewer, the further the request is from being met."""
-        return math.inf if self.conflict else sum(1 for stage in self.funnel if stage.left)
 
     @property
     def cause(self) -> OfDevices:

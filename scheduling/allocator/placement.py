@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -403,8 +403,8 @@ class Refuted:
         self._index = index
         self._undecided = undecided
         self._refusals = index.refusals_of(shape)
-        #: id of the plans of other claims of this shape -> their requests -> those of the claims that are refused now
-        self._counterparts: dict[int, Mapping[RequestPlan, RequestPlan]] = {}
+        #: id of the plans of claims of this shape -> what `_counterpart` has for them
+        self._counterparts: dict[int, Mapping[RequestPlan, RequestPlan] | None] = {}
 
     @property
     def is_proof(self) -> bool:
@@ -428,27 +428,41 @@ class Refuted:
         if refusal is None or refusal[0] != self._index.stamps[number]:
             return None
         _, others, outcome = refusal
-        is_same = others is plans or [one.name for one in others] == [one.name for one in plans]
-        if not isinstance(outcome, Unallocatable) or is_same:
+        try:
+            counterpart = self._counterparts[id(others)]
+        except KeyError:
+            counterpart = self._counterparts[id(others)] = _counterpart(others, plans)
+        if counterpart is None or not isinstance(outcome, Unallocatable):
             return outcome
-        if any(reason.conflict for reason in outcome.reasons):
-            return None  # a conflict names the claims
-        counterpart = self._counterparts.get(id(others))
-        if counterpart is None:
-            theirs, ours = (
-                [one for claim in claims for options in claim.requests for one in options] for claims in (others, plans)
+        reasons = []
+        for one in outcome.reasons:
+            if one.conflict:
+                return None  # a conflict names the claims
+            reasons.append(
+                RequestReason(
+                    plan=counterpart[one.plan],
+                    node=one.node,
+                    wanted=one.wanted,
+                    funnel=one.funnel,
+                    progress=one.progress,
+                )
             )
-            counterpart = self._counterparts[id(others)] = dict(zip(theirs, ours, strict=True))
-        reasons = tuple(
-            RequestReason(plan=counterpart[one.plan], node=one.node, wanted=one.wanted, funnel=one.funnel)
-            for one in outcome.reasons
-        )
-        return replace(outcome, reasons=reasons)
+        return Unallocatable(reasons=tuple(reasons), trials=outcome.trials, pool_fault=outcome.pool_fault)
 
     def cache(self, node: NodeView, plans: Sequence[ClaimPlan], outcome: Outcome) -> None:
         if not isinstance(outcome, Undecided):
             number = self._index.number_of(node)
             self._refusals[number] = (self._index.stamps[number], plans, outcome)
+
+
+def _counterpart(others: Sequence[ClaimPlan], plans: Sequence[ClaimPlan]) -> Mapping[RequestPlan, RequestPlan] | None:
+    """The requests of other claims of the same shape -> those of `plans`; None if they are the same claims."""
+    if others is plans or [one.name for one in others] == [one.name for one in plans]:
+        return None
+    theirs, ours = (
+        [one for claim in claims for options in claim.requests for one in options] for claims in (others, plans)
+    )
+    return dict(zip(theirs, ours, strict=True))
 
 
 # Every node -----------------------------------------------------------------------------------------------------------

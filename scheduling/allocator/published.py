@@ -38,7 +38,7 @@ from inventory.kinds.shared_values import shared
 from inventory.kinds.taint_rules import TaintRules
 from manciple.copying import immutable
 from manciple.wire.quantity import Quantity
-from manciple.wire.selectors import node_selector_matches
+from manciple.wire.selectors import ParsedNodeTerm, parsed_node_terms
 from scheduling.cel import DeviceView, is_readable
 
 #: field of Features -> (Kubernetes gate, name in upstream's structured.Features)
@@ -290,6 +290,12 @@ class Targeting:
     node_name: str = ""
     all_nodes: bool = False
     node_selector: NodeSelector | None = None
+    #: of the selector, parsed once for all nodes
+    _terms: tuple[ParsedNodeTerm, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        selector = self.node_selector
+        object.__setattr__(self, "_terms", () if selector is None else parsed_node_terms(selector))
 
     def matches(self, node: NodeView) -> bool:
         """Upstream: NodeMatches."""
@@ -297,7 +303,7 @@ class Targeting:
             return node.name == self.node_name
         if self.all_nodes:
             return True
-        return self.node_selector is not None and node_selector_matches(self.node_selector, node.name, node.labels)
+        return any(term.matches(node.name, node.labels) for term in self._terms)
 
     @property
     def is_set(self) -> bool:
@@ -387,6 +393,7 @@ class SliceContent:
         "interner",
         "key",
         "name",
+        "own_targetings",
         "per_device",
         "per_device_named",
         "published",
@@ -423,6 +430,13 @@ class SliceContent:
         )
         #: CEL expression -> the verdicts on these devices
         self.verdicts: dict[str, VerdictMasks] = {}
+        masks: dict[Targeting, int] = {}
+        if self.per_device and not self.targeting.is_set:
+            for position, device in enumerate(self.devices):
+                targeting = device.targeting
+                masks[targeting] = masks.get(targeting, 0) | 1 << position
+        #: where each device selects its nodes itself: (targeting, devices that have it), a bit each
+        self.own_targetings = tuple(masks.items())
 
     def targets(self, node: NodeView, features: Features) -> bool:
         """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere, unless they
@@ -438,7 +452,7 @@ class SliceContent:
         """Whether the slice, or one of its devices, is for the node."""
         if self.targeting.is_set:
             return self.targeting.matches(node)
-        return self.per_device and any(device.targeting.matches(node) for device in self.devices)
+        return any(targeting.matches(node) for targeting, _ in self.own_targetings)
 
     def named_nodes(self) -> set[str] | None:
         """The only nodes that the slice can be relevant for; None if each node must be checked."""
@@ -447,7 +461,7 @@ class SliceContent:
         if self.targeting.is_set or not self.per_device:
             targetings: Iterable[Targeting] = (self.targeting,)
         else:
-            targetings = (device.targeting for device in self.devices)
+            targetings = (targeting for targeting, _ in self.own_targetings)
         names = set()
         for targeting in targetings:
             if targeting.node_name:

@@ -22,7 +22,7 @@ published content is shared and never changes, and the usage table is a value.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, reduce
@@ -53,6 +53,7 @@ from scheduling.allocator.published import (
     NodeView,
     PublishedDevice,
     SliceContent,
+    Targeting,
     VerdictMasks,
     make_room,
 )
@@ -226,6 +227,7 @@ class PoolSlices:
             Generation(key, number, by_number[number]) for number in sorted(by_number, reverse=True)
         )
         self._namesakes = tuple(one.newest for one in namesakes)
+        self._alike: tuple[Features, PoolOnNode | None] | None = None
 
     @property
     def newest(self) -> Generation:
@@ -252,6 +254,23 @@ class PoolSlices:
                 named |= nodes or set()
                 counters = counters or (bool(one.counter_sets) and not one.targeting.node_name)
         return frozenset(named), floating, counters
+
+    @cached_property
+    def targeting(self) -> Targeting | None:
+        """What decides alone which nodes see the pool; all that do see the same. None if more than that decides, and
+        for a pool of named nodes.
+        """
+        first, *others = (one for generation in self.generations for one in generation.slices)
+        is_plain = first.named_nodes() is None and not any(
+            one.counter_sets or one.per_device_named or one.targeting != first.targeting for one in (first, *others)
+        )
+        return first.targeting if is_plain else None
+
+    def seen_alike(self, node: NodeView, features: Features) -> PoolOnNode | None:
+        """`seen_from` for a node that its `targeting` matches, cached for all of these."""
+        if self._alike is None or self._alike[0] != features:
+            self._alike = (features, self.seen_from(node, features))
+        return self._alike[1]
 
     def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
         """The node's view of the pool. None if the pool has nothing for the node, or only slices of an old generation.
@@ -310,11 +329,9 @@ def _hidden(generation: Generation, relevant: tuple[int, ...], node: NodeView) -
     """Devices in relevant slices that select their nodes themselves, and not this one."""
     hidden = 0
     for index in relevant:
-        content = generation.slices[index]
-        if content.per_device and not content.targeting.is_set:
-            for position, device in enumerate(content.devices, generation.offsets[index]):
-                if not device.targeting.matches(node):
-                    hidden |= 1 << position
+        for targeting, devices in generation.slices[index].own_targetings:
+            if not targeting.matches(node):
+                hidden |= devices << generation.offsets[index]
     return hidden
 
 
@@ -441,9 +458,13 @@ class Catalogue:
     #: changes of the lineage before this catalogue
     number: int = field(default=0, metadata=RESET)
     _by_node: dict[str, tuple[PoolSlices, ...]] = field(default_factory=dict)
+    #: pools with a `targeting`, by it
+    _targeted: dict[Targeting, tuple[PoolSlices, ...]] = field(default_factory=dict)
     _floating: tuple[PoolSlices, ...] = ()
     _counting: tuple[PoolSlices, ...] = ()
     _views: dict[str, NodeSight] = field(default_factory=dict)
+    #: of nodes that see nothing else, what they see by which entries of `_targeted` match them
+    _alike: dict[tuple[int, ...], NodeDevices] = field(default_factory=dict)
 
     def changed(
         self, *, gone: Sequence[PoolSlices], new: Sequence[PoolSlices], classes: Mapping[str, DeviceClass]
@@ -454,13 +475,16 @@ class Catalogue:
         following.device_count = self.device_count + _count(new) - _count(gone)
         affected = _affected((*gone, *new))
         if affected is not None:
+            following._alike = self._alike
             following._views = {**self._views}
             for name in affected:
                 following._views.pop(name, None)
         following._succeed(self, affected)
         following._by_node = {**self._by_node}
-        following._floating = tuple(pool for pool in self._floating if pool not in gone)
-        following._counting = tuple(pool for pool in self._counting if pool not in gone)
+        departed = set(gone)
+        following._floating = tuple(pool for pool in self._floating if pool not in departed)
+        following._counting = tuple(pool for pool in self._counting if pool not in departed)
+        following._targeted = _retargeted(self._targeted, departed, new)
         for pool in gone:
             for name in pool.reach[0]:
                 if left := tuple(one for one in following._by_node.get(name, ()) if one is not pool):
@@ -468,7 +492,8 @@ class Catalogue:
                 else:
                     following._by_node.pop(name, None)  # nodes come and go, under new names
         for pool in new:
-            following._enter(pool)
+            if pool.targeting is None:
+                following._enter(pool)
         return following
 
     def _succeed(self, last: Catalogue, affected: frozenset[str] | None) -> None:
@@ -492,15 +517,15 @@ class Catalogue:
         cached = self._views.get(node.name)
         if cached is not None and (cached[0] is node.labels or cached[0] == node.labels):
             return cached[1]
-        views: dict[tuple[str, str], PoolOnNode] = {}
-        for pool in self._candidates(node):
-            if (view := pool.seen_from(node, self.features)) is not None:
-                other = views.setdefault(pool.key[:2], view)
-                # Of a pool of the node and one of several nodes with the same name, only one can be used: results
-                # could not distinguish them.
-                if (view.generation.number, view.key) > (other.generation.number, other.key):
-                    views[pool.key[:2]] = view
-        devices = NodeDevices(views.values())
+        matching = {at: pools for at, (one, pools) in enumerate(self._targeted.items()) if one.matches(node)}
+        others = tuple(self._candidates(node))
+        devices = None if others else self._alike.get(tuple(matching))
+        if devices is None:
+            views = (pool.seen_alike(node, self.features) for pools in matching.values() for pool in pools)
+            devices = _laid_out((*views, *(pool.seen_from(node, self.features) for pool in others)))
+            if not others:
+                make_room(self._alike)
+                self._alike[tuple(matching)] = devices
         self._views[node.name] = (node.labels, devices)
         return devices
 
@@ -511,6 +536,36 @@ class Catalogue:
             # Such a pool can give other nodes nothing but its trouble.
             if node.name not in pool.reach[0] and pool.troubled_elsewhere(self.features):
                 yield pool
+
+
+def _retargeted(
+    before: Mapping[Targeting, tuple[PoolSlices, ...]], gone: Set[PoolSlices], new: Iterable[PoolSlices]
+) -> dict[Targeting, tuple[PoolSlices, ...]]:
+    """The pools by `targeting`, without those that are gone and with the new ones."""
+    after = dict(before)
+    for targeting in {pool.targeting for pool in gone}:
+        if targeting is not None:
+            after[targeting] = tuple(pool for pool in after[targeting] if pool not in gone)
+    added: dict[Targeting, list[PoolSlices]] = {}
+    for pool in new:
+        if pool.targeting is not None:
+            added.setdefault(pool.targeting, []).append(pool)
+    for targeting, pools in added.items():
+        after[targeting] = (*after.get(targeting, ()), *pools)
+    return {targeting: pools for targeting, pools in after.items() if pools}
+
+
+def _laid_out(pools: Iterable[PoolOnNode | None]) -> NodeDevices:
+    """What a node sees. Of a pool of the node and one of several nodes with the same name, only one can be used:
+    results could not distinguish them.
+    """
+    views: dict[tuple[str, str], PoolOnNode] = {}
+    for view in pools:
+        if view is not None:
+            other = views.setdefault(view.key[:2], view)
+            if (view.generation.number, view.key) > (other.generation.number, other.key):
+                views[view.key[:2]] = view
+    return NodeDevices(views.values())
 
 
 def _count(pools: Sequence[PoolSlices]) -> int:

@@ -42,11 +42,13 @@ from msgspec import structs
 from claims.causes.causes import GroupDoesNotFit, Interrupted, NodeRefusal, SearchStopped
 from claims.kinds.pod_groups import KINDS_GATE, SCHEDULED, PodGroup, is_annotated, is_scheduled, shown_name, topology_of
 from claims.kinds.pods import Pod
+from claims.pod_claims import names_of_claims
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.store.objects import Writer
 from manciple.wire.base import Condition, condition_of, timestamp
 from manciple.wire.errors import ApiError, Conflict
+from manciple.wire.limits import TimeLimitExceeded, check_time
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
@@ -138,6 +140,8 @@ def decide_with_group(state: ClusterState, pod: Pod, remedies: Remedies, decide_
         verdict = attempt.whole() if attempt.is_gang else attempt.each()
     except Broken as broken:
         return [_interrupted(one, broken.retry) for one in attempt.pods]
+    except TimeLimitExceeded:
+        return [_stopped(one, seconds=time.perf_counter() - began) for one in attempt.pods]
     except Exception as error:
         log.exception("no decision for gang %s; its pods will be retried after a backoff", "/".join(group.key))
         return [_failed(one, error) for one in attempt.pods]
@@ -181,8 +185,17 @@ class _Attempt:
         return len(self.state.placed_of(self.group)) < self.wanted
 
     def each(self) -> GroupVerdict:
-        every = [self._at_home(pod) for pod in self.pods]
-        self.broken = tuple(verdict for verdict in every if _is_fault(verdict))
+        """The verdicts on pods that need no others; if the time is up, those that are left stay ready."""
+        every = list[Verdict]()
+        try:
+            for pod in self.pods:
+                check_time()
+                every.append(self._at_home(pod))
+        except TimeLimitExceeded:
+            untried = tuple(Retry(pod=pod, untried=True) for pod in self.pods[len(every) :])
+        else:
+            untried = ()
+        self.broken = (*(verdict for verdict in every if _is_fault(verdict)), *untried)
         verdicts = tuple(verdict for verdict in every if not _is_fault(verdict))
         return GroupVerdict(group=self.group, verdicts=verdicts, scheduled=bool(self._with_place(verdicts)))
 
@@ -240,7 +253,9 @@ class _Attempt:
         return nominated or any(self.state.residents.any_below(pod.spec.priority or 0) for pod in self.pods)
 
     def _with_room(self, search: GangSearch) -> GroupVerdict | None:
-        """The group with the room that others make for it; None where that is too little: nothing is assumed then."""
+        """The group with the room that others make for it; None where that is too little: nothing is assumed then.
+        Raises: Broken, TimeLimitExceeded.
+        """
         deadline = Deadline.after_work(EVICTING_SECONDS)
         domains = search.required()[:EMPTIED] if topology_of(self.group).required else [None]
         return next((one for domain in domains if (one := self._emptied(domain, search, deadline)) is not None), None)
@@ -248,13 +263,19 @@ class _Attempt:
     def _emptied(self, domain: TopologyDomain | None, search: GangSearch, deadline: Deadline) -> GroupVerdict | None:
         remedies = replace(self.remedies, deadline=deadline, hopeless={}, keeps_room=False)
         mark, verdicts = self.state.overlay.mark(), list[Verdict]()
-        for pod in self.pods:
-            enough = len(self._with_place(verdicts)) >= self.wanted  # no pod is evicted for more than are wanted
-            try:
-                verdicts.append(self._decide_in(domain, pod, None if enough else remedies))
-            except Exception:
-                search.undo(mark)
-                raise
+        have = set(self.state.placed_of(self.group))
+        try:
+            for left, pod in zip(range(len(self.pods), 0, -1), self.pods, strict=True):
+                if len(have) + left < self.wanted:
+                    break  # too few, even if all that are left get a place
+                check_time()
+                # No pod is evicted for more than are wanted.
+                verdict = self._decide_in(domain, pod, None if len(have) >= self.wanted else remedies)
+                verdicts.append(verdict)
+                have |= promised((verdict,))
+        except Exception:
+            search.undo(mark)
+            raise
         have = self._with_place(verdicts)
         if len(have) < self.wanted:
             search.undo(mark)
@@ -279,6 +300,14 @@ def _is_fault(verdict: Verdict) -> TypeGuard[Retry]:
 def _failed(pod: Pod, error: Exception) -> Retry:
     """After an unexpected error in its gang."""
     return Retry(pod=pod, cause=Interrupted(f"internal error: {error}"), broken=True)
+
+
+def _stopped(pod: Pod, *, seconds: float) -> Retry:
+    """After its gang was cut off because others wait."""
+    cause = SearchStopped(
+        trials=0, timed_out=True, claims=names_of_claims(pod), seconds=round(seconds, 1), others_waited=True
+    )
+    return Retry(pod=pod, cause=cause)
 
 
 def _interrupted(pod: Pod, broken: Retry) -> Retry:
@@ -450,6 +479,7 @@ class GangSearch:
         mark, verdicts, refused = self.state.overlay.mark(), list[Verdict](), dict[Hashable, Wait]()
         for pod in pods:
             try:
+                check_time()
                 verdicts.append(self._decide_in(where, pod, refused))
             except Exception:
                 self.undo(mark)
@@ -459,20 +489,22 @@ class GangSearch:
 
     def _decide_in(self, where: Confinement, pod: Pod, refused: dict[Hashable, Wait]) -> Verdict:
         """In the first of the domains that takes it. refused: refusals of pods that request the same, by domain."""
-        *others, last = where
-        for domain in others:
-            verdict = self._decide(pod, domain, refused)
+        gist = self._gist(pod) if refused else None
+        for domain in where[:-1]:
+            if gist is not None and (domain, gist) in refused:
+                continue
+            verdict = decide_in(self.state, domain, pod, self.decide_one)
             if not is_refusal(verdict):
                 return verdict
-        return self._decide(pod, last, refused)
-
-    def _decide(self, pod: Pod, domain: TopologyDomain | None, refused: dict[Hashable, Wait]) -> Verdict:
-        if refused and (alike := refused.get((domain, self._gist(pod)))) is not None:
+            gist = self._gist(pod) if gist is None else gist
+            _note(refused, domain, gist, verdict)
+        last = where[-1]
+        if gist is not None and (alike := refused.get((last, gist))) is not None:
             # It waits with the pod that requests the same, whose cause says why.
             return replace(alike, pod=pod, hold=replace(alike.hold, reasons=alike.hold.reasons | Reason.GANG))
-        verdict = decide_in(self.state, domain, pod, self.decide_one)
-        if is_refusal(verdict) and not (verdict.deallocate or verdict.given_up or verdict.writes):
-            refused[domain, self._gist(pod)] = verdict
+        verdict = decide_in(self.state, last, pod, self.decide_one)
+        if is_refusal(verdict):
+            _note(refused, last, self._gist(pod) if gist is None else gist, verdict)
         return verdict
 
     def _gist(self, pod: Pod) -> Hashable:
@@ -483,6 +515,12 @@ class GangSearch:
         """Take back what was assumed since `mark`."""
         self.state.overlay.undo(mark)
         post_filter.settle(self.state, self.now)
+
+
+def _note(refused: dict[Hashable, Wait], domain: TopologyDomain | None, gist: Hashable, refusal: Wait) -> None:
+    """Only a refusal that changes nothing is that of every pod that requests the same."""
+    if not (refusal.deallocate or refusal.given_up or refusal.writes):
+        refused[domain, gist] = refusal
 
 
 def decide_in(

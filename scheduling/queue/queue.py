@@ -627,6 +627,7 @@ def backoff_seconds(attempts: int) -> float:
 # - Slices. A decision that has taken `MANCIPLE_SEARCH_SLICE` seconds is cut off as soon as pods of other namespaces
 #   wait; until then it may go on (`MANCIPLE_FILTER_TIMEOUT`). The pod's condition says so and the pod backs off. The
 #   verdicts of its selectors so far are cached, so its next attempt continues from there.
+#   The slice of a gang grows with its size and each time that it is cut off: it is decided about as a whole.
 # - Batches. A batch takes up no more pods, and is committed, after `BATCH_SECONDS` of decisions, after a decision that
 #   was cut off, and before the first pod of a slow namespace, or of one that used much time. A batch with a slow
 #   decision, or with pods of a namespace that used much time, ends as soon as pods of other namespaces have come.
@@ -647,8 +648,11 @@ TURN_SECONDS = 0.25
 LOOK_EVERY = 0.05
 #: Events read in one look.
 LOOKED_AT = 100
-#: The slice of a gang is longer, by the slice of one pod for so many pods, up to so many seconds.
-GANG_PODS, GANG_SLICE = 50, 1.0
+#: The slice of a gang is longer, by the slice of one pod for so many pods, up to so many seconds. It doubles each time
+#: that the gang is cut off, up to so many, because the next attempt begins with its first pod again.
+GANG_PODS, GANG_SLICE, LONGEST_GANG_SLICE = 50, 1.0, 8.0
+#: Gangs of which it is known how often they were cut off.
+MOST_CUT_OFF = 1000
 
 #: Seconds in which what a namespace has used counts for half.
 HALF_LIFE = 10.0
@@ -688,6 +692,21 @@ class NamespaceTimes:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._all = _Decaying(clock, most=float("inf"))
         self._slow = _Decaying(clock, most=MOST_SLOW)
+        #: uid of the first pod of a gang -> the slice in which its last attempt was cut off
+        self._cut_off: dict[str, float] = {}
+
+    def slice_of(self, uid: str, pods: int) -> float:
+        """Seconds for a decision about a pod, or about a gang of so many pods of which it is the first."""
+        before = self._cut_off.get(uid, 0.0) if pods else 0.0
+        return max(slice_seconds(pods), min(2 * before, LONGEST_GANG_SLICE))
+
+    def note_slice(self, uid: str, seconds: float, *, cut_off: bool) -> None:
+        """Remember whether the decision about a gang was cut off after so many seconds."""
+        self._cut_off.pop(uid, None)
+        if cut_off:
+            if len(self._cut_off) >= MOST_CUT_OFF:
+                self._cut_off.clear()
+            self._cut_off[uid] = seconds
 
     def add(self, namespace: str, seconds: float, *, cut_off: bool = False) -> None:
         """A decision took so much processor time."""
@@ -797,7 +816,8 @@ class BatchTime:
         namespace, began = pod.metadata.namespace, time.thread_time()
         self._last = namespace
         self._decided[namespace] += 1
-        limit = SearchSlice(slice_seconds(group), partial(self._others_wait, namespace))
+        seconds = self._times.slice_of(pod.metadata.uid, group)
+        limit = SearchSlice(seconds, partial(self._others_wait, namespace))
         try:
             with time_limit(limit.deadline):
                 yield
@@ -806,6 +826,8 @@ class BatchTime:
             self.gave_way = limit.has_cut_off
             self._was_slow |= took > NOT_SLOW
             self._times.add(namespace, took, cut_off=limit.has_cut_off)
+            if group:
+                self._times.note_slice(pod.metadata.uid, seconds, cut_off=limit.has_cut_off)
 
     def end(self) -> None:
         """What was decided is committed. All pods waited for it, so the time of the clock counts."""

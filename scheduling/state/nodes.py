@@ -39,7 +39,7 @@ from manciple.copying import RESET
 from manciple.wire.base import EMPTY, Alike, ObjectMeta
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import NODES
-from manciple.wire.selectors import node_selector_matches
+from manciple.wire.selectors import parsed_node_terms
 from manciple.wire.validation import is_device_resource_name
 from scheduling.allocator import Inventory, NodeView
 from scheduling.placement.demands import NodeNeeds
@@ -291,7 +291,11 @@ class NodeTable(Part):
         shape = self._asked_of(self._shape_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
         allocated = [(claim, claim.status.allocation) for claim in claims if claim.status.allocation is not None]
-        bound = [(claim, given.node_selector) for claim, given in allocated if given.node_selector is not None]
+        bound = [
+            (claim, parsed_node_terms(given.node_selector))
+            for claim, given in allocated
+            if given.node_selector is not None
+        ]
         if rules is None and not bound:
             return FilterResult(fitting=shape.views, refused=shape.refused)
         fitting, refused = [], dict(shape.refused)
@@ -300,7 +304,7 @@ class NodeTable(Part):
             if rules is not None and (refusal := rules.refusal(self._nodes[name])) is not None:
                 refused[name] = (refusal,)
                 continue
-            away = [claim for claim, selector in bound if not node_selector_matches(selector, name, view.labels)]
+            away = [claim for claim, terms in bound if not any(term.matches(name, view.labels) for term in terms)]
             elsewhere.update({claim.metadata.uid: claim for claim in away})
             if away:
                 refused[name] = (NOT_HERE,)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models.signals import post_init
 from django.test import Client
 
 from claims.models import PastAllocation
+from dashboard.capacity import timeline
 from dashboard.capacity.timeline import HEADER, STEPS, Timeline, TimelineQuery
 from dashboard.kit.lists import csv_cell
+from inventory.models import Impairment
 from manciple.people import ALL_NAMESPACES, Person
 from manciple.store import sql
 from manciple.wire.identity import MASTERS, Identity
@@ -46,6 +50,13 @@ def past(device: str = "gpu-0", *, hours: tuple[float, float] = (6, 3), **fields
 
 def keep(*rows: PastAllocation) -> None:
     PastAllocation.objects.bulk_create(rows)
+
+
+def everything(**query: Any) -> Timeline:
+    """The timeline of somebody who sees all namespaces."""
+    asked = TimelineQuery(**query)
+    window, _ = asked.time.window(datetime.now(UTC) + timedelta(seconds=1))
+    return Timeline(Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES), asked, window)
 
 
 def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, cluster: Cluster) -> None:
@@ -97,10 +108,7 @@ def test_the_level_is_right_at_every_step(pages: Client, cluster: Cluster) -> No
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     keep(past("gpu-0", hours=(30, 12)), past("gpu-1", hours=(18, 6)))
-    query = TimelineQuery(by="namespace")
-    window, _ = query.time.window(datetime.now(UTC) + timedelta(seconds=1))
-    person = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
-    (level,) = Timeline(person, query, window).levels(["default"]).values()
+    (level,) = everything(by="namespace").levels(["default"]).values()
     hour = STEPS // 24
     assert (level[0], level[7 * hour], level[13 * hour], level[19 * hour], level[-1]) == (1, 2, 1, 0, 1)
 
@@ -193,6 +201,73 @@ def test_more_rows_than_are_drawn_are_read_in_good_time(pages: Client) -> None:
         assert time.process_time() - began < 1, query
         assert re.search(r"[\d,]+ allocations in", text)
     assert texts.ONLY_LATEST_DRAWN("1500 allocations") in words(pages, "/timeline?by=namespace&range=30d")
+
+
+def impairments(number: int, *, source: str = "driver", **fields: Any) -> list[Impairment]:
+    """Of device gpu-0 of node-1, an hour each, unless said otherwise."""
+    values: dict[str, Any] = {
+        "incident_id": "0", "reporter": "", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0",
+        "node": "node-1", "key": "example.com/hot", "value": "", "effect": "NoSchedule", "message": "",
+        "unhealthy": False,
+    }  # fmt: skip
+    ends = (NOW - timedelta(minutes=minutes) for minutes in range(number))
+    rows = [
+        Impairment(source=source, **values | fields, began_at=end - timedelta(hours=1), ended_at=end) for end in ends
+    ]
+    return Impairment.objects.bulk_create(rows)
+
+
+def test_impairments_of_devices_that_are_not_shown_are_not_read(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "DEVICES", 1)
+    cluster.with_gpus("node-1", each=2)
+    impairments(3)
+    impairments(200, device="gpu-1")
+    read = []
+    post_init.connect(lambda **one: read.append(one["instance"]), sender=Impairment, weak=False, dispatch_uid="read")
+    shown = pages.get("/timeline").content.decode()
+    assert post_init.disconnect(sender=Impairment, dispatch_uid="read")
+    assert (shown.count('class="out"'), len(read)) == (3, 3)
+    assert "0 allocations and 203 impairments" in words(pages, "/timeline")
+
+
+def test_of_many_impairments_the_latest_are_drawn(pages: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "BARS", 10)
+    drawn = impairments(12)[10::-1]
+    page = pages.get("/timeline")
+    assert page.content.decode().count('class="out"') == len(drawn)
+    assert page.context["drawn"].capped == ["impairments"]
+    assert [span.row for span in everything().impaired_of([("gpu.example.com", "node-1", "gpu-0", "node-1")])] == drawn
+
+
+def test_rules_of_many_devices_are_looked_up_together(
+    pages: Client, cluster: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    nodes = [f"node-{number}" for number in range(1, 13)]
+    cluster.with_gpus(*nodes, each=2)
+    for node in nodes[:10]:  # a whole pool each
+        impairments(1, source="rule", pool=node, device="", node=node, reporter=node)
+    impairments(1, source="rule", pool="node-11", node="", device="gpu-1", reporter="one")
+    impairments(1, source="rule", driver="", pool="node-12", node="", device="", reporter="any-driver")
+    impairments(1, source="rule", pool="gone", node="", device="gpu-9", reporter="gone")
+    impairments(1, source="rule", pool="gone", node="", device="", reporter="gone")
+    with django_assert_max_num_queries(7):
+        keys = everything().devices()
+    pools = Counter(pool for _, pool, _, _ in keys)
+    assert pools == {**dict.fromkeys(nodes[:10], 2), "node-11": 1, "node-12": 2, "gone": 1}
+
+
+def test_the_export_reads_impairments_in_batches(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "BATCH", 2)
+    cluster.with_gpus("node-1", each=2)
+    impairments(5)
+    impairments(1, source="rule", driver="", pool="", device="", node="", reporter="all")
+    impairments(1, source="rule", pool="node-2", device="", node="", reporter="gone")
+    rows = exported(pages)
+    assert Counter(row["device"] for row in rows) == {"gpu-0": 6, "gpu-1": 1}
 
 
 def _values(columns: list[str], row: dict[str, Any], **fields: Any) -> list[Any]:

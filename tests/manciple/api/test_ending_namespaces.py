@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from manciple.api import namespaces
-from manciple.store import hooks
+from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden, TooLarge
+from manciple.wire.registry import Kind
 from tests.manciple.api.requests import NAMESPACES, Api, namespace, pod
 
 CLAIM_SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
@@ -236,6 +237,26 @@ def test_objects_are_counted_by_their_kind_and_finalizers_over_all_kinds(api: Ap
         "resourceclaims.resource.k8s.io has 1 resource instances"
     )
     assert found["NamespaceFinalizersRemaining"][2].endswith("acme.test/hold in 3 resource instances")
+
+
+def test_a_turn_reads_few_of_the_objects_that_are_held(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "MOST_READ", 2)
+    monkeypatch.setattr(objects, "PAGE", 3)
+    api.made(NAMESPACES, namespace("leaving"))
+    for number in range(7):
+        metadata = {"name": f"hold-{number}", "finalizers": ["acme.test/hold"]}
+        api.made(address("configmaps", "leaving"), {**OBJECTS["configmaps"], "metadata": metadata})
+    api.delete(f"{NAMESPACES}/leaving")
+    sweep(patience=0)
+    assert "configmaps. has 7 resource" in conditions(api, "leaving")["NamespaceContentRemaining"][2]
+    sweep()
+    loaded: list[Kind] = []
+    monkeypatch.setattr(Writer, "load", lambda _writer, kind, _keys: loaded.append(kind))
+    sweep()
+    assert loaded == []
+    found = conditions(api, "leaving")
+    assert found["NamespaceContentRemaining"][2].endswith(": configmaps. has 7 resource instances")
+    assert found["NamespaceFinalizersRemaining"][2].endswith(": acme.test/hold in 2 resource instances")
 
 
 def test_pods_go_before_anything_else(api: Api) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from manciple.access.authentication import tokens
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
@@ -15,7 +16,6 @@ from manciple.admission.type_checking import check_policy
 from manciple.api import namespaces, openapi
 from manciple.extensions import catalogue, cleanup, serving
 from manciple.extensions.definitions import CustomResourceDefinition
-from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import ServedDefinition
 from manciple.store import event_log, garbage, objects
 from manciple.store.writer import with_meta
@@ -67,18 +67,34 @@ def test_a_turn_of_the_cleanup_reads_no_more_objects_than_it_deletes(api: Api, m
 
     with monkeypatch.context() as patched:
         patched.setattr(objects.Writer, "load", counted)
-        patched.setattr(objects, "list", only(DEFINITION, objects.list))
+        patched.setattr(objects, "list", None)
         assert cleanup.sweep(most=2) == 2
     assert read == [2]
     assert len(api.get(WIDGETS).json["items"]) == 4  # the held one, of which it does not read again, among them
 
 
-def only(kind: Kind, listed: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(wanted: Kind, **options: Any) -> Any:
-        assert wanted is kind
-        return listed(wanted, **options)
+def test_a_turn_of_the_cleanup_looks_at_no_definition_that_is_settled(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for plural in ("Gadget", "Gizmo", "Gear"):
+        assert api.post(DEFINITIONS, definition(kind=plural)).code == 201
+    while cleanup.sweep():
+        pass
+    api.post(DEFINITIONS, definition())
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    asked: list[str] = []
 
-    return checked
+    def noted(one: CustomResourceDefinition, *_most: int) -> int:
+        asked.append(one.metadata.name)
+        return 0
+
+    monkeypatch.setattr(cleanup, "_clean", noted)
+    monkeypatch.setattr(cleanup, "_name", noted)
+    with CaptureQueriesContext(connection) as queries:
+        cleanup.sweep()
+    assert asked == ["widgets.example.com"]
+    assert not [one["sql"] for one in queries if "gadgets.example.com" in one["sql"]]
+    assert len(queries) <= 3  # what was written since, and the definition that was deleted
 
 
 def test_a_definition_that_cannot_be_served_is_in_nobodys_way(

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from claims.causes.messages import message
 from inventory.kinds.devices import ResourceSlice
-from scheduling.allocator import Allocated, Unallocatable, Undecided, allocate
+from scheduling.allocator import (
+    Allocated,
+    AllocationFailed,
+    NodeView,
+    Unallocatable,
+    Undecided,
+    allocate,
+    index,
+    place,
+    placement,
+)
+from scheduling.allocator.problem import AllocationProblem, pose
 from tests.scheduling.allocator.cases import (
+    GPU,
     NODE,
     Json,
     answer,
@@ -201,3 +215,50 @@ def test_a_pod_may_have_very_many_claims() -> None:
     outcome = answer(inventory, *(make_claim(request(count=8), name=f"c-{number}") for number in range(256)))
     assert isinstance(outcome, Allocated)
     assert outcome.trials == 2048
+
+
+# Refusals that are explained again ------------------------------------------------------------------------------------
+
+NODES = [NodeView(f"node-{number}") for number in range(5)]
+
+
+class Refusing:
+    """Claims for models that no device has, on five nodes of which the index caches refusals for three shapes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(index, "MAX_REFUSALS", 3 * len(NODES))
+        monkeypatch.setattr(placement, "pose", self._posed)
+        slices = [make_slice(device("d", model="A"), pool=one.name, nodeName=one.name) for one in NODES]
+        self.inventory = make_inventory(*slices)
+        self._explained = 0
+        self._claims = 0
+
+    def _posed(self, *given: Any, **more: Any) -> AllocationProblem | AllocationFailed:
+        self._explained += 1
+        return pose(*given, **more)
+
+    def explained(self, *models: str) -> int:
+        """How many nodes were explained anew while a new claim for each of these models was refused."""
+        before = self._explained
+        for model in models:
+            self._claims += 1
+            wanted = request(where=f'device.attributes["{GPU}"].model == "{model}"')
+            placed = place(self.inventory.snapshot(), [make_claim(wanted, name=f"c-{self._claims}")], NODES)
+            reasons = [one.reasons[0] for one in placed.refusals.values() if isinstance(one, Unallocatable)]
+            assert [one.claim for one in reasons] == [f"default/c-{self._claims}"] * len(NODES)
+            assert all(f'"{model}"' in message(one.cause) for one in reasons)
+        return self._explained - before
+
+
+def test_more_shapes_in_turn_than_fit_into_the_cache_leave_it_useful(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing, shapes = Refusing(monkeypatch), "VWXYZ"
+    assert refusing.explained(*shapes) == 5 * len(NODES)
+    assert refusing.explained(*shapes) == 2 * len(NODES)
+    assert refusing.explained(*shapes) == 2 * len(NODES)
+
+
+def test_a_shape_that_nobody_asks_for_any_more_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Refusing(monkeypatch)
+    refusing.explained(*"BCD")
+    refusing.explained(*("XYZ" * 3 * index.IDLE_LOOKUPS))
+    assert refusing.explained(*"XYZ") == 0

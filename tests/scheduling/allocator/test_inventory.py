@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 
+import pytest
+
+from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, AllocationFailed, Inventory, NodeView, Unallocatable, allocate
+from scheduling.allocator.published import Targeting
+from scheduling.allocator.snapshot import PoolOnNode
 from tests.scheduling.allocator.cases import (
     NODE,
+    Json,
     answer,
     device,
     holding,
@@ -165,3 +172,77 @@ def test_a_change_on_one_node_leaves_what_others_see_and_changes_what_it_sees() 
     assert names(answer(inventory, make_claim(request(count=2)), node=second)) == [["x", "d-0"]]
     inventory.remove_slice("everywhere")
     assert isinstance(answer(inventory, make_claim(request(count=2)), node=second), Unallocatable)
+
+
+def _zone(*zones: str) -> Json:
+    expressions = [{"key": "zone", "operator": "In", "values": list(zones)}]
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+
+
+def _by_chance(draw: random.Random, name: str) -> ResourceSlice:
+    """A slice of one of six pools for some of the nodes, of the whole pool or of a part of it."""
+    each = [{**device(f"d-{at}"), **draw.choice([_zone("a"), _zone("b"), {"allNodes": True}])} for at in range(2)]
+    where: Json = draw.choice(
+        [
+            {"allNodes": True},
+            {"nodeName": f"n-{draw.randrange(4)}"},
+            _zone("a"),
+            _zone("b"),
+            _zone("a", "b"),
+            {"perDeviceNodeSelection": True, "devices": each},
+        ]
+    )
+    version = {"generation": draw.randrange(1, 3), "count": draw.choice([1, 1, 2])}
+    return make_slice(device(f"of-{name}"), name=name, pool=f"pool-{draw.randrange(6)}", **version, **where)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_nodes_see_of_pools_for_many_nodes_is_what_each_pool_shows_each_node(seed: int) -> None:
+    draw = random.Random(seed)
+    nodes = [NodeView(f"n-{at}", {"zone": "ab"[at % 2]}) for at in range(4)]
+    inventory, published = make_inventory(), dict[str, ResourceSlice]()
+    for _ in range(12):
+        name = f"s-{draw.randrange(8)}"
+        if name in published and draw.random() < 0.3:
+            inventory.remove_slice(name)
+            del published[name]
+        else:
+            published[name] = _by_chance(draw, name)
+            inventory.apply_slice(published[name])
+        snapshot = inventory.snapshot()
+        for one in nodes:
+            assert list(map(_outline, snapshot.on_node(one).pools)) == _seen_pool_by_pool(inventory, one)
+
+
+def _seen_pool_by_pool(inventory: Inventory, one: NodeView) -> list[tuple[Hashable, ...]]:
+    """Every pool is asked, and none remembers what others see."""
+    snapshot, best = inventory.snapshot(), dict[tuple[str, str], PoolOnNode]()
+    for pool in inventory._pools.values():
+        view = pool.seen_from(one, snapshot.features)
+        if view is not None:
+            other = best.setdefault(view.key[:2], view)
+            best[view.key[:2]] = max(view, other, key=lambda each: (each.generation.number, each.key))
+    return [_outline(view) for view in sorted(best.values(), key=lambda view: (view.binding, view.key))]
+
+
+def _outline(view: PoolOnNode) -> tuple[Hashable, ...]:
+    devices = tuple(one.name for one in view.generation.devices)
+    return (view.key, view.generation.number, devices, view.trouble, view.detail, view.scan, view.visible)
+
+
+def test_pools_that_select_alike_are_matched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[str] = []
+    matches = Targeting.matches
+
+    def counted(one: Targeting, node: NodeView) -> bool:
+        matched.append(node.name)
+        return matches(one, node)
+
+    monkeypatch.setattr(Targeting, "matches", counted)
+    zones = ({"allNodes": True}, _zone("a"), _zone("b"))
+    slices = [make_slice(device("d"), pool=f"pool-{at}", **zones[at % 3]) for at in range(60)]
+    snapshot = make_inventory(*slices).snapshot()
+    seen = [snapshot.on_node(NodeView(f"n-{at}", {"zone": "ab"[at % 2]})) for at in range(8)]
+    assert [len(one.pools) for one in seen] == [40] * 8
+    assert len(set(map(id, seen))) == 2  # nodes that see the same share it
+    assert len(matched) <= 3 * 8 + 2 * 60  # each targeting with each node, and each pool once with each sight

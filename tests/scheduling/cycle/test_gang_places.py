@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
-from claims.causes.causes import GroupDoesNotFit, GroupIncomplete
+from claims.causes.causes import GroupDoesNotFit, GroupIncomplete, SearchStopped
 from claims.kinds.pod_groups import GANG, GANG_SIZE, JOB_NAME, JOB_UID, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import has_group
 from manciple.store.records import Written
+from manciple.wire.limits import time_limit
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from scheduling.allocator import Deadline, Features
+from scheduling.allocator import Deadline, Features, free_on
+from scheduling.claims.readiness import PodRequest
 from scheduling.cycle import gangs, scheduler
 from scheduling.cycle.gangs import GangSearch, decide_with_group
 from scheduling.cycle.post_filter import Remedies, UnfinishedSearches
-from scheduling.queue.verdicts import GroupVerdict, Placement, Wait
+from scheduling.queue.verdicts import GroupVerdict, Placement, Retry, Wait
 from scheduling.state.cluster import ClusterState
 from tests.builders import (
     make_claim,
@@ -388,6 +391,76 @@ def test_nobody_is_evicted_as_long_as_domains_are_left_that_were_not_tried(monke
     first = decided(state, members, searched)
     assert (first.evicting, is_tried_again(first)) == (False, True)
     assert nodes_of(decided(state, members, searched)) == ["r1-n0", "r1-n0"]
+
+
+def with_priority(members: Sequence[tuple[Pod, ResourceClaim]]) -> list[tuple[Pod, ResourceClaim]]:
+    return [(structs.replace(pod, spec=structs.replace(pod.spec, priority=9)), claim) for pod, claim in members]
+
+
+def test_an_attempt_to_make_room_ends_with_the_first_pod_that_is_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for 3 of 20, of which 19 are needed; the less important pod would make none for them."""
+    state, tried = Racks({"r0": [3]}).state(), list[str]()
+    state.put(PODS, make_pod("low", claims=None, node="r0-n0", priority=0))
+    for_pod = Remedies.for_pod
+
+    def counted(one: Remedies, inside: ClusterState, request: PodRequest, refusals: Any) -> Any:
+        tried.append(request.pod.metadata.name)
+        return for_pod(one, inside, request, refusals)
+
+    monkeypatch.setattr(Remedies, "for_pod", counted)
+    found = decided(state, with_priority([member(at, 19) for at in range(20)]))
+    assert (found.scheduled, found.evicting, len(found.verdicts)) == (False, False, 20)
+    assert tried == ["train-3", "train-4"]
+
+
+class Passing:
+    """A limit that passes after so many looks."""
+
+    next_look = float("-inf")
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    @property
+    def has_passed(self) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+@pytest.mark.parametrize("looks", [3, 8], ids=["searching", "making room"])
+def test_a_gang_whose_time_is_up_gives_back_its_places(looks: int) -> None:
+    """A less important pod has the core that one of six needs: the first search looks six times, then room is made."""
+    state = Racks({"r0": [8]}).state()
+    low = make_pod("low", containers=[make_container(requests={"cpu": "3"})], node="r0-n0", priority=0)
+    state.put(PODS, low)
+    members = with_priority([with_cores(at, 6, required="") for at in range(6)])
+    for pod, claim in members:
+        state.put(CLAIMS, claim)
+        state.put(PODS, pod)
+    view = state.nodes.views[0]
+    with time_limit(Passing(looks)):
+        stopped = decide_with_group(state, members[0][0], Remedies(now=NOW), scheduler.decide_one)
+    causes = [one.cause for one in stopped if isinstance(one, Retry)]
+    assert len(causes) == 6
+    assert all(isinstance(one, SearchStopped) and one.others_waited for one in causes)
+    assert free_on(state.snapshot(), view) == 8
+    assert state.residents.get(low.metadata.uid) is not None
+    assert decided(state, members).evicting
+
+
+def test_pods_of_a_basic_group_keep_their_places_when_the_time_is_up() -> None:
+    """They need no others: of a gang of two that has its places, these are late members."""
+    state = Racks({"r0": [8]}).state()
+    for at in range(2):
+        state.put(PODS, placed_on(member(at, 2)[0], "r0-n0"))
+    late = [member(at, 2) for at in range(2, 6)]
+    assert len(nodes_of(decided(state, late))) == 4  # from now on selectors are not evaluated, which would look too
+    state.overlay.undo()
+    with time_limit(Passing(2)):
+        group, *untried = decide_with_group(state, late[0][0], Remedies(now=NOW), scheduler.decide_one)
+    assert isinstance(group, GroupVerdict)
+    assert len(nodes_of(group)) == 2
+    assert [one.untried for one in untried if isinstance(one, Retry)] == [True, True]
 
 
 def test_no_more_domains_are_tried_than_the_bound_and_none_that_is_known_to_be_too_small() -> None:

@@ -9,6 +9,7 @@ from pytest_django.fixtures import Settings
 
 from claims.controllers import reservations
 from manciple.store import event_log
+from manciple.wire.limits import TimeLimitExceeded, check_time
 from scheduling.queue import queue
 from scheduling.queue.queue import (
     HALF_LIFE,
@@ -82,6 +83,33 @@ def test_a_gang_has_a_longer_slice(settings: Settings) -> None:
     assert [queue.slice_seconds(pods) for pods in (0, 50, 10_000)] == [0.2, 0.4, 1.0]
     settings.SCHEDULER_SEARCH_SLICE = 3.0
     assert queue.slice_seconds(100) == 3.0
+
+
+def test_a_gang_that_was_cut_off_gets_twice_the_time_until_it_is_decided_about(settings: Settings) -> None:
+    settings.SCHEDULER_SEARCH_SLICE = 0.2
+    times, slices = NamespaceTimes(Clock()), []
+    for cut_off in (True, True, True, True, False, False):
+        slices.append(times.slice_of("gang", 50))
+        times.note_slice("gang", slices[-1], cut_off=cut_off)
+    assert slices == [0.4, 0.8, 1.6, 3.2, 6.4, 0.4]
+    times.note_slice("gang", 6.4, cut_off=True)
+    assert times.slice_of("gang", 50) == queue.LONGEST_GANG_SLICE
+    assert times.slice_of("other", 50) == 0.4
+    assert times.slice_of("gang", 0) == 0.2
+
+
+def test_a_batch_remembers_that_others_cut_a_gang_off(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = NamespaceTimes()
+    spent = queue.BatchTime(times, [], event_log.latest_revision())
+    monkeypatch.setattr(queue.BatchTime, "_others_wait", lambda *_: True)
+    monkeypatch.setattr(NamespaceTimes, "slice_of", lambda *_: 0.0)
+    gang, noted = make_pod("p", namespace="a"), list[tuple[str, float, bool]]()
+    monkeypatch.setattr(times, "note_slice", lambda uid, seconds, cut_off: noted.append((uid, seconds, cut_off)))
+    with pytest.raises(TimeLimitExceeded), spent.deciding(gang, group=3):
+        check_time()
+    with spent.deciding(gang):
+        pass
+    assert noted == [(gang.metadata.uid, 0.0, True)]
 
 
 @pytest.fixture
