@@ -166,21 +166,40 @@ def test_a_plan_stays_the_same_while_pod_and_template_do(
     assert len(drawn) == 1
 
 
+@pytest.mark.parametrize("way", ["by another", "in place"])
 def test_a_template_that_was_replaced_meanwhile_decides_what_is_made(
-    gpus: Cluster, meanwhile: Callable[[Callable[[], object]], None]
+    gpus: Cluster, meanwhile: Callable[[Callable[[], object]], None], way: str
 ) -> None:
     submit(gpus)
     other = gpus.create(make_pod("other"))
+    following = make_template("one-gpu", requests=[make_request(count=2)])
 
     def replace_template() -> None:
-        gpus.delete(gpus.get(ResourceClaimTemplate, "one-gpu"))
-        gpus.create(make_template("one-gpu", requests=[make_request(count=2)]))
+        if way == "in place":
+            gpus.update(following)
+        else:
+            gpus.delete(gpus.get(ResourceClaimTemplate, "one-gpu"))
+            gpus.create(following)
 
     meanwhile(replace_template)
     report = gpus.worker.run()
     assert report.taken > 2, "the pod whose plan is out of date is tried again"
     assert nodes(gpus) == {"web": "node-1", other.metadata.name: "node-1"}
     assert len(gpus.devices(gpus.generated_claim("web"))) == 2
+    assert gpus.events("FailedScheduling") == []
+
+
+def test_a_refusal_whose_claims_are_not_planned_any_more_is_not_written(
+    gpus: Cluster, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    gpus.create(make_template("many", requests=[make_request(count=9)]))
+    gpus.create(make_pod("web", templates={"gpu": "many"}))
+    meanwhile(lambda: gpus.delete(gpus.get(ResourceClaimTemplate, "many")))
+    gpus.worker.run()
+    messages = [event.message for event in gpus.events("FailedScheduling")]
+    assert all("web-gpu-" not in one and "cannot allocate" not in one for one in messages), messages
+    assert gpus.all(ResourceClaim) == []
+    assert gpus.events(FAILED)
 
 
 def test_a_template_that_went_meanwhile_leaves_the_pod_waiting_and_said_so(
