@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 
 #: Any number that nobody else locks in this database.
 KEY = 0x6D616E63
+#: The name under which the dispatcher that leads is `alone`.
+LEADERSHIP = "dispatcher"
 #: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
 #: every second.
 PATIENCE = 1.0
@@ -92,9 +94,21 @@ def alone(name: str) -> Iterator[bool]:
             lock.release()
 
 
+def is_held(name: str) -> bool:
+    """Whether anybody is within `alone(name)`; with SQLite, anybody in this process."""
+    if not sql.on_postgresql():
+        return _local[name].locked()
+    first, second = _key(name)
+    return bool(sql.fetch(_IS_HELD, [first, second % 2**32])[0][0])
+
+
+def _key(name: str) -> list[int]:
+    return [KEY, zlib.crc32(name.encode()) - 2**31]
+
+
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
-    key = [KEY, zlib.crc32(name.encode()) - 2**31]
+    key = _key(name)
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
     try:
         yield ours
@@ -120,6 +134,11 @@ def _wait(key: list[int], patience: float) -> bool:
     return True
 
 
+_IS_HELD = (
+    "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+    "WHERE d.datname = current_database() AND locktype = 'advisory' AND granted "
+    "AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid))"
+)
 _UNLOCK_IF_HELD = (
     "SELECT pg_advisory_unlock(%s, %s) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
     "AND granted AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid)"

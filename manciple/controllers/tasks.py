@@ -14,7 +14,8 @@ A controller of the scheduling queue runs in the process that wakes it, without 
 runs there (`ControllerTask.wake`): a message costs a pod about as much as its placement. All others are sent to
 whichever worker is free.
 
-It also wakes each controller once in its interval, so a lost message costs no more than that: there is no beat.
+It also wakes each controller once in its interval, so a lost message costs no more than that, and Celery's beat is not
+used.
 
 While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
 runs everything in its own process.
@@ -370,8 +371,8 @@ RETRY_AFTER = 1.0
 TRANSIENT = frozenset({EVENTS, LEASES})
 #: Changes that are told apart; when there are more, every controller that anything wakes is woken.
 MOST_CHANGES = 2000
-#: Of the lock that the dispatcher holds which leads; seconds after which it is lost where PostgreSQL gets no answer.
-LEADERSHIP, UNREACHABLE = "dispatcher", 10.0
+#: Seconds without an answer to PostgreSQL after which the dispatcher that leads loses its lock.
+UNREACHABLE = 10.0
 
 Send = Callable[[str], None]
 
@@ -475,6 +476,7 @@ class Dispatcher:
         self._clock = clock
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
+        self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -521,7 +523,7 @@ class Dispatcher:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                with coordination.alone(LEADERSHIP) as leads:
+                with coordination.alone(coordination.LEADERSHIP) as leads:
                     if leads:
                         self._lead()
             except Exception:
@@ -615,7 +617,7 @@ class Dispatcher:
         left = list(names)
         try:
             while left:
-                self._send(task_name(left[0]))
+                self._send(self._tasks[left[0]])
                 del left[0]
         finally:
             with self._news:

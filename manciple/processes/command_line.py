@@ -1,7 +1,7 @@
 """The `manciple` command: every verb of this program under one name, and what `manage.py` runs.
 
     manciple up                    a management command of Django's (`manage.py up` in a checkout)
-    manciple worker, beat          Celery's, with the options that our worker needs
+    manciple worker                Celery's, with the options that our worker needs
     manciple node join URL         the agent's programs, which never load Django; so do those of `driver`
 
 A verb is one word or two. Its module is imported when it is asked for: `manciple --help` imports none of them. `--home
@@ -200,7 +200,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             }
         ),
         Verb("worker", "a worker: scheduling, controllers, sweeps", _celery("worker", *WORKER_OPTIONS)),
-        Verb("beat", "the clock of the periodic sweeps", _celery("beat", "--loglevel", "INFO")),
+        Verb("beat", "nothing, for units of earlier versions: workers keep the intervals", _celery("beat")),
         *_of_django({"demo": "a realistic laboratory in an empty home"}),
     ),
     "Nodes and drivers": (

@@ -3,7 +3,7 @@
  1. listen on both addresses, so that a taken port is told before anything else happens
  2. bring the database up to date, make certificates, accounts and kubeconfig files
  3. make what every cluster has (namespaces), and the demo
- 4. start the Celery worker and beat
+ 4. start the Celery worker
  5. serve the API and the pages
  6. start the nodes, if any; /readyz answers 200 once they have published their devices
 
@@ -126,14 +126,14 @@ class SimulatedNodes:
         return Agent(config, create_drivers(self._drivers[name], node_name=name))
 
 
-# A Celery worker that beats as well, in threads of this process, on the broker within it (`manciple.celery`). The bare
+# A Celery worker in threads of this process, on the broker within it (`manciple.celery`). The bare
 # WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
 class EmbeddedWorker:
     """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
 
     def __init__(self) -> None:
         alone = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-        self._controller = WorkController(app=app, with_beat=True, **alone)
+        self._controller = WorkController(app=app, **alone)
         self._thread = threading.Thread(target=self._controller.start, name="celery-worker", daemon=True)
 
     def start(self) -> None:

@@ -91,7 +91,6 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "claims.devices.published._NO_DRAW",
         "dashboard.inventory.devices.grid._GRID",
         "manciple.cel.values.EMPTY_MAP",
-        "manciple.controllers.tasks.ALONE",
         "manciple.store.writer.NOTHING",
         "manciple.wire.base.EMPTY",
         "manciple.wire.managed_fields.NOTHING",

@@ -20,6 +20,7 @@ from claims.pod_claims import keeps_unused
 from inventory.kinds import gates
 from inventory.kinds.pools import DRAFT_GENERATION
 from inventory.models import Node
+from manciple.controllers import coordination
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes.accounts import ADMIN
@@ -52,6 +53,13 @@ def examine_processes(now: datetime) -> Iterator[Diagnosis]:
             "workers",
             f"none has given a sign of life {since}: no pod is placed and nothing is cleaned up",
             "start one: `manciple worker`, unit manciple-worker@1",
+        )
+    elif sql.on_postgresql() and not coordination.is_held(coordination.LEADERSHIP):
+        yield problem(
+            "dispatcher",
+            "none leads, though workers run: commits wake no controller, and periodic runs do not happen",
+            "start a worker of this version: `manciple worker`, unit manciple-worker@1; one that runs logs why it does "
+            "not lead",
         )
     revision = sql.counter()[0]
     for cursor in Cursor.objects.filter(revision__lt=revision - BEHIND).order_by("name"):

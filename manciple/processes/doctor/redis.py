@@ -1,4 +1,4 @@
-"""Examines Redis: is it there, may it forget what it must not, does somebody keep the clock of the sweeps."""
+"""Examines Redis: is it there, and may it forget what it must not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from manciple.beat import LEADER
 from manciple.processes.doctor.database import clock_skew
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
 
@@ -47,12 +46,6 @@ def _of_server(client: Any) -> Iterator[Diagnosis]:
     seconds, micros = client.time()
     told = datetime.fromtimestamp(seconds + micros / 1e6, UTC)
     yield from clock_skew(told, before, datetime.now(UTC), whose="Redis' server")
-    if not client.get(LEADER):
-        yield problem(
-            "beat",
-            "none leads: the periodic sweeps do not run, and what a lost message left stays",
-            "start one: `manciple beat`, unit manciple-beat, or `manciple worker --with-beat`; several may run",
-        )
     memory = client.info("memory")
     most, policy = int(memory.get("maxmemory", 0)), str(memory.get("maxmemory_policy", "noeviction"))
     if most and policy != "noeviction":

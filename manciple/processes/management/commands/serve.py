@@ -1,6 +1,6 @@
 """`manage.py serve`: an API process with the dashboard, for production. Any number of them may run.
 
-Workers (`celery -A manciple worker`), beat (`celery -A manciple beat`) and node agents are processes of their own.
+Workers (`manciple worker`) and node agents are processes of their own.
 """
 
 from __future__ import annotations
