@@ -51,6 +51,7 @@ from manciple.store import event_log, sql
 from manciple.store.event_log import since
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from manciple.telemetry import processes
 
 log = logging.getLogger(__name__)
 
@@ -449,7 +450,7 @@ def forget_stale(now: datetime) -> int:
     return Heartbeat.objects.filter(seen_at__lt=now - FORGOTTEN_AFTER).delete()[0]
 
 
-heart = PerProcess(lambda: Heart(name_of_process()))
+heart = PerProcess(lambda: Heart(name_of_process(), kind=processes.role() or "worker"))
 
 
 def stop_heart() -> None:

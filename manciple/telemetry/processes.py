@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: embedded: all of them in one process (`manage.py up`)
+#: embedded: API and worker in one process (`manage.py up`, `serve --with-worker`)
 Role = Literal["api", "worker", "embedded"]
 
 #: Seconds between two times that a process tells, and for which it counts as there.
@@ -213,6 +213,11 @@ def begin(
         server, thread = serve_metrics(host.strip("[]"), int(port), metrics.REGISTRY)
         this.close_listener = partial(_close, server, thread)
         log.info("metrics are served at http://%s/metrics", listen)
+
+
+def role() -> str:
+    """What this process is; "" before it has begun."""
+    return _this.value.role
 
 
 def _close(server: WSGIServer, thread: threading.Thread) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import Max, Min
 
@@ -60,6 +61,13 @@ def examine_processes(now: datetime) -> Iterator[Diagnosis]:
             "none leads, though workers run: commits wake no controller, and periodic runs do not happen",
             "start a worker of this version: `manciple worker`, unit manciple-worker@1; one that runs logs why it does "
             "not lead",
+        )
+    living = Heartbeat.objects.filter(seen_at__gt=now - SILENT_AFTER).values_list("kind", flat=True)
+    if settings.PRODUCTION and not settings.REDIS_URL and list(living) not in ([], ["embedded"]):
+        yield warning(
+            "Redis",
+            "MANCIPLE_REDIS_URL is not set: processes learn of each other's writes a second later, by reading the log",
+            "set it, the same for all processes; or run only one, `manciple serve --with-worker`",
         )
     revision = sql.counter()[0]
     for cursor in Cursor.objects.filter(revision__lt=revision - BEHIND).order_by("name"):
