@@ -5,7 +5,8 @@ clients, to a production installation (PostgreSQL, Redis, an API process, a work
 in a process of its own. docs/evidence/benchmarks.md has the figures beside Kubernetes' own.
 
     --workload NAME   only this one, or those that begin so
-    --workers N       how many workers; one unless said otherwise, because Kubernetes' test has one scheduler
+    --workers N       how many workers; one unless said otherwise, because Kubernetes' test has one scheduler. 0: the
+                      API process works, too (`serve --with-worker`)
     --json            each as a line of JSON
 """
 

@@ -40,11 +40,13 @@ class Installation:
 
 @contextmanager
 def installed(*, workers: int) -> Iterator[Installation]:
-    """Started when entered: the API is ready and every worker consumes."""
+    """Started when entered: the API is ready and every worker consumes. workers: with 0 the API process works, too."""
     home = Path(settings.HOME)
     api, web = (f"127.0.0.1:{free_port()}" for _ in range(2))
     call_command("bootstrap", "--server", f"https://{api}", verbosity=0, stdout=StringIO())
     commands = {"api": [sys.executable, "manage.py", "serve", "--api", api, "--web", web]}
+    if not workers:
+        commands["api"].append("--with-worker")
     for number in range(1, workers + 1):
         commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]
     processes: dict[str, Process] = {}

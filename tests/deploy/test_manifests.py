@@ -68,6 +68,9 @@ def test_every_service_of_the_compose_file_runs_a_verb() -> None:
     assert set(ours) == {"prepare", "api", "worker"}
     for name in ("api", "worker"):
         assert command_line.find(ours[name]["command"]) is not None
+    small = yaml.safe_load((DEPLOY / "container" / "compose.small.yaml").read_text())["services"]
+    assert small.keys() <= COMPOSE["services"].keys()
+    assert small["api"]["command"] == ["serve", "--with-worker", *COMPOSE["services"]["api"]["command"][1:]]
     assert all(one["read_only"] and one["cap_drop"] == ["ALL"] for one in ours.values())
 
 
