@@ -1,4 +1,4 @@
-"""The Celery application starts what units of earlier versions start: beat, and workers `--with-beat`."""
+"""What units of earlier versions start still starts: beat, and workers `--with-beat`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from celery.bin.celery import celery
 
 from manciple.celery import app
+from manciple.processes.management.commands.serve import Command
 from tests.e2e.processes import ROOT
 
 
@@ -38,3 +39,8 @@ def test_a_worker_takes_the_option_with_beat() -> None:
     options = [*worker.params, *app.user_options["worker"]]
     (option,) = (one for one in options if "--with-beat" in one.opts)
     assert not option.expose_value
+
+
+def test_serve_takes_the_option_with_beat() -> None:
+    options = Command().create_parser("manage.py", "serve").parse_args(["--with-worker", "--with-beat"])
+    assert options.with_worker
