@@ -7,7 +7,7 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     extended    pods that ask by the names of 25 and 50 extended resources, beside as many with claims from a template
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
     paced       pods at steady rates: the CPU, statements, commits, WAL and messages of a pod, and its latency
-    latency     POST pod -> bound, seen through a watch, at a steady rate: API process, beat, two workers
+    latency     POST pod -> bound, seen through a watch, at a steady rate: API process, two workers
     silence     the same while a thousand other nodes fall silent at once
     taints      the same while 5,000 devices that pods hold are tainted NoExecute
     simulate    what an autoscaler waits for: simulations of 1,000 pods on 500 nodes

@@ -5,8 +5,8 @@ clients, to a production installation (PostgreSQL, Redis, an API process, a work
 in a process of its own. docs/evidence/benchmarks.md has the figures beside Kubernetes' own.
 
     --workload NAME   only this one, or those that begin so
-    --workers N       how many workers. One, which beats as well, unless said otherwise: Kubernetes' test has one
-                      scheduler; beside several, beat is a process of its own
+    --workers N       how many workers; one unless said otherwise, because Kubernetes' test has one scheduler. 0: the
+                      API process works, too (`serve --with-worker`)
     --json            each as a line of JSON
 """
 

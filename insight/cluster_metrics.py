@@ -23,7 +23,7 @@ from insight import usage
 from insight.capacity import read_census
 from inventory.models import DeviceClass, Node, Pool
 from manciple.audit import retention
-from manciple.controllers.coordination import SILENT_AFTER, utc_now
+from manciple.controllers.coordination import LEADERSHIP, SILENT_AFTER, is_held, utc_now
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.store import space, sql
 from manciple.telemetry import metrics
@@ -239,6 +239,8 @@ def of_workers() -> Iterator[Metric]:
     yield metrics.gauges(
         "manciple_worker_silence_seconds", "Time since the last heartbeat of any worker.", (), [((), max(0.0, silence))]
     )
+    leads = float(is_held(LEADERSHIP))
+    yield metrics.gauges("manciple_dispatcher_leads", "Whether a worker's dispatcher leads.", (), [((), leads)])
 
 
 # The audit trail ------------------------------------------------------------------------------------------------------

@@ -777,8 +777,7 @@ METRICS_LISTEN = Setting(
     "MANCIPLE_METRICS_LISTEN",
     ADDRESS,
     "",
-    "where a worker or beat serves its metrics, over plain HTTP without authentication "
-    "([how](../how-to/monitoring.md))",
+    "where a worker serves its metrics, over plain HTTP and without authentication ([how](../how-to/monitoring.md))",
 )
 TRACES_ENDPOINT = Setting(
     "MANCIPLE_TRACES_ENDPOINT",

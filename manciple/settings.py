@@ -181,7 +181,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-#: Workers and beats wait for Redis as long as it takes.
+#: Workers wait for Redis as long as it takes.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 #: Redis keeps no copy of a message that a worker has taken, which would be two transactions a message: a lost message
 #: costs the interval of a controller.
@@ -199,13 +199,9 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
-#: Maximum sleep of beat in seconds: how long a signal to stop may have to wait.
-CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 #: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers
 #: may be fetched beforehand.
 CELERY_WORKER_POOL = "threads"
-CELERY_WORKER_CONSUMER = "manciple.consumer:TaskConsumer"
 CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_PREFETCH_MULTIPLIER = 2
 #: Connections outlive a task as they outlive a request: Celery does not close them, `controllers.tasks.Lane` closes
@@ -420,7 +416,6 @@ LOGGING = {
         "celery.worker.strategy": {"level": "WARNING"},
         # That a message was out of date: another one has come or will.
         "celery.worker.request": {"level": "WARNING"},
-        "celery.beat": {"level": "WARNING"},
         # Every request that is sent: the API asks webhooks with it, and agents for logs.
         "httpx": {"level": "WARNING"},
     },

@@ -1,7 +1,7 @@
 """Everything is killed at random while clients create pods: afterwards every pod has a node, and every promise holds.
 
 Clients create pods from a template at a steady rate, and nodes renew their Leases, through the API's HTTPS door. All
-the while the API process, the workers, beat, Redis and PostgreSQL are killed (SIGKILL) and started again. When the last
+the while the API process, the workers, Redis and PostgreSQL are killed (SIGKILL) and started again. When the last
 of them has been started, quiet begins: from there on no pod may wait longer than `PROMISED`.
 """
 

@@ -6,7 +6,7 @@ A fleet of nodes renews its Leases every ten seconds all the while. Then, one af
     lone     one client creates pods one by one
     crowd    `clients` connections create pods from a template as fast as they are answered, until all are bound
 
-CPU is that of the server processes (API, beat, workers, PostgreSQL, Redis), the client's own is not in it.
+CPU is that of the server processes (API, workers, PostgreSQL, Redis), the client's own is not in it.
 """
 
 from __future__ import annotations

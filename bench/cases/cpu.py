@@ -13,7 +13,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 #: What the command line of a process holds -> what the process is called here.
 _ROLES = {
     "manage.py serve": "api",
-    " beat ": "beat",
     " worker ": "workers",
     "postgres": "postgresql",
     "redis-server": "redis",
@@ -61,7 +60,7 @@ def _wakeups(pid: int) -> int:
 
 
 def by_role() -> dict[str, float]:
-    """role (api, beat, workers, postgresql, redis) -> CPU seconds so far."""
+    """role (api, workers, postgresql, redis) -> CPU seconds so far."""
     spent: dict[str, float] = defaultdict(float)
     for role, process in _by_role():
         spent[role] += process.seconds

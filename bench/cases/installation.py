@@ -1,4 +1,4 @@
-"""A production installation on this machine: API process, beat and workers, on the PostgreSQL and Redis given."""
+"""A production installation on this machine: API process and workers, on the PostgreSQL and Redis given."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELERY = (str(Path(sys.executable).parent / "celery"), "-A", "manciple")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Where the processes are reached. `processes` by name: api, beat, worker-1, ..."""
+    """Where the processes are reached. `processes` by name: api, worker-1, ..."""
 
     api: str  # URL, with TLS
     web: str  # URL
@@ -36,17 +36,16 @@ class Installation:
 
 
 @contextmanager
-def installed(*, workers: int, with_beat: bool = False) -> Iterator[Installation]:
-    """Started when entered: the API is ready and every worker consumes. with_beat: workers beat, nobody else does."""
+def installed(*, workers: int) -> Iterator[Installation]:
+    """Started when entered: the API is ready and every worker consumes. workers: with 0 the API process works, too."""
     home = Path(settings.HOME)
     api, web = (f"127.0.0.1:{free_port()}" for _ in range(2))
     call_command("bootstrap", "--server", f"https://{api}", verbosity=0, stdout=StringIO())
     commands = {"api": [sys.executable, "manage.py", "serve", "--api", api, "--web", web]}
-    if not with_beat:
-        commands["beat"] = [*CELERY, "beat"]
-    options = [*WORKER, "--with-beat"] if with_beat else WORKER
+    if not workers:
+        commands["api"].append("--with-worker")
     for number in range(1, workers + 1):
-        commands[f"worker-{number}"] = [*CELERY, "worker", *options, "--hostname", f"worker-{number}"]
+        commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]
     processes: dict[str, Process] = {}
     try:
         for name, command in commands.items():

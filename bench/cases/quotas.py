@@ -2,7 +2,7 @@
 
 Clients make claims and pods, whose claims the controller makes from a template, and delete some of what they made, in
 several namespaces of which each has quotas for less than is asked for: of claims, of devices asked for, and of devices
-held. All the while the API process, the workers and beat are killed (SIGKILL) and started again; which, when and for
+held. All the while the API process and the workers are killed (SIGKILL) and started again; which, when and for
 how long, and what is made and deleted, is drawn from a seed.
 
 Looked at are: every status that a quota ever had, from the log; what clients saw meanwhile; and at the end, against a

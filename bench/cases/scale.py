@@ -1,7 +1,7 @@
 """A large installation at rest: thousands of nodes with their agents, many pods on record, many watches.
 
 All is on record before anything starts: nodes with twenty devices, and ten pods on each that hold one each. Then API
-process, beat and two workers are started and timed; agents' Leases are renewed every ten seconds by this process, and
+process and two workers are started and timed; agents' Leases are renewed every ten seconds by this process, and
 each watch follows the pods of one node, as an agent does. Measured: CPU of each part at rest, its memory, its restart,
 pods created meanwhile, lists of all slices in pages, at once and as a watch, and what the log grows by.
 """
@@ -76,7 +76,7 @@ def measure(*, nodes: int, devices: int, pods: int, watches: int) -> list[Figure
         seen = asyncio.run(_measured(installation, nodes=nodes, watches=watches))
     return [
         Figure(name="written before", value=filled - began, unit="s"),
-        Figure(name="start of API, beat and two workers", value=started - filled, unit="s"),
+        Figure(name="start of API and two workers", value=started - filled, unit="s"),
         Figure(name="start of a worker that was killed", value=seen.restarted[0], unit="s", budget=10),
         Figure(name="  of CPU", value=seen.restarted[1], unit="s"),
         Figure(name="at rest", value=sum(seen.shares.values()) * 100, unit="% core", budget=50),

@@ -60,8 +60,7 @@ PLURALS = {
 
 
 def measure(name: str, workload: PerfWorkload, *, workers: int) -> list[Figure]:
-    """With one worker, as Kubernetes' test has one scheduler, that one beats as well."""
-    with installed(workers=workers, with_beat=workers == 1) as installation:
+    with installed(workers=workers) as installation:
         return asyncio.run(_Play(installation, workload).measured(name))
 
 

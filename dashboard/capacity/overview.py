@@ -400,7 +400,7 @@ def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> da
 OK, WARN, ERR = "ok", "warn", "err"
 #: Of many things in the same trouble, so many are named.
 NAMED = 3
-#: Celery beat asks for a sample of usage now and then; one that is later than this is missed.
+#: A sample of usage is taken at an interval; one that is later than this is missed.
 LATE = timedelta(minutes=2)
 
 
@@ -516,7 +516,7 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     found += [_driver(driver, signs.now) for driver in signs.drivers]
     if signs.drivers:
         found.append(_incidents(signs))
-    found += [_scheduler(signs), _workers(signs), _beat(signs)]
+    found += [_scheduler(signs), _workers(signs), _periodic(signs)]
     if signs.redis_away:
         found.append(REDIS_AWAY)
     return [*found, _log(signs), _database(signs)]
@@ -651,12 +651,12 @@ def _workers(signs: HealthSigns) -> HealthLine:
     )
 
 
-def _beat(signs: HealthSigns) -> HealthLine:
-    """The clock is seen by what only it asks for: the samples of usage."""
+def _periodic(signs: HealthSigns) -> HealthLine:
+    """Judged by the samples of usage, which nothing but their interval asks for."""
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Warning(
         what=f"Periodic tasks have not started on time since {clock(signs.sampled, now=signs.now)}.",
-        step="Start celery beat: `celery -A manciple beat`. Until then only events trigger work.",
+        step="Start a worker: `manciple worker`. Where one runs, `manciple doctor` says why nothing leads.",
     )
     last = f"last sample {clock(signs.sampled, now=signs.now)}" if signs.sampled else "no sample yet"
     return HealthLine(

@@ -51,6 +51,7 @@ from manciple.store import event_log, sql
 from manciple.store.event_log import Stretch, since
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
+from manciple.telemetry import processes
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ log = logging.getLogger(__name__)
 
 #: Any number that nobody else locks in this database.
 KEY = 0x6D616E63
+#: The name under which the dispatcher that leads is `alone`.
+LEADERSHIP = "dispatcher"
 #: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
 #: every second.
 PATIENCE = 1.0
@@ -92,9 +95,21 @@ def alone(name: str) -> Iterator[bool]:
             lock.release()
 
 
+def is_held(name: str) -> bool:
+    """Whether anybody is within `alone(name)`; with SQLite, anybody in this process."""
+    if not sql.on_postgresql():
+        return _local[name].locked()
+    first, second = _key(name)
+    return bool(sql.fetch(_IS_HELD, [first, second % 2**32])[0][0])
+
+
+def _key(name: str) -> list[int]:
+    return [KEY, zlib.crc32(name.encode()) - 2**31]
+
+
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
-    key = [KEY, zlib.crc32(name.encode()) - 2**31]
+    key = _key(name)
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
     try:
         yield ours
@@ -120,6 +135,11 @@ def _wait(key: list[int], patience: float) -> bool:
     return True
 
 
+_IS_HELD = (
+    "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+    "WHERE d.datname = current_database() AND locktype = 'advisory' AND granted "
+    "AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid))"
+)
 _UNLOCK_IF_HELD = (
     "SELECT pg_advisory_unlock(%s, %s) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
     "AND granted AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid)"
@@ -435,7 +455,7 @@ def forget_stale(now: datetime) -> int:
     return Heartbeat.objects.filter(seen_at__lt=now - FORGOTTEN_AFTER).delete()[0]
 
 
-heart = PerProcess(lambda: Heart(name_of_process()))
+heart = PerProcess(lambda: Heart(name_of_process(), kind=processes.role() or "worker"))
 
 
 def stop_heart() -> None:

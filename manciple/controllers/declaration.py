@@ -8,8 +8,8 @@
         wakes_on=frozenset({(NODES, DELETED)}),
     )
 
-Nothing else names it: `controllers()` finds the declarations, and Celery's tasks, queues and routes, beat's schedule
-and the dispatcher's table of wake-ups are made of what it found.
+Nothing else names it: `controllers` finds the declarations, of which Celery's tasks and routes and the dispatcher's
+tables of wake-ups and intervals are made.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.apps import apps
 
@@ -156,11 +156,6 @@ def task_name(controller: str) -> str:
 def controller_name(task: str) -> str:
     """Whose task it is, in whatever version; "" where it is no controller's."""
     return task.removeprefix(_TASKS) if task.startswith(_TASKS) else ""
-
-
-def beat_schedule(controllers: Iterable[Controller]) -> dict[str, dict[str, Any]]:
-    """Celery's beat_schedule: the periodic runs, so that a lost message costs at most one interval."""
-    return {one.name: {"task": task_name(one.name), "schedule": timedelta(seconds=one.every)} for one in controllers}
 
 
 def task_routes(controllers: Iterable[Controller]) -> dict[str, dict[str, str]]:

@@ -26,7 +26,7 @@ class Heartbeat(models.Model):
     """The sign of life of one process that runs tasks (see `manciple.controllers.coordination`)."""
 
     name = models.CharField(max_length=128, primary_key=True)
-    kind = models.CharField(max_length=32)  # "worker"
+    kind = models.CharField(max_length=32)  # "worker", or "embedded" where the process serves the API as well
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
     #: what it did in the minute before `seen_at`: {"tasks": 61, "attempts": 4, "placed": 3, "failed": 0}

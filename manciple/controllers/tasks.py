@@ -12,8 +12,8 @@ log once a second, for what was announced late or not at all.
 
 A controller that a change concerns runs in the process that leads, without a message, unless another one has run there
 for a while (`ControllerTask.wake`): a message costs about as much as placing a pod. It also wakes each controller once
-in its interval, so a lost message costs no more than that: there is no beat. These wake-ups are messages, to whichever
-worker is free.
+in its interval, so a lost message costs no more than that; Celery's beat is not used. These wake-ups are messages, to
+whichever worker is free.
 
 While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
 runs everything in its own process.
@@ -375,8 +375,8 @@ RETRY_AFTER = 1.0
 TRANSIENT = frozenset({EVENTS, LEASES})
 #: Changes that are told apart; when there are more, every controller that anything wakes is woken.
 MOST_CHANGES = 2000
-#: Of the lock that the dispatcher holds which leads; seconds after which it is lost where PostgreSQL gets no answer.
-LEADERSHIP, UNREACHABLE = "dispatcher", 10.0
+#: Seconds without an answer to PostgreSQL after which the dispatcher that leads loses its lock.
+UNREACHABLE = 10.0
 
 Send = Callable[[str], None]
 
@@ -524,7 +524,7 @@ class Dispatcher:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                with coordination.alone(LEADERSHIP) as leads:
+                with coordination.alone(coordination.LEADERSHIP) as leads:
                     if leads:
                         self._lead()
             except Exception:

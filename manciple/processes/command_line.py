@@ -1,7 +1,7 @@
 """The `manciple` command: every verb of this program under one name, and what `manage.py` runs.
 
     manciple up                    a management command of Django's (`manage.py up` in a checkout)
-    manciple worker, beat          Celery's, with the options that our worker needs
+    manciple worker                Celery's, with the options that our worker needs
     manciple node join URL         the agent's programs, which never load Django; so do those of `driver`
 
 A verb is one word or two. Its module is imported when it is asked for: `manciple --help` imports none of them. `--home
@@ -151,23 +151,30 @@ def _prepare_for(name: str) -> None:
         raise ConfigurationRefused([reason]) from error
 
 
-def _celery(*options: str) -> Run:
-    def run(rest: Sequence[str]) -> int:
-        from celery.bin.celery import celery  # noqa: PLC0415 - as above
+def _celery(name: str, *options: str) -> Run:
+    """A command of Celery's, without its whole program, whose shell takes 7 MiB that a worker never needs."""
 
+    def run(rest: Sequence[str]) -> int:
         configuration.apply()
         import django  # noqa: PLC0415 - as above
 
         with _settings_read():
             django.setup()
-        if options[0] == "worker":
+        if name == "worker":
             from django.db import connection  # noqa: PLC0415 - as above
 
             from manciple.processes import keys  # noqa: PLC0415 - needs Django's models
 
             keys.check_sealed()
             connection.close()  # this thread needs it no more
-        celery.main(args=["-A", "manciple", *options, *rest], prog_name="manciple")
+        from celery.bin.base import CLIContext  # noqa: PLC0415 - as above
+
+        from manciple.celery import app  # noqa: PLC0415 - needs Django's settings
+
+        command = getattr(importlib.import_module(f"celery.bin.{name}"), name)
+        command.params.extend(app.user_options[name])
+        context = CLIContext(app=app, no_color=False, workdir=None)
+        command.main(args=[*options, *rest], prog_name=f"manciple {name}", obj=context)
         return 0
 
     return run
@@ -200,7 +207,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             }
         ),
         Verb("worker", "a worker: scheduling, controllers, sweeps", _celery("worker", *WORKER_OPTIONS)),
-        Verb("beat", "the clock of the periodic sweeps", _celery("beat", "--loglevel", "INFO")),
+        Verb("beat", "nothing, for units of earlier versions: workers keep the intervals", _celery("beat")),
         *_of_django({"demo": "a realistic laboratory in an empty home"}),
     ),
     "Nodes and drivers": (

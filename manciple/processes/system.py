@@ -3,7 +3,7 @@
  1. listen on both addresses, so that a taken port is told before anything else happens
  2. bring the database up to date, make certificates, accounts and kubeconfig files
  3. make what every cluster has (namespaces), and the demo
- 4. start the Celery worker and beat
+ 4. start the Celery worker
  5. serve the API and the pages
  6. start the nodes, if any; /readyz answers 200 once they have published their devices
 
@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
-from celery.worker import WorkController
-from celery.worker import state as worker_state
 from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections, connections
@@ -37,9 +35,7 @@ from manciple.asgi import application
 from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
-from manciple.celery import app
-from manciple.controllers.declaration import task_name
-from manciple.processes import accounts, keys, node_bootstrap
+from manciple.processes import accounts, embedded_worker, keys, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
@@ -126,38 +122,10 @@ class SimulatedNodes:
         return Agent(config, create_drivers(self._drivers[name], node_name=name))
 
 
-# A Celery worker that beats as well, in threads of this process, on the broker within it (`manciple.celery`). The bare
-# WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
-class EmbeddedWorker:
-    """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
-
-    def __init__(self) -> None:
-        alone = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-        self._controller = WorkController(app=app, with_beat=True, **alone)
-        self._thread = threading.Thread(target=self._controller.start, name="celery-worker", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def stop(self, timeout: float = 10.0) -> None:
-        """Let running tasks end, then return; after `timeout` seconds return anyway (tasks are safe to cut short)."""
-        worker_state.should_stop = 0
-        # Any message: the worker looks at its flag when one arrives, or after 2 s.
-        app.send_task(task_name("schedule"))
-        self._thread.join(timeout)
-
-
-# When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the API's own checks;
-# each raises `NotReady` saying what is missing.
-def register_readiness(*, worker: EmbeddedWorker, nodes: SimulatedNodes) -> None:
-    """Let `/readyz` wait for everything that a pod needs."""
-
-    def scheduling() -> None:
-        if not worker.alive():
-            raise health.NotReady("the Celery worker has stopped")
+# When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the checks of the API and
+# of the worker; each raises `NotReady` saying what is missing.
+def register_readiness(nodes: SimulatedNodes) -> None:
+    """Let `/readyz` wait for everything that a pod needs of nodes."""
 
     def agents() -> None:
         started = nodes.started()
@@ -175,7 +143,6 @@ def register_readiness(*, worker: EmbeddedWorker, nodes: SimulatedNodes) -> None
         if published < len(nodes.names):
             raise health.NotReady(f"{published} of {len(nodes.names)} nodes have published their devices")
 
-    health.register("scheduling", scheduling)
     health.register("node-agents", agents)
     health.register("nodes-ready", registered)
     if registry.served("resource.k8s.io", "v1", "resourceslices"):  # else agents publish nothing
@@ -318,19 +285,19 @@ class System:
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
         processes.begin("embedded", version=layout.version(), redis_url=settings.REDIS_URL, **settings.TRACES)
-        worker = EmbeddedWorker()
-        register_readiness(worker=worker, nodes=nodes)
-        worker.start()
-        shipping = self._ship_audit()
+        register_readiness(nodes)
         try:
-            yield
+            with embedded_worker.running():
+                shipping = self._ship_audit()
+                try:
+                    yield
+                finally:
+                    self._stopping.set()
+                    nodes.join()
+                    if self._controller is not None:
+                        self._controller.join()
+                    shipping.join()
         finally:
-            self._stopping.set()
-            nodes.join()
-            if self._controller is not None:
-                self._controller.join()
-            shipping.join()
-            worker.stop()
             Tail.instance().stop()
             processes.end()
             trail.close()

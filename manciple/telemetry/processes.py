@@ -6,8 +6,8 @@ there every `EVERY` seconds, for `KEPT` seconds; an API process reads the others
 and a counter of a process that was started again would make a sum go backwards. Redis keeps nothing that matters: while
 it is away, each process is asked alone.
 
-A worker and beat have no listener of their own. Where an address is named, they get one for their metrics: plain HTTP,
-which asks nobody who they are, so it belongs on loopback or in a network of its own.
+A worker has no listener of its own. Where an address is named, it gets one for its metrics: plain HTTP without
+authentication, so it belongs on loopback or in a network of its own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: embedded: all of them in one process (`manage.py up`)
-Role = Literal["api", "worker", "beat", "embedded"]
+#: embedded: API and worker in one process (`manage.py up`, `serve --with-worker`)
+Role = Literal["api", "worker", "embedded"]
 
 #: Seconds between two times that a process tells, and for which it counts as there.
 EVERY, KEPT = 10.0, 35
@@ -215,6 +215,11 @@ def begin(
         log.info("metrics are served at http://%s/metrics", listen)
 
 
+def role() -> str:
+    """What this process is; "" before it has begun."""
+    return _this.value.role
+
+
 def _close(server: WSGIServer, thread: threading.Thread) -> None:
     server.shutdown()
     server.server_close()
@@ -279,7 +284,7 @@ def _merged(processes: Sequence[_Told]) -> Iterator[Metric]:
             metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 metric.add_sample(sample.name, {**sample.labels, **marks}, sample.value)
-    present = dict.fromkeys(("api", "worker", "beat", "embedded"), 0.0)
+    present = dict.fromkeys(("api", "worker", "embedded"), 0.0)
     for one in processes:
         present[one.role] = present.get(one.role, 0) + 1
     yield metrics.gauges(

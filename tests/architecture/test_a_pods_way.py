@@ -38,7 +38,7 @@ EARLY_PACKAGES = ("claims.classic", "claims.drafts", "inventory.classic", "inven
 def way(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """While the gates are as by default, `modules` that a pod goes through, and the number of `changes` of module.
 
-    `imported` are the modules that the system has imported by then: API server, worker, beat, pages and a node's agent.
+    `imported` are the modules that the system has imported by then: API server, worker, pages and a node's agent.
     """
     elsewhere = {"MANCIPLE_DATABASE_URL", "MANCIPLE_REDIS_URL"}  # the embedded system keeps to itself
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}

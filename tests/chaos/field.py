@@ -3,7 +3,6 @@
     clients  --\\
     agents   ----> api-1, api-2 --\\
                    worker-1, -2  ----> PostgreSQL a, b;  Redis
-                   beat-1, -2    --/
 
 Whatever is named in brackets has a link of its own: [clients], [agents], [API], [workers].
 """
@@ -32,7 +31,7 @@ from tests.chaos.strikes import Threat
 from tests.e2e.api_client import Hands
 from tests.e2e.processes import ROOT, Process
 from tests.e2e.production.databases import Databases, databases
-from tests.e2e.production.installation import Installation, environment, exec_start
+from tests.e2e.production.installation import Installation, environment
 from tests.services import Server, free_port, redis_server
 
 NODES = ("node-1", "node-2", "node-3")
@@ -294,7 +293,6 @@ def _start_control_plane(
     installation.env = {**own, **settings["workers"]}
     for number in (1, 2):
         installation.start(f"worker-{number}", installation.worker(number))
-        installation.start(f"beat-{number}", exec_start("manciple-beat.service"))
     installation.env = own
 
 

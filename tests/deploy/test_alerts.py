@@ -53,10 +53,7 @@ CASES: dict[str, tuple[Series, Series]] = {
         {"manciple_worker_silence_seconds": rising(60)},
         {"manciple_worker_silence_seconds": always(4)},
     ),
-    "MancipleNoBeat": (
-        {'manciple_processes{role="beat"}': always(0)},  # whoever would tell of a beat is gone too
-        {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(1)},
-    ),
+    "MancipleNoDispatcher": ({"manciple_dispatcher_leads": always(0)}, {"manciple_dispatcher_leads": always(1)}),
     "MancipleAuditCutShort": (
         {'manciple_audit_missing_days{entries="writes"}': always(0.5)},
         {'manciple_audit_missing_days{entries="writes"}': always(0)},

@@ -65,9 +65,12 @@ def test_a_selector_matches_the_pods_that_it_means() -> None:
 
 def test_every_service_of_the_compose_file_runs_a_verb() -> None:
     ours = {name: one for name, one in COMPOSE["services"].items() if "tmpfs" in one}
-    assert set(ours) == {"prepare", "api", "worker", "beat"}
-    for name in ("api", "worker", "beat"):
+    assert set(ours) == {"prepare", "api", "worker"}
+    for name in ("api", "worker"):
         assert command_line.find(ours[name]["command"]) is not None
+    small = yaml.safe_load((DEPLOY / "container" / "compose.small.yaml").read_text())["services"]
+    assert small.keys() <= COMPOSE["services"].keys()
+    assert small["api"]["command"] == ["serve", "--with-worker", *COMPOSE["services"]["api"]["command"][1:]]
     assert all(one["read_only"] and one["cap_drop"] == ["ALL"] for one in ours.values())
 
 

@@ -53,7 +53,7 @@ IMPORTS: Mapping[str, Sequence[str]] = {
         "tests.plugin_driver.slices",
     ),
     "manage.py": (
-        *_NODE_AGENT, "a2wsgi", "asyncio", "celery.beat", "celery.worker", "claims.kinds", "cryptography.x509",
+        *_NODE_AGENT, "a2wsgi", "asyncio", "celery.worker", "claims.kinds", "cryptography.x509",
         "django.core.asgi", "django.core.management", "django.db.migrations.executor", "django.db.models",
         "django.forms", "httpx", "inventory.kinds", "kombu.transport.memory", "manciple.wire.codec", "psycopg",
         "redis.asyncio", "scheduling.allocator", "scheduling.cel", "uvicorn", "yaml",

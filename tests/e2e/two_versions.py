@@ -41,7 +41,9 @@ class Door:
 
 @dataclass
 class Mixed:
-    """An API behind a balancer (two processes), a worker, beat and the agent of a node, each of some version."""
+    """An API behind a balancer (two processes), a worker and the agent of a node, each of some version; and beat, which
+    only the earlier version has.
+    """
 
     installation: Installation
     doors: dict[str, Door]
@@ -83,13 +85,14 @@ class Mixed:
         doors = [self.doors[name], self.balancer] if name in self.doors else []
         for door in doors:
             door.changing = True
-        if name == BEAT:
-            self.installation.processes[BEAT].kill()  # that of v0.2.0-rc.1 may not end otherwise
-        else:
-            _end(self.installation.processes[name])
+        _end(self.installation.processes[name])
         self.begin(name, version)
         for door in doors:
             door.changing = False
+
+    def end_beat(self) -> None:
+        """Workers of this version keep the intervals themselves."""
+        self.installation.processes.pop(BEAT).kill()  # that of v0.2.0-rc.1 may not end otherwise
 
     def _worker_works(self) -> bool:
         """It has done a task."""

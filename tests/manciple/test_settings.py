@@ -98,9 +98,9 @@ def test_no_key_is_left_in_the_home_of_a_production_process(tmp_path: Path) -> N
     ("command", "environment"),
     [
         (["manage.py", "serve"], POSTGRESQL),
-        (["-m", "celery", "-A", "manciple", "beat"], REDIS),
+        (["-m", "celery", "-A", "manciple", "worker"], REDIS),
     ],
-    ids=["the API", "beat"],
+    ids=["the API", "a worker"],
 )
 def test_a_process_of_production_says_what_it_lacks(
     tmp_path: Path, command: list[str], environment: dict[str, str]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import Max, Min
 
@@ -19,6 +20,7 @@ from claims.pod_claims import keeps_unused
 from inventory.kinds import gates
 from inventory.kinds.pools import DRAFT_GENERATION
 from inventory.models import Node
+from manciple.controllers import coordination
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes.accounts import ADMIN
@@ -51,6 +53,20 @@ def examine_processes(now: datetime) -> Iterator[Diagnosis]:
             "workers",
             f"none has given a sign of life {since}: no pod is placed and nothing is cleaned up",
             "start one: `manciple worker`, unit manciple-worker@1",
+        )
+    elif sql.on_postgresql() and not coordination.is_held(coordination.LEADERSHIP):
+        yield problem(
+            "dispatcher",
+            "none leads, though workers run: commits wake no controller, and periodic runs do not happen",
+            "start a worker of this version: `manciple worker`, unit manciple-worker@1; one that runs logs why it does "
+            "not lead",
+        )
+    living = Heartbeat.objects.filter(seen_at__gt=now - SILENT_AFTER).values_list("kind", flat=True)
+    if settings.PRODUCTION and not settings.REDIS_URL and list(living) not in ([], ["embedded"]):
+        yield warning(
+            "Redis",
+            "MANCIPLE_REDIS_URL is not set: processes learn of each other's writes a second later, by reading the log",
+            "set it, the same for all processes; or run only one, `manciple serve --with-worker`",
         )
     revision = sql.counter()[0]
     for cursor in Cursor.objects.filter(revision__lt=revision - BEHIND).order_by("name"):

@@ -23,7 +23,7 @@ OLDEST: Final = 140000
 MANY_DEAD: Final = 500_000
 #: Bytes of log that a replica which does not come may keep the server from removing.
 MUCH_KEPT: Final = 1 << 30
-#: Connections that a worker, beat and people need beside the API processes.
+#: Connections that workers and people need beside the API processes.
 OTHERS: Final = 20
 
 #: Setting -> (the value that loses data or stops work, level, what happens with it)
@@ -59,7 +59,7 @@ def examine_schema(_now: datetime) -> Iterator[Diagnosis]:
         yield problem(
             "database",
             f"{number_of(len(missing), 'migration')} of this version not applied: {named}",
-            "stop workers and beat, run `manciple migrate` and `manciple reindex`, and start everything again",
+            "stop the workers, run `manciple migrate` and `manciple reindex`, and start everything again",
         )
     known = set(executor.loader.graph.nodes)
     later = sorted(".".join(one) for one in executor.loader.applied_migrations if one not in known)

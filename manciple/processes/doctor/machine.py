@@ -113,7 +113,7 @@ def examine_permissions(_now: datetime) -> Iterator[Diagnosis]:
         yield warning(
             "this process",
             "runs as root",
-            "run the API, workers and beat as a user of their own (deploy/systemd: User=manciple); agents need root",
+            "run the API and workers as a user of their own (deploy/systemd: User=manciple); agents need root",
         )
 
 

@@ -1,4 +1,4 @@
-"""Examines Redis: is it there, may it forget what it must not, does somebody keep the clock of the sweeps."""
+"""Examines Redis: is it there, and may it forget what it must not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from manciple.beat import LEADER
 from manciple.processes.doctor.database import clock_skew
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
 
@@ -20,13 +19,7 @@ MOST_MEMORY: Final = 0.8
 
 def examine_redis(_now: datetime) -> Iterator[Diagnosis]:
     if not settings.REDIS_URL:
-        if settings.PRODUCTION:
-            yield warning(
-                "Redis",
-                "MANCIPLE_REDIS_URL is not set: processes hear of each other's writes by asking only",
-                "set it, the same for all processes",
-            )
-        return
+        return  # `cluster.examine_processes` says whether one is needed
     import redis  # noqa: PLC0415 - a process without Redis need not hold its library
 
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
@@ -47,12 +40,6 @@ def _of_server(client: Any) -> Iterator[Diagnosis]:
     seconds, micros = client.time()
     told = datetime.fromtimestamp(seconds + micros / 1e6, UTC)
     yield from clock_skew(told, before, datetime.now(UTC), whose="Redis' server")
-    if not client.get(LEADER):
-        yield problem(
-            "beat",
-            "none leads: the periodic sweeps do not run, and what a lost message left stays",
-            "start one: `manciple beat`, unit manciple-beat, or `manciple worker --with-beat`; several may run",
-        )
     memory = client.info("memory")
     most, policy = int(memory.get("maxmemory", 0)), str(memory.get("maxmemory_policy", "noeviction"))
     if most and policy != "noeviction":

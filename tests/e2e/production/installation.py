@@ -1,4 +1,4 @@
-"""PostgreSQL, Redis, an API process, beat, two workers and three agents: the command lines of deploy/systemd."""
+"""PostgreSQL, Redis, an API process, two workers and three agents: the command lines of deploy/systemd."""
 
 from __future__ import annotations
 
@@ -172,7 +172,6 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
         nodes = [word for node in NODES for word in ("--node", node)]
         made.manage("bootstrap", "--server", f"https://{api}", *nodes)
         made.start("api", exec_start("manciple-api.service", api=api, web=web))
-        made.start("beat", exec_start("manciple-beat.service"), forked=False)
         for number in (1, 2):
             made.start(f"worker-{number}", made.worker(number), forked=number > 1)
         made.wait_for_the_api()

@@ -22,7 +22,7 @@ from tests.services import Server
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
 SECONDS = 12.0
-CONTROL_PLANE = ("api", "beat", "worker-1", "worker-2")
+CONTROL_PLANE = ("api", "worker-1", "worker-2")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.e2e.api_client import Hands
 from tests.e2e.processes import Process, wait_for
 from tests.e2e.production.conftest import DEMO
 from tests.e2e.production.databases import Databases, databases
-from tests.e2e.production.installation import Installation, environment, exec_start
+from tests.e2e.production.installation import Installation, environment
 from tests.e2e.production.scene import Scene
 from tests.services import Server, free_port
 
@@ -45,8 +45,6 @@ class Available:
 
     def start_the_rest(self) -> None:
         self.installation.start("worker-1", self.installation.worker(1))
-        for number in (1, 2):
-            self.installation.start(f"beat-{number}", exec_start("manciple-beat.service"))
 
     def stop_everything_but_agents(self) -> None:
         for name, process in list(self.installation.processes.items()):
@@ -170,7 +168,6 @@ def _restart_one_after_the_other(available: Available, scene: Scene) -> None:
     parts["worker-1"].signal(signal.SIGTERM)
     run(scene, "during-worker-1")
     assert parts.pop("worker-1").wait() == 0
-    parts["beat-1"].kill()
     assert parts[NODE].stop() == 0
     parts[NODE].start()
     run(scene, "during-agent")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from manciple.beat import LEADER
 from manciple.telemetry.processes import KEY
 from tests.e2e.flow import (
     EXAMPLES,
@@ -18,7 +19,7 @@ from tests.e2e.flow import (
 )
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import wait_for
-from tests.e2e.production.installation import NODES, Installation, exec_start
+from tests.e2e.production.installation import NODES, Installation
 from tests.services import Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
@@ -49,7 +50,7 @@ def test_controller_metrics_of_every_process_are_told_at_one_address(
     installation: Installation, kubectl: Kubectl
 ) -> None:
     """Each of the other processes puts its own into Redis every ten seconds; of one that was killed it lasts longer."""
-    parts = {"api": 1, "worker": 2, "beat": 1}
+    parts = {"api": 1, "worker": 2}
     with Redis.from_url(installation.env["MANCIPLE_REDIS_URL"]) as redis:
         wait_for("every process to tell of itself alone", lambda: len(redis.keys(f"{KEY}.*")) == sum(parts.values()))
     present = {role: number for (role,), number in told(kubectl, "manciple_processes").items()}
@@ -100,19 +101,14 @@ def test_while_redis_is_away_pods_run_and_give_their_devices_back(
 
 
 @pytest.mark.long
-def test_a_worker_beats_where_no_beat_runs(installation: Installation) -> None:
-    """And its end costs nobody the time until its note would end."""
-    processes = installation.processes
-    for name in ("beat", "worker-2"):
-        processes[name].stop()
-    with Redis.from_url(installation.env["MANCIPLE_REDIS_URL"]) as redis:
-        assert redis.get(LEADER) is None
-        installation.start("worker-2", [*installation.worker(2), "--with-beat"], forked=False)
-        wait_for("the worker's beat to lead", lambda: redis.get(LEADER))
-        processes["worker-2"].stop()
-        assert redis.get(LEADER) is None
-    installation.start("worker-2", installation.worker(2))
-    installation.start("beat", exec_start("manciple-beat.service"), forked=False)
+def test_what_units_of_earlier_versions_start_still_starts(installation: Installation) -> None:
+    installation.processes["worker-2"].stop()
+    installation.start("worker-2", [*installation.worker(2), "--with-beat"], forked=False)
+    installation.processes["worker-2"].line(r"ready\.")
+    installation.start("beat", [sys.executable, "-m", "manciple", "beat"], forked=False)
+    beat = installation.processes.pop("beat")
+    beat.line(r"beat has nothing to do")
+    assert beat.stop() == 0
 
 
 def test_a_killed_agent_forgets_no_claim(installation: Installation, kubectl: Kubectl) -> None:

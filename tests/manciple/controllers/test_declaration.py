@@ -15,7 +15,6 @@ from manciple.controllers import declaration, tasks
 from manciple.controllers.declaration import (
     Controller,
     Queue,
-    beat_schedule,
     controllers,
     declaring,
     discover,
@@ -70,8 +69,6 @@ def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, clu
     task.work()
     assert other.tasks[name] is task
     assert len(sys.modules[f"{added}.greeting"].asked) == 1
-    assert beat_schedule([controller])["greet_nodes"]["task"] == name
-    assert beat_schedule([controller])["greet_nodes"]["schedule"].total_seconds() == 7
     assert task_routes([controller]) == {name: {"queue": "sweeps"}}
     assert WakeTable([controller]).concerned([("nodes", "ADDED")]) == ["greet_nodes"]
     assert WakeTable([controller]).concerned([("nodes", "DELETED")]) == []
@@ -82,7 +79,6 @@ def test_celery_knows_every_controller() -> None:
     app.loader.import_default_modules()
     names = {task_name(one.name) for one in controllers.value}
     assert names <= set(app.tasks)
-    assert {entry["task"] for entry in app.conf.beat_schedule.values()} == names
     assert set(app.conf.task_routes) == names
     assert {queue.name for queue in app.conf.task_queues} == {queue.value for queue in Queue}
 

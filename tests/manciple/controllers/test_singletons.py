@@ -50,8 +50,11 @@ def test_who_comes_second_returns_at_once() -> None:
             assert not ours
         with coordination.alone("sweep_nodes") as another:
             assert another
+        assert coordination.is_held("prune")
+        assert not coordination.is_held("sweep_nodes")
     with coordination.alone("prune") as ours:
         assert ours
+    assert not coordination.is_held("prune")
 
 
 def test_the_scheduling_turn_is_waited_for_no_longer_than_allowed() -> None:

@@ -156,7 +156,7 @@ REFUSED_SETTINGS = {
         "unknown api groups nonsense",
     ),
     "a gate without another": (
-        ["-m", "manciple", "beat"],
+        ["-m", "manciple", "worker"],
         "MANCIPLE_FEATURE_GATES",
         "DynamicResourceAllocation=false,DRADeviceTaints=true",
         "DRADeviceTaints needs DynamicResourceAllocation",

@@ -35,6 +35,7 @@ from inventory.kinds import gates
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
+from manciple.controllers import coordination
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes import backup
 from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis, versions
@@ -71,8 +72,8 @@ def home(tmp_path: Path, settings: Settings) -> Path:
 
 
 @pytest.fixture
-def running() -> Cluster:
-    """With a worker that gave a sign of life, and an administrator who has come in."""
+def running(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """With a worker that gave a sign of life and leads, and an administrator who has come in."""
     invite("admin", administers=True)
     admin = get_user_model().objects.get(username="admin")
     admin.set_password("correct horse")
@@ -81,6 +82,7 @@ def running() -> Cluster:
     made.with_gpus("node-1")
     now = made.now
     Heartbeat.objects.create(name="here-1", kind="worker", started_at=now, seen_at=now, lately={})
+    monkeypatch.setattr(coordination, "is_held", lambda _name: True)
     return made
 
 
@@ -350,9 +352,6 @@ class FakeRedis:
     def config_get(self, _name: str) -> dict[str, int]:
         return {"timeout": self.timeout}
 
-    def get(self, _name: str) -> bytes:
-        return b"here-1"
-
 
 REDIS = {
     "one that forgets": (
@@ -436,6 +435,15 @@ def test_no_worker_and_no_administrator() -> None:
     assert told(cluster.examine_people) == ["problem administrator: there is none"]
     invite("admin", administers=True)
     assert told(cluster.examine_people) == ["warning administrator: nobody has set their password"]
+
+
+def test_workers_of_which_none_leads(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "on_postgresql", lambda: True)
+    monkeypatch.setattr(coordination, "is_held", lambda name: name != coordination.LEADERSHIP)
+    (found,) = cluster.examine_processes(running.now)
+    assert (found.level, found.about) == ("problem", "dispatcher")
+    assert "periodic runs do not happen" in found.what
+    assert "`manciple worker`" in found.advice
 
 
 def test_work_that_does_not_keep_up(running: Cluster) -> None:

@@ -14,7 +14,6 @@ from manciple.processes.management.commands import up
 from manciple.processes.standing import ensure_standing_objects
 from manciple.processes.system import (
     NAMESPACE,
-    EmbeddedWorker,
     Options,
     SimulatedNodes,
     build_demo,
@@ -40,9 +39,8 @@ def test_the_demo_is_made_once_its_kinds_are_served(db: None) -> None:
 @pytest.mark.parametrize("gate", ["true", "false"])
 def test_the_start_waits_for_devices_where_they_are_served(monkeypatch: pytest.MonkeyPatch, gate: str) -> None:
     monkeypatch.setattr(health, "_checks", {})
-    worker, nodes = cast(EmbeddedWorker, SimpleNamespace()), cast(SimulatedNodes, SimpleNamespace())
     with gates.using(**gates.parse(f"DynamicResourceAllocation={gate}")):
-        register_readiness(worker=worker, nodes=nodes)
+        register_readiness(cast(SimulatedNodes, SimpleNamespace()))
     assert (health.one("devices-published") is not None) == (gate == "true")
 
 

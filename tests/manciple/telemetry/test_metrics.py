@@ -107,10 +107,10 @@ def test_all_processes_are_told_together_each_by_its_name(redis_server: Server) 
 def test_each_process_tells_its_version(redis_server: Server) -> None:
     processes.begin("api", version="1.2.3", redis_url=redis_server.url)
     MetricsPublisher(redis_server.url, "api", "newer").publish()
-    MetricsPublisher(redis_server.url, "beat", "older", CollectorRegistry()).publish()
+    MetricsPublisher(redis_server.url, "worker", "older", CollectorRegistry()).publish()
     present = processes.present(redis_server.url)
     assert processes.PresentProcess("api", "newer", "1.2.3") in present
-    assert processes.PresentProcess("beat", "older", "") in present
+    assert processes.PresentProcess("worker", "older", "") in present
 
 
 @pytest.mark.usefixtures("beginning")
@@ -130,4 +130,4 @@ def test_a_process_serves_its_own_metrics_where_it_is_told_to() -> None:
 @pytest.mark.parametrize("address", ["9410", "localhost", "localhost:http", ":9410"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match=f"^{address!r}"):
-        processes.begin("beat", listen=address)
+        processes.begin("worker", listen=address)

@@ -22,7 +22,7 @@ _NEXT = """\
 Revisions go on from {revision}. {sessions} sessions of the dashboard ended: everybody signs in again. All links for
 setting a password ended, used or not: make new ones with `manage.py invite NAME`. Next:
 
-  1. start the API processes, beat and the workers
+  1. start the API processes and the workers
   2. every agent compares its node with the API: pods that were bound in the lost time are stopped, and their devices
      given back before others get them. What was stopped is told by events of the nodes:
          kubectl get events -A --field-selector reason=PodUnknown
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         living = Heartbeat.objects.filter(seen_at__gt=datetime.now(UTC) - SILENT_AFTER)
         if living.exists() and not options["force"]:
             raise CommandError(
-                f"{living[0].name} works on this database: stop every API process, worker and beat first, or say "
+                f"{living[0].name} works on this database: stop every API process and worker first, or say "
                 "--force where none runs"
             )
         recording.catch_up()

@@ -1,10 +1,13 @@
 """`manage.py serve`: an API process with the dashboard, for production. Any number of them may run.
 
-Workers (`celery -A manciple worker`), beat (`celery -A manciple beat`) and node agents are processes of their own.
+Workers (`manciple worker`) are processes of their own, or with `--with-worker` threads of this one: the smallest
+installation is one such process and PostgreSQL. Node agents are processes of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,13 @@ from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
+from manciple.controllers import coordination
 from manciple.processes import keys
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.event_log import Tail
 from manciple.telemetry import processes
+
+log = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -41,6 +47,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--host", action="append", default=[], help="a name that the created certificate is valid for"
         )
+        parser.add_argument("--with-worker", action="store_true", help="work as well, as `worker` does")
+        parser.add_argument(
+            "--with-beat", action="store_true", help="does nothing: workers keep the intervals themselves"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         keys.check_sealed()
@@ -55,13 +65,27 @@ class Command(BaseCommand):
         collector.settle()
         if options["web"]:
             warm()
-        processes.begin("api", version=layout.version(), redis_url=settings.REDIS_URL, **settings.TRACES)
+        if not settings.REDIS_URL and coordination.is_held(coordination.LEADERSHIP):
+            log.warning(
+                "another process works on this database: while MANCIPLE_REDIS_URL is not set, they learn of each "
+                "other's writes a second later, by reading the log"
+            )
+        role: processes.Role = "embedded" if options["with_worker"] else "api"
+        processes.begin(role, version=layout.version(), redis_url=settings.REDIS_URL, **settings.TRACES)
         try:
-            listeners.run()
+            with _working() if options["with_worker"] else contextlib.nullcontext():
+                listeners.run()
         finally:
             processes.end()
             Tail.instance().stop()
             trail.close()
+
+
+def _working() -> contextlib.AbstractContextManager[None]:
+    """A worker in threads of this process."""
+    from manciple.processes import embedded_worker  # noqa: PLC0415 - other API processes need no Celery
+
+    return embedded_worker.running()
 
 
 def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls:
