@@ -62,11 +62,22 @@ log = logging.getLogger(__name__)
 KEY = 0x6D616E63
 #: The name under which the dispatcher that leads is `alone`.
 LEADERSHIP = "dispatcher"
+#: The lock of who schedules.
+TURN = "turn"
 #: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
 #: every second.
 PATIENCE = 1.0
 
 _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+class _Held(threading.local):
+    """The names of the locks that this thread holds."""
+
+    names: frozenset[str] = frozenset()
+
+
+_held = _Held()
 
 
 @contextmanager
@@ -75,7 +86,7 @@ def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
     if not sql.on_postgresql():
         yield True
         return
-    with _advisory("turn", patience=patience) as ours:
+    with _advisory(TURN, patience=patience) as ours:
         yield ours
 
 
@@ -111,9 +122,12 @@ def _key(name: str) -> list[int]:
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
     key = _key(name)
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
+    held = _held.names
     try:
+        _held.names = held | {name} if ours else held
         yield ours
     finally:
+        _held.names = held
         if ours:
             # A connection that is gone has handed it on already.
             with suppress(InterfaceError, OperationalError):

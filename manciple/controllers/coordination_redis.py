@@ -37,16 +37,20 @@ class SharedWakeups:
         )
         self._leave = self._client.register_script(_LEAVE)
         self._here = LocalWakeups()
+        #: of which controllers messages were sent or taken up here: others may have found them at work
+        self._messages = set[str]()
         #: until when Redis is not asked, by the monotonic clock; 0 where it answered last
         self._away_until = 0.0
 
     def enter(self, name: str, message: str, seconds: float) -> bool:
+        self._messages.add(name)
         return self._ask(
             lambda: bool(self._client.set(f"manciple.pending.{name}", message, nx=True, px=int(seconds * 1000))),
             lambda: self._here.enter(name, message, seconds),
         )
 
     def leave(self, name: str, message: str) -> bool:
+        self._messages.add(name)
         return self._ask(
             lambda: bool(self._leave(keys=[f"manciple.pending.{name}"], args=[message])),
             lambda: self._here.leave(name, message),
@@ -64,6 +68,9 @@ class SharedWakeups:
 
     def asked_again(self, name: str) -> bool:
         here = self._here.asked_again(name)
+        if name not in self._messages:
+            return here
+        self._messages.discard(name)
         return self._ask(lambda: bool(self._client.delete(f"manciple.again.{name}")), lambda: False) or here
 
     def _ask(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> T:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -74,24 +73,20 @@ class Controller:
     is_work: frozenset[Change] = frozenset()
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
     patience: float = 0.0
-    #: names of controllers whose work it does as well: what wakes both is sent to this one alone
-    covers: frozenset[str] = frozenset()
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all
     most_per_turn: int = 0
-    #: what it does next, while others may already reconcile again: it may take long
-    then: Callable[[datetime], int] | None = None
-    #: what it needs for that, entered before others may reconcile
-    keeping: Callable[[], AbstractContextManager[None]] = nullcontext
     #: whether the last run stopped early, so that other controllers get the thread; it then asks for itself again
     has_more: Callable[[], bool] = lambda: False
     #: the feature gate that it is a part of; there is no such controller while that is off
     gate: str = ""
     #: the name of its work queue in metrics: its own, unless kube-controller-manager's is another
     queue_name: str = ""
+    #: of the lock that a singleton holds while it runs: its own name, unless others hold it, too
+    lock: str = ""
 
     def __post_init__(self) -> None:
-        if not self.queue_name:
-            object.__setattr__(self, "queue_name", self.name)
+        object.__setattr__(self, "queue_name", self.queue_name or self.name)
+        object.__setattr__(self, "lock", self.lock or self.name)
 
     @property
     def pending_for(self) -> float:

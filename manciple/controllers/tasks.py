@@ -28,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -143,24 +143,17 @@ metrics.OnDemand(_of_queues)
 
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
-    with coordination.heart.value.running(), working(controller.queue_name), ExitStack() as kept:
-        unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
-        if unfinished is None:
-            return False
-        if controller.then is not None:
-            if unfinished:  # whoever asked meanwhile does not wait for what comes next
-                unfinished = _reconcile_alone(controller, kept)
-            controller.then(utc_now())
-        return bool(unfinished) or controller.has_more()
+    with coordination.heart.value.running(), working(controller.queue_name):
+        unfinished = _reconcile_alone(controller) if controller.singleton else _reconcile(controller)
+        return unfinished is not None and (unfinished or controller.has_more())
 
 
-def _reconcile_alone(controller: Controller, kept: ExitStack) -> bool | None:
+def _reconcile_alone(controller: Controller) -> bool | None:
     """Returns whether there is more to do; None where another worker is at it, which looks again when it is done."""
     for _attempt in range(2):
-        with coordination.alone(controller.name) as ours:
+        with coordination.alone(controller.lock) as ours:
             if ours:
                 unfinished = _reconcile(controller)
-                kept.enter_context(controller.keeping())
         if ours:
             return unfinished or coordination.wakeups.value.asked_again(controller.name)
         # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
@@ -415,9 +408,7 @@ class WakeTable:
         happened = set(changes)
         if any(change == DELETED and resource not in TRANSIENT for resource, change in changes):
             happened.add((ANY, DELETED))
-        concerned = [one for one in self._declared if one.wakes_on & happened]
-        covered = frozenset[str]().union(*(one.covers for one in concerned))
-        return [one.name for one in concerned if one.name not in covered]
+        return [one.name for one in self._declared if one.wakes_on & happened]
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""

@@ -524,6 +524,7 @@ CONTROLLER = Controller(
     queue=Queue.SCHEDULING,
     has_more=has_more,
     # One worker goes on as long as pods come: if workers alternated, each would read what the others have written.
+    lock=coordination.TURN,
 )
 
 SWEEP = Controller(

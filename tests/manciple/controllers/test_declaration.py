@@ -92,11 +92,6 @@ def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
         assert optional.isdisjoint(one.name for one in declaration.enabled())
 
 
-def test_what_a_controller_covers_is_a_controller() -> None:
-    names = {one.name for one in controllers.value}
-    assert {covered for one in controllers.value for covered in one.covers} <= names
-
-
 def test_more_messages_may_be_fetched_than_scheduling_has_controllers() -> None:
     scheduling = [one for one in controllers.value if one.queue is Queue.SCHEDULING]
     assert app.conf.worker_prefetch_multiplier * app.conf.worker_concurrency > len(scheduling)

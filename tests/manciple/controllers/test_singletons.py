@@ -12,7 +12,7 @@ from celery import Celery
 from django.db import connection
 
 from manciple.controllers import coordination, tasks
-from manciple.controllers.declaration import Controller, Queue
+from manciple.controllers.declaration import Controller, Queue, controllers
 from manciple.store import sql
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster
@@ -179,49 +179,15 @@ def test_what_is_asked_again_goes_on_without_another_message_for_a_while(
     assert bool(sent) is sent_again
 
 
-def test_what_a_controller_does_next_does_not_keep_others_from_reconciling() -> None:
-    began, go_on, runs = threading.Event(), threading.Event(), list[datetime]()
-
-    def reconcile(now: datetime) -> int:
-        runs.append(now)
-        return 0
-
-    def then(_now: datetime) -> int:
-        if not began.is_set():
-            began.set()
-            go_on.wait(30)
-        return 0
-
-    controller = Controller(name="then-more", does="goes on", reconcile=reconcile, then=then, every=60)
-
-    def first() -> None:
-        try:
-            tasks.work(controller)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert began.wait(30)
-    tasks.work(controller)
-    assert len(runs) == 2
-    go_on.set()
-    thread.join(30)
+def test_a_lock_that_the_thread_holds_already_is_not_asked_for() -> None:
+    with coordination.alone(coordination.TURN) as ours, coordination.turn(patience=0) as again:
+        assert ours
+        assert again
+    with elsewhere(lambda: coordination.alone(coordination.TURN)), coordination.turn(patience=0) as taken:
+        assert taken is (connection.vendor != "postgresql")
 
 
-def test_what_is_asked_meanwhile_is_reconciled_before_what_a_controller_does_next() -> None:
-    happened = list[str]()
-
-    def reconcile(_now: datetime) -> int:
-        if not happened:
-            coordination.wakeups.value.ask_again("then-more")
-        happened.append("reconcile")
-        return 0
-
-    def then(_now: datetime) -> int:
-        happened.append("then")
-        return 0
-
-    controller = Controller(name="then-more", does="goes on", reconcile=reconcile, then=then, every=60)
-    assert not tasks.work(controller)
-    assert happened == ["reconcile", "reconcile", "then"]
+def test_who_schedules_holds_the_turn() -> None:
+    (schedule,) = (one for one in controllers.value if one.name == "schedule")
+    assert schedule.singleton
+    assert schedule.lock == coordination.TURN
