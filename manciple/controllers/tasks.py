@@ -518,6 +518,8 @@ class Dispatcher:
                 with coordination.alone(coordination.LEADERSHIP) as leads:
                     if leads:
                         self._lead()
+                    else:
+                        coordination.heart.value.beat()  # it may be the only thing that this process does
             except Exception:
                 log.exception("the dispatcher stops leading")
                 connection.close()

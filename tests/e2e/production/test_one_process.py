@@ -73,7 +73,7 @@ def test_one_process_runs_pods_and_goes_on_after_it_was_killed(system: OneProces
     first = _run(scene, "first")
     process = installation.processes["one"]
     assert memory(process) < MOST_MEMORY
-    wait_for("the doctor to find nothing wrong with it", lambda: _is_sound(installation))
+    wait_for("the doctor to find it sound", lambda: "0 problems, 0 warnings" in _processes_by_doctor(installation))
     process.kill()
     process = system.start()
     assert _run(scene, "second") != first
@@ -88,8 +88,10 @@ def _let_another_work_beside_it(system: OneProcess, scene: Scene) -> None:
     address = f"127.0.0.1:{free_port()}"
     another = system.start("another", address=address)
     another.line("another process works on this database: while MANCIPLE_REDIS_URL is not set")
-    kubeconfig = system.installation.home / "another"
-    kubeconfig.write_text((system.installation.home / "kubeconfig").read_text().replace(system.address, address))
+    installation = system.installation
+    wait_for("the doctor to see both", lambda: "MANCIPLE_REDIS_URL is not set" in _processes_by_doctor(installation))
+    kubeconfig = installation.home / "another"
+    kubeconfig.write_text((installation.home / "kubeconfig").read_text().replace(system.address, address))
     scene.api = Hands(kubeconfig)
     scene.delete("Pod", "first")
     scene.gone("Pod", "first")
@@ -108,5 +110,5 @@ def _devices(scene: Scene, pod: str) -> list[str]:
     return [device for claim in scene.made_for(pod) for device in scene.devices(claim)]
 
 
-def _is_sound(installation: Installation) -> bool:
-    return "0 problems, 0 warnings" in installation.manage("doctor", "--only", "redis", "--only", "processes")
+def _processes_by_doctor(installation: Installation) -> str:
+    return installation.manage("doctor", "--only", "redis", "--only", "processes")
