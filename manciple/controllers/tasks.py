@@ -602,17 +602,18 @@ class Dispatcher:
     def _wake_periodic(self) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more."""
         now = time.monotonic()
-        due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
-        self._periodic.update({one.name: now + one.every for one in due})
-        self._wake([one.name for one in due if one.queue is Queue.SCHEDULING])
-        self._wake([one.name for one in due if one.queue is Queue.SWEEPS], self._send)
+        for one in self._declared:
+            if self._periodic[one.name] <= now + TOGETHER:
+                send = self._wake_here if one.queue is Queue.SCHEDULING else self._send
+                send(self._tasks[one.name])
+                self._periodic[one.name] = now + one.every
 
-    def _wake(self, names: Collection[str], send: Send | None = None) -> None:
+    def _wake(self, names: Collection[str]) -> None:
         """Those that could not be woken stay concerned."""
-        left, send = list(names), send or self._wake_here
+        left = list(names)
         try:
             while left:
-                send(self._tasks[left[0]])
+                self._wake_here(self._tasks[left[0]])
                 del left[0]
         finally:
             with self._news:
