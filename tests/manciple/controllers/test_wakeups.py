@@ -73,11 +73,21 @@ def test_a_late_message_alone_counts(one_and_lapse: tuple[Wakeups, Lapse]) -> No
 
 def test_who_was_asked_to_look_again_is_told_once(one_and_lapse: tuple[Wakeups, Lapse]) -> None:
     one, _ = one_and_lapse
+    one.enter("sweep_nodes", "message", 60)
     assert not one.asked_again("sweep_nodes")
+    one.leave("sweep_nodes", "message")
     one.ask_again("sweep_nodes")
     one.ask_again("sweep_nodes")
     assert one.asked_again("sweep_nodes")
     assert not one.asked_again("sweep_nodes")
+
+
+def test_redis_is_asked_only_where_a_message_may_have_led_another_process_to_ask(redis_server: Server) -> None:
+    one, other = (SharedWakeups(redis_server.url) for _ in range(2))
+    other.ask_again("schedule")
+    assert not one.asked_again("schedule"), "no message was sent: only this process runs it"
+    one.enter("schedule", "message", 60)
+    assert one.asked_again("schedule")
 
 
 def test_while_redis_is_away_the_same_holds_within_the_process(caplog: pytest.LogCaptureFixture) -> None:
