@@ -442,11 +442,6 @@ class Coverage:
         #: stretches beyond, which were announced before what lies between
         self._beyond: list[tuple[int, int]] = []
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is missing before what was announced last."""
-        return not self._beyond
-
     def add(self, first: int, last: int) -> None:
         """It is known what these revisions did."""
         self._beyond = sorted([*self._beyond, (first, last)])
