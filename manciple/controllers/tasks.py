@@ -7,8 +7,8 @@ only says "reconcile": it carries nothing, and losing one costs the controller's
 The dispatcher is a thread of each worker process (`manciple.celery` starts it); the one that holds a lock of the
 database leads, and the others wait for that lock. It hears of each commit (`event_log.Announcement`) and wakes the
 controllers that its changes concern, except those whose query finds nothing to do (`has_work`); controllers with
-`patience` later. Then it rests, the longer the more changed, so that a burst of commits becomes few runs. It reads the
-log once a second, for what was announced late or not at all.
+`patience` later. A controller that was just woken rests for a moment, so that a burst of commits becomes few runs. The
+log is read once a second, for what was announced late or not at all.
 
 A controller that a change concerns runs in the process that leads, without a message, unless another one has run there
 for a while (`ControllerTask.wake`): a message costs about as much as placing a pod. It also wakes each controller once
@@ -57,7 +57,7 @@ from manciple.store import event_log, sql
 from manciple.store.event_log import Announcement, Stretch, since
 from manciple.store.records import Sketch
 from manciple.telemetry import metrics
-from manciple.wire.resources import DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED
+from manciple.wire.resources import ADDED, DELETED, EVENTS, FINISHED_PHASES, LEASES, MODIFIED, PODS
 
 log = logging.getLogger(__name__)
 
@@ -355,9 +355,10 @@ def waiting_messages() -> dict[str, bool]:
 # Wake-ups -------------------------------------------------------------------------------------------------------------
 
 
-#: Seconds of rest after each round of wake-ups, for each change that called for it, and at most: what comes meanwhile
-#: shares the next run of a controller.
-REST_FOR_A_CHANGE, LONGEST_REST = 0.004, 0.1
+#: Seconds between two wake-ups of a controller, by its queue: what comes meanwhile shares the next run. After new pods
+#: the scheduling queue rests for so long, for each of them.
+REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
+REST_FOR_A_POD = 0.004
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
 #: Controllers that are due within so many seconds are woken together.
@@ -464,14 +465,19 @@ class Dispatcher:
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
+        self._queues = {one.name: one.queue for one in self._declared}
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
-        #: controllers to wake -> whether each surely has something to do; and how many changes call for it
+        #: controllers to wake -> whether each surely has something to do; and how many new pods there are
         self._concerned: dict[str, bool] = {}
-        self._changes = 0
-        #: controllers that are woken a while later (`Controller.patience`) -> when
+        self._pods = 0
+        #: controllers that are woken a while later (`Controller.patience`, or because they rest) -> when
         self.due: dict[str, float] = {}
+        #: those of them that surely have something to do
+        self._sure = set[str]()
+        #: controllers -> until when they rest
+        self._rests: dict[str, float] = {}
         #: every controller -> when it is woken next, whatever happens
         self._periodic: dict[str, float] = {}
         self._stopping = False
@@ -504,7 +510,7 @@ class Dispatcher:
         if concerned := self._table.concerned_by(changes):
             for name, sure in concerned.items():
                 self._concerned[name] = sure or self._concerned.get(name, False)
-            self._changes += len(changes)
+            self._pods += sum(change.resource == PODS and change.type == ADDED for change in changes)
             self._news.notify_all()
 
     def _run(self) -> None:
@@ -537,12 +543,11 @@ class Dispatcher:
                     look_at = time.monotonic() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
                     self._look()
                     self._wake_periodic()
-                rest = self._wake_concerned()
+                self._wake_concerned()
                 self._wake_due()
             except (KombuError, OSError):
                 log.exception("could not send wake-ups")
-                rest = RETRY_AFTER
-            self._pause(rest)
+                self._pause(RETRY_AFTER)
 
     def _wait(self, look_at: float) -> None:
         """Until somebody is to be woken, or the log is to be read, or it is time to stop."""
@@ -570,29 +575,30 @@ class Dispatcher:
             if stretch.revision > coverage.revision:
                 coverage.add(coverage.revision + 1, stretch.revision)
 
-    def _wake_concerned(self) -> float:
-        """Returns the seconds until the next wake-ups."""
+    def _wake_concerned(self) -> None:
+        """Wake them now, or note when they are due."""
         with self._news:
             concerned, self._concerned = self._concerned, {}
-            changes, self._changes = self._changes, 0
-        now, urgent = time.monotonic(), dict[str, bool]()
+            pods, self._pods = self._pods, 0
+        now, certain, uncertain = time.monotonic(), list[str](), list[str]()
         for name, sure in concerned.items():
-            if patience := self._table.patience[name]:
-                self.due.setdefault(name, now + patience)
+            at = max(now + self._table.patience[name], self._rests.get(name, 0.0))
+            if at > now:
+                self.due.setdefault(name, at)
+                self._sure |= {name} if sure else set()
             else:
-                urgent[name] = sure
-        certain = [name for name, sure in urgent.items() if sure]
-        uncertain = self._table.with_work([name for name, sure in urgent.items() if not sure])
-        self._wake([*certain, *uncertain])
-        return min(REST_FOR_A_CHANGE * changes, LONGEST_REST)
+                (certain if sure else uncertain).append(name)
+        self._wake([*certain, *self._table.with_work(uncertain)], pods=pods)
 
     def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
         now = time.monotonic()
         due = [name for name, at in self.due.items() if at <= now]
+        certain = self._sure.intersection(due)
         for name in due:
             del self.due[name]
-        self._wake(self._table.with_work(due))
+        self._sure -= certain
+        self._wake([*certain, *self._table.with_work([name for name in due if name not in certain])])
 
     def _wake_periodic(self) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more."""
@@ -603,12 +609,14 @@ class Dispatcher:
                 send(self._tasks[one.name])
                 self._periodic[one.name] = now + one.every
 
-    def _wake(self, names: Collection[str]) -> None:
-        """Those that could not be woken stay concerned."""
-        left = list(names)
+    def _wake(self, names: Collection[str], *, pods: int = 0) -> None:
+        """Those that could not be woken stay concerned. pods: new ones."""
+        left, now = list(names), time.monotonic()
         try:
             while left:
                 self._wake_here(self._tasks[left[0]])
+                rest = REST[self._queues[left[0]]]
+                self._rests[left[0]] = now + (min(rest, REST_FOR_A_POD * pods) if pods else rest)
                 del left[0]
         finally:
             with self._news:

@@ -15,7 +15,7 @@ from django.db import connection
 
 from claims.kinds.pods import PodSchedulingGate
 from manciple.controllers import tasks
-from manciple.controllers.declaration import ANY, Controller, controllers, task_name
+from manciple.controllers.declaration import ANY, Controller, Queue, controllers, task_name
 from manciple.controllers.tasks import Coverage, Dispatcher, WakeTable, change_of
 from manciple.store import event_log, garbage, sql
 from manciple.store.event_log import Announcement
@@ -385,7 +385,8 @@ def _controllers(patience: float) -> list[Controller]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_has_patience_is_woken_later_and_once_for_all_that_came() -> None:
+def test_who_has_patience_is_woken_later_and_once_for_all_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "REST", dict.fromkeys(Queue, 0.0))
     sent, cluster = Sent(), Cluster()
     cluster.create(make_template("one-gpu"))
     for name in ("first", "second"):
@@ -424,6 +425,36 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
     finally:
         dispatcher.stop()
     assert task_name("patient") not in sent.rest()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_was_just_woken_rests_and_is_woken_once_for_all_that_came_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "REST", dict.fromkeys(Queue, 1.0))
+    sent, at_changes = Sent(), replace(AT_PODS, name="at_changes", wakes_on=frozenset({("pods", "MODIFIED")}))
+    pod = Cluster().create(make_pod("web"))
+    with dispatching(sent, [at_changes]):
+        sent.until("at_changes")
+        Cluster().label(pod, "seen", "once")
+        sent.until("at_changes")
+        began = time.monotonic()
+        for number in range(5):
+            Cluster().label(Cluster().pod("web"), "seen", f"again-{number}")
+        assert sent.until("at_changes") == [task_name("at_changes")]
+        assert 0.5 < time.monotonic() - began < 30
+        assert sent.rest() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_new_pods_do_not_wait_for_the_whole_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "REST", dict.fromkeys(Queue, 600.0))
+    sent = Sent()
+    with dispatching(sent, [AT_PODS]):
+        for name in ("", "web", "other"):
+            if name:
+                Cluster().create(make_pod(name))
+            sent.until("at_pods")
 
 
 @pytest.mark.django_db(transaction=True)
