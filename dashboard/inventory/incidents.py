@@ -14,6 +14,7 @@ exists to be granted by roles. Administrators have it. Acknowledgements are in t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -305,10 +306,13 @@ def with_cause(rows: QuerySet[Any], cause: str) -> QuerySet[Any]:
     return chosen
 
 
-def causes() -> set[str]:
-    """Of all incidents."""
-    taints = Incident.objects.order_by().values_list("key", "value").distinct()
-    return {taint_text(key, value) or REPORTED for key, value in taints}
+def counted_by_cause(chosen: Q) -> Mapping[str, Counter[str]]:
+    """cause, of all incidents -> how many of the chosen ones are in each state."""
+    found: dict[str, Counter[str]] = {}
+    columns = incidents().order_by().values_list("standing", "key", "value")
+    for standing, key, value, count in columns.annotate(count=Count("pk", filter=chosen)):
+        found.setdefault(taint_text(key, value) or REPORTED, Counter())[standing] += count
+    return found
 
 
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
@@ -474,18 +478,19 @@ class IncidentsContext(ListContext):
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
-    snapshot, matching, may_acknowledge = read_devices(), incidents(), person.may("update", INCIDENTS)
+    snapshot, matching, may_acknowledge = read_devices(), Q(), person.may("update", INCIDENTS)
     if query.node or query.device_class or query.device:
         chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
         device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
-        matching = matching.filter(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
+        matching = Q(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
+    by_cause, rows = counted_by_cause(matching), incidents().filter(matching)
     if query.cause:
-        matching = with_cause(matching, query.cause)
-    counts = dict(matching.order_by().values_list("standing").annotate(count=Count("pk")))
+        rows = with_cause(rows, query.cause)
+    counts = by_cause.get(query.cause, Counter()) if query.cause else sum(by_cause.values(), Counter[str]())
     total = sum(counts.values())
-    rows = ordered(matching.filter(standing=query.state) if query.state else matching, query.sort)
+    rows = ordered(rows.filter(standing=query.state) if query.state else rows, query.sort)
     page = PageOfRows(counts.get(query.state, 0) if query.state else total, PAGE, query.page)
-    named = causes() | {*filter(None, [query.cause])}
+    named = {*by_cause, *filter(None, [query.cause])}
     nodes = {*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}
     table = Table(
         id="incidents",

@@ -88,7 +88,9 @@ FILTERS = {
 def test_filters_leave_what_they_name(admin: Client, scene: Cluster) -> None:
     scene.create(make_class("second"))
     for query, expected in FILTERS.items():
-        page = admin.get(f"/incidents?{query}").content.decode()
+        answer = admin.get(f"/incidents?{query}")
+        page, table = answer.content.decode(), answer.context["table"]
+        assert table.page.total == len(expected), query
         assert [pool for pool, name in sorted(ids().items()) if f'id="incident-{name}"' in page] == expected, query
 
 
