@@ -79,6 +79,8 @@ class RedisAnnouncer(Announcer):
         self._due = False
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
+        #: whether it was said that Redis is away
+        self._away = False
         #: set while the listener hears Redis
         self.listening = threading.Event()
 
@@ -137,9 +139,15 @@ class RedisAnnouncer(Announcer):
                 client.publish(CHANNEL, self._origin + encode(announcements))
             except redis.RedisError as error:
                 # Listeners poll: what is lost here costs them at most a poll interval.
-                log.warning("could not announce revision %d: %s", announcements[-1].last, error)
+                self._is_away(error)
                 self._stopping.wait(RETRY_AFTER)
         client.close()
+
+    def _is_away(self, error: Exception) -> None:
+        """Say so once, not twice a second for as long as it lasts."""
+        if not self._away:
+            log.warning("Redis is away; until it is back, processes hear of each other's commits by polling: %s", error)
+        self._away = True
 
     def _next_unpublished(self) -> Sequence[Announcement]:
         """Waits for what is worth a message; nothing when the thread is to end."""
@@ -153,7 +161,7 @@ class RedisAnnouncer(Announcer):
             try:
                 self._hear()
             except (redis.RedisError, OSError) as error:
-                log.warning("lost the announcements of other processes: %s", error)
+                self._is_away(error)
             self.listening.clear()
             self._stopping.wait(RETRY_AFTER)
 
@@ -170,6 +178,9 @@ class RedisAnnouncer(Announcer):
     def _receive(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":
             self.listening.set()
+            if self._away:
+                log.warning("Redis is back")
+            self._away = False
         elif message["type"] == "message" and not message["data"].startswith(self._origin):
             try:
                 announcements = decode(message["data"][len(self._origin) :])

@@ -13,6 +13,7 @@ from manciple.store import announce_redis
 from manciple.store.announce_redis import MOST_CHANGES, RedisAnnouncer, decode, encode, joined
 from manciple.store.event_log import Announcement
 from manciple.store.records import Sketch
+from tests.e2e.processes import wait_for
 from tests.services import Server, free_port
 
 #: Seconds after which a test gives up waiting.
@@ -110,15 +111,26 @@ def test_listeners_come_back_after_redis_was_away(
     assert any(heard >= 8 for heard in theirs.heard)
 
 
-def test_without_redis_an_announcement_neither_fails_nor_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_redis_an_announcement_neither_fails_nor_waits_and_it_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(announce_redis, "RETRY_AFTER", 0.01)
+    failures, said = list[Exception](), RedisAnnouncer._is_away
+
+    def counted(announcer: RedisAnnouncer, error: Exception) -> None:
+        failures.append(error)
+        said(announcer, error)
+
+    monkeypatch.setattr(RedisAnnouncer, "_is_away", counted)
     lonely = RedisAnnouncer(f"redis://127.0.0.1:{free_port()}/0")
     mine = Listener()
     lonely.subscribe(mine)
     for revision in range(100):
         lonely.announce(pod(revision))
     assert mine.heard == list(range(100))
+    wait_for("several attempts", lambda: len(failures) > 3)
     lonely.stop()
+    assert [record.message.partition(";")[0] for record in caplog.records] == ["Redis is away"]
 
 
 def test_another_process_hears_what_changed_and_that_leases_were_renewed(
