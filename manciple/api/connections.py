@@ -373,11 +373,18 @@ class PatientConnection(HttpToolsProtocol):
             self._held += data
             if len(self._held) > HELD_BYTES:
                 self.receive_held()
-        elif self._renewals is not None and self._is_between_requests and _RENEWAL.match(data):
+        elif self._renewals is not None and self._is_between_requests and self._may_wait(data):
+            # It has arrived: neither the time between requests nor that for the head goes on.
+            self._unset_keepalive_if_required()
+            self._stop_waiting_for_head()
             self._held = data
             self._renewals.add(self)
         else:
             self._receive(data)
+
+    @staticmethod
+    def _may_wait(data: bytes) -> bool:
+        return len(data) <= HELD_BYTES and _RENEWAL.match(data) is not None
 
     def receive_held(self) -> None:
         """Receive the renewal that waits, if there is one."""
@@ -473,6 +480,9 @@ class PatientConnection(HttpToolsProtocol):
 
     def _have_head(self) -> None:
         self._in_head = False
+        self._stop_waiting_for_head()
+
+    def _stop_waiting_for_head(self) -> None:
         if self._ends is not None:
             self._ends.cancel()
             self._ends = None

@@ -145,9 +145,10 @@ class RedisAnnouncer(Announcer):
 
     def _is_away(self, error: Exception) -> None:
         """Say so once, not twice a second for as long as it lasts."""
-        if not self._away:
+        with self._guard:  # two threads find it out
+            known, self._away = self._away, True
+        if not known:
             log.warning("Redis is away; until it is back, processes hear of each other's commits by polling: %s", error)
-        self._away = True
 
     def _next_unpublished(self) -> Sequence[Announcement]:
         """Waits for what is worth a message; nothing when the thread is to end."""

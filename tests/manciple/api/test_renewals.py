@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.conf import settings
 from msgspec import structs
 
 from manciple.access.authentication import tokens
@@ -146,6 +147,30 @@ def test_only_renewals_wait_for_others(client: httpx.Client, monkeypatch: pytest
     assert time.monotonic() - began < 20.0
 
 
+@pytest.mark.parametrize("limit", ["between requests", "for the head"])
+def test_a_renewal_that_waits_does_not_run_out_of_time(
+    api_server: ApiServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """It has arrived; a connection that ended meanwhile would leave its client without an answer."""
+    monkeypatch.setattr(connections, "BATCH_DELAY", 1.0)
+    document = client.get(f"{LEASES}/node-0").json()
+    (connection,) = connections_of(api_server)
+    if limit == "between requests":
+        monkeypatch.setattr(connection, "timeout_keep_alive", 0.2)
+        assert client.get(f"{LEASES}/node-0").status_code == 200
+    else:
+        monkeypatch.setattr(settings, "HEAD_SECONDS", 0.2)
+        connection.loop.call_soon_threadsafe(connection._expect_head)
+        connection.loop.call_soon_threadsafe(connection._wait_for_head)
+    assert client.put(f"{LEASES}/node-0", json=document).status_code == 200
+
+
+def connections_of(server: ApiServer) -> list[PatientConnection]:
+    holders = [holder for level in tuple(server.table._holders.values()) for holder in tuple(level.values())]
+    found = (entry.protocol for holder in holders for entry in tuple(holder))
+    return [connection for connection in found if isinstance(connection, PatientConnection)]
+
+
 def test_renewals_that_wait_are_served_when_the_server_stops(
     api_server: ApiServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,9 +183,8 @@ def test_renewals_that_wait_are_served_when_the_server_stops(
 
 def shut_down_if_waiting(server: ApiServer) -> bool:
     """Do to the connection on which a renewal waits what a server does that stops; returns whether there was one."""
-    holders = [holder for level in tuple(server.table._holders.values()) for holder in tuple(level.values())]
-    for connection in (entry.protocol for holder in holders for entry in tuple(holder)):
-        if isinstance(connection, PatientConnection) and connection._held is not None:
+    for connection in connections_of(server):
+        if connection._held is not None:
             connection.loop.call_soon_threadsafe(connection.shutdown)
             return True
     return False
