@@ -120,6 +120,9 @@ def _key(name: str) -> list[int]:
 
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
+    if name in _held.names:
+        yield True
+        return
     key = _key(name)
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
     held = _held.names

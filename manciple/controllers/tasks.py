@@ -355,9 +355,10 @@ def waiting_messages() -> dict[str, bool]:
 # Wake-ups -------------------------------------------------------------------------------------------------------------
 
 
-#: Seconds between two wake-ups of a controller, by its queue: what comes meanwhile shares the next run. After new pods
-#: the scheduling queue rests for so long, for each of them.
+#: Seconds between two wake-ups of a controller, by its queue: what comes meanwhile shares the next run.
 REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
+#: Seconds of rest of the scheduling queue for each of the new pods that came after a quiet moment.
+#: Where more come within that time it rests in full, so a stream of pods is gathered and a few pods are not held up.
 REST_FOR_A_POD = 0.004
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
@@ -583,11 +584,12 @@ class Dispatcher:
         now, certain, uncertain = time.monotonic(), list[str](), list[str]()
         for name, sure in concerned.items():
             at = max(now + self._table.patience[name], self._rests.get(name, 0.0))
-            if at > now:
-                self.due.setdefault(name, at)
-                self._sure |= {name} if sure else set()
-            else:
+            if at <= now:
                 (certain if sure else uncertain).append(name)
+                continue
+            self.due.setdefault(name, at)
+            if sure:
+                self._sure.add(name)
         self._wake([*certain, *self._table.with_work(uncertain)], pods=pods)
 
     def _wake_due(self) -> None:
@@ -610,13 +612,15 @@ class Dispatcher:
                 self._periodic[one.name] = now + one.every
 
     def _wake(self, names: Collection[str], *, pods: int = 0) -> None:
-        """Those that could not be woken stay concerned. pods: new ones."""
+        """Those that could not be woken stay concerned. pods: how many new ones came after a quiet moment."""
         left, now = list(names), time.monotonic()
         try:
             while left:
-                self._wake_here(self._tasks[left[0]])
-                rest = REST[self._queues[left[0]]]
-                self._rests[left[0]] = now + (min(rest, REST_FOR_A_POD * pods) if pods else rest)
+                name = left[0]
+                self._wake_here(self._tasks[name])
+                queue = self._queues[name]
+                few = pods and queue is Queue.SCHEDULING
+                self._rests[name] = now + (min(REST[queue], REST_FOR_A_POD * pods) if few else REST[queue])
                 del left[0]
         finally:
             with self._news:

@@ -132,7 +132,12 @@ class Sent:
 
 #: Woken by new pods, and otherwise by nobody for as long as a test takes.
 AT_PODS = Controller(
-    name="at_pods", does="nothing", reconcile=lambda _now: 0, every=600.0, wakes_on=frozenset({("pods", "ADDED")})
+    name="at_pods",
+    does="nothing",
+    reconcile=lambda _now: 0,
+    every=600.0,
+    wakes_on=frozenset({("pods", "ADDED")}),
+    queue=Queue.SCHEDULING,
 )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 import pytest
 from celery import Celery
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue, controllers
@@ -180,9 +181,11 @@ def test_what_is_asked_again_goes_on_without_another_message_for_a_while(
 
 
 def test_a_lock_that_the_thread_holds_already_is_not_asked_for() -> None:
-    with coordination.alone(coordination.TURN) as ours, coordination.turn(patience=0) as again:
+    with coordination.alone(coordination.TURN) as ours, CaptureQueriesContext(connection) as asked:
         assert ours
-        assert again
+        with coordination.turn(patience=0) as again:
+            assert again
+    assert [query["sql"] for query in asked if "advisory" in query["sql"]] == []
     with elsewhere(lambda: coordination.alone(coordination.TURN)), coordination.turn(patience=0) as taken:
         assert taken is (connection.vendor != "postgresql")
 
