@@ -202,7 +202,7 @@ class Lane:
             if self._running >= self._most:
                 self._waiting.append(task)
                 return
-            self._running += 1
+            self._begin()
         self._run(task)
 
     def run_directly(self, task: Run, *, patience: float = SHORT_RUN) -> bool:
@@ -215,7 +215,7 @@ class Lane:
                 if is_short and task not in self._waiting:
                     self._waiting.append(task)
                 return is_short
-            self._running = 1
+            self._begin()
         try:
             self._thread.submit(self._run, task)
         except RuntimeError:  # the process ends, or has no thread left
@@ -230,11 +230,14 @@ class Lane:
             self._waiting.clear()
         self._thread.shutdown()
 
+    def _begin(self) -> None:
+        self._running += 1
+        self._began = time.monotonic()
+
     def _run(self, first: Run) -> None:
         """Run this one, then those that have come meanwhile."""
         task: Run | None = first
         while task is not None:
-            self._began = time.monotonic()
             try:
                 close_old_connections()
                 task.work()
@@ -246,9 +249,10 @@ class Lane:
                     self._running -= 1
                 raise
             with self._guard:
+                self._running -= 1
                 task = self._waiting.popleft() if self._waiting else None
-                if task is None:
-                    self._running -= 1
+                if task is not None:
+                    self._begin()
 
 
 def _stop(lanes: dict[Queue, Lane]) -> None:

@@ -149,7 +149,9 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Queue, Callable[[], obje
             does()
             return 0
 
-        controller = Controller(name="woken", does="it", reconcile=reconcile, every=60, queue=queue)
+        # each its own, because of two runs of one controller the second ends at once
+        name = f"woken-{queue.value}"
+        controller = Controller(name=name, does="it", reconcile=reconcile, every=60, queue=queue)
         task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
         sent: list[object] = []
         monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
