@@ -197,6 +197,8 @@ def sweep(now: datetime) -> int:
         leaving = sorted(name for name, terminating in known.terminating.items() if terminating)
     gone = 0
     for stored in objects.get_many(kind, [("", name) for name in leaving]):
+        if not stored.deleting:  # gone since, and another one has its name
+            continue
         try:
             gone += _finish(objects.decoded(stored, Namespace), now)
         except ApiError:  # such as a status that has become too large: the others must not wait for it

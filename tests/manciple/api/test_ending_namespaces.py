@@ -259,6 +259,26 @@ def test_a_turn_reads_few_of_the_objects_that_are_held(api: Api, monkeypatch: py
     assert found["NamespaceFinalizersRemaining"][2].endswith(": acme.test/hold in 2 resource instances")
 
 
+def test_a_namespace_that_was_created_again_meanwhile_is_left_alone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at which are terminating and the reading of these."""
+    account, get_many = f"{address('serviceaccounts', 'leaving')}/default", objects.get_many
+
+    def get_later(*given: Any) -> Any:
+        monkeypatch.setattr(objects, "get_many", get_many)
+        sweep()
+        assert api.get(f"{NAMESPACES}/leaving").code == 404
+        api.made(NAMESPACES, namespace("leaving"))
+        return get_many(*given)
+
+    api.made(NAMESPACES, namespace("leaving"))
+    api.made(address("configmaps", "leaving"), OBJECTS["configmaps"])
+    api.delete(f"{NAMESPACES}/leaving")
+    monkeypatch.setattr(objects, "get_many", get_later)
+    sweep()
+    assert api.get(account).code == 200
+    assert conditions(api, "leaving") == {}
+
+
 def test_pods_go_before_anything_else(api: Api) -> None:
     api.made(NAMESPACES, namespace("leaving"))
     metadata = {"name": "last", "finalizers": ["acme.test/hold"]}
