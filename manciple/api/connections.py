@@ -293,7 +293,11 @@ class RenewalBatch:
             self._timer = None
         waiting, self._waiting = self._waiting, []
         for connection in waiting:
-            connection.receive_held()
+            try:
+                connection.receive_held()
+            except Exception:  # of this connection alone: asyncio would end it, too
+                log.exception("a renewal could not be received")
+                connection.transport.abort()
 
 
 # Time limits ----------------------------------------------------------------------------------------------------------
@@ -344,6 +348,8 @@ class PatientConnection(HttpToolsProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being served, whose client reads the answer."""
+        if self._held is not None:
+            return True
         cycle = self.cycle
         return cycle is not None and not (cycle.response_complete or cycle.more_body or self.flow.write_paused)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -177,17 +178,35 @@ def test_renewals_that_wait_are_served_when_the_server_stops(
     monkeypatch.setattr(connections, "BATCH_DELAY", 20.0)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(renew, client, "node-0")
-        wait_for("the renewal to arrive", lambda: shut_down_if_waiting(api_server))
+        (connection,) = wait_for("the renewal to arrive", lambda: held_by(api_server))
+        assert connection.busy, "it would be dropped for another one, where there are too many"
+        connection.loop.call_soon_threadsafe(connection.shutdown)  # as a server does that stops
         assert waiting.result().status_code == 200
 
 
-def shut_down_if_waiting(server: ApiServer) -> bool:
-    """Do to the connection on which a renewal waits what a server does that stops; returns whether there was one."""
-    for connection in connections_of(server):
-        if connection._held is not None:
-            connection.loop.call_soon_threadsafe(connection.shutdown)
-            return True
-    return False
+def held_by(server: ApiServer) -> list[PatientConnection]:
+    """The connections on which a renewal waits."""
+    return [connection for connection in connections_of(server) if connection._held is not None]
+
+
+def test_one_that_cannot_be_received_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LARGEST_BATCH", 3)
+    received, aborted = list[str](), list[str]()
+
+    def connection(name: str) -> Any:
+        def receive() -> None:
+            if name == "broken":
+                raise RuntimeError
+            received.append(name)
+
+        transport = SimpleNamespace(abort=lambda: aborted.append(name))
+        loop = SimpleNamespace(call_later=lambda _seconds, _call: SimpleNamespace(cancel=lambda: None))
+        return SimpleNamespace(receive_held=receive, transport=transport, loop=loop)
+
+    batch = connections.RenewalBatch()
+    for name in ("first", "broken", "last"):
+        batch.add(connection(name))
+    assert (received, aborted) == (["first", "last"], ["broken"])
 
 
 def test_a_whole_fleet_may_come_with_one_credential() -> None:
