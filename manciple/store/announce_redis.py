@@ -79,8 +79,8 @@ class RedisAnnouncer(Announcer):
         self._due = False
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
-        #: whether it was said that Redis is away
-        self._away = False
+        #: the threads to which Redis does not answer
+        self._unanswered = set[str]()
         #: set while the listener hears Redis
         self.listening = threading.Event()
 
@@ -139,16 +139,27 @@ class RedisAnnouncer(Announcer):
                 client.publish(CHANNEL, self._origin + encode(announcements))
             except redis.RedisError as error:
                 # Listeners poll: what is lost here costs them at most a poll interval.
-                self._is_away(error)
+                self._note_failure("publish", error)
                 self._stopping.wait(RETRY_AFTER)
+            else:
+                self._note_success("publish")
         client.close()
 
-    def _is_away(self, error: Exception) -> None:
-        """Say so once, not twice a second for as long as it lasts."""
-        with self._guard:  # two threads find it out
-            known, self._away = self._away, True
-        if not known:
+    def _note_failure(self, thread: str, error: Exception) -> None:
+        """Log an outage once, not at each attempt of each thread."""
+        with self._guard:
+            is_first = not self._unanswered
+            self._unanswered.add(thread)
+        if is_first:
             log.warning("Redis is away; until it is back, processes hear of each other's commits by polling: %s", error)
+
+    def _note_success(self, thread: str) -> None:
+        """The outage is over when Redis answers all threads again."""
+        with self._guard:
+            is_last = self._unanswered == {thread}
+            self._unanswered.discard(thread)
+        if is_last:
+            log.warning("Redis is back")
 
     def _next_unpublished(self) -> Sequence[Announcement]:
         """Waits for what is worth a message; nothing when the thread is to end."""
@@ -162,7 +173,7 @@ class RedisAnnouncer(Announcer):
             try:
                 self._hear()
             except (redis.RedisError, OSError) as error:
-                self._is_away(error)
+                self._note_failure("listen", error)
             self.listening.clear()
             self._stopping.wait(RETRY_AFTER)
 
@@ -179,9 +190,7 @@ class RedisAnnouncer(Announcer):
     def _receive(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":
             self.listening.set()
-            if self._away:
-                log.warning("Redis is back")
-            self._away = False
+            self._note_success("listen")
         elif message["type"] == "message" and not message["data"].startswith(self._origin):
             try:
                 announcements = decode(message["data"][len(self._origin) :])

@@ -115,13 +115,13 @@ def test_without_redis_an_announcement_neither_fails_nor_waits_and_it_is_said_on
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(announce_redis, "RETRY_AFTER", 0.01)
-    failures, said = list[Exception](), RedisAnnouncer._is_away
+    failures, note_failure = list[Exception](), RedisAnnouncer._note_failure
 
-    def counted(announcer: RedisAnnouncer, error: Exception) -> None:
+    def counted(announcer: RedisAnnouncer, thread: str, error: Exception) -> None:
         failures.append(error)
-        said(announcer, error)
+        note_failure(announcer, thread, error)
 
-    monkeypatch.setattr(RedisAnnouncer, "_is_away", counted)
+    monkeypatch.setattr(RedisAnnouncer, "_note_failure", counted)
     lonely = RedisAnnouncer(f"redis://127.0.0.1:{free_port()}/0")
     mine = Listener()
     lonely.subscribe(mine)
@@ -130,7 +130,49 @@ def test_without_redis_an_announcement_neither_fails_nor_waits_and_it_is_said_on
     assert mine.heard == list(range(100))
     wait_for("several attempts", lambda: len(failures) > 3)
     lonely.stop()
-    assert [record.message.partition(";")[0] for record in caplog.records] == ["Redis is away"]
+    assert logged(caplog) == ["Redis is away"]
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message.partition(";")[0] for record in caplog.records]
+
+
+def test_each_outage_is_logged_with_its_end_though_only_one_thread_noticed_it(
+    announcers: Callable[[], RedisAnnouncer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a publication that took too long: the listener's connection lasts, and has nothing to say of it."""
+    monkeypatch.setattr(announce_redis, "RETRY_AFTER", 0.01)
+    here, theirs = announcers(), Listener()
+    here.subscribe(lambda _announcement: None)
+    there = announcers()
+    there.subscribe(theirs)
+    assert here.listening.wait(PATIENCE)
+    assert there.listening.wait(PATIENCE)
+    publish = redis.Redis.publish
+
+    def refuse(*_: object) -> None:
+        raise redis.TimeoutError("too slow")
+
+    for outage in (1, 2):
+        monkeypatch.setattr(redis.Redis, "publish", refuse)
+        here.announce(pod(10 * outage))
+        wait_for("the outage to be noticed", lambda outage=outage: len(caplog.records) == 2 * outage - 1)  # type: ignore[misc]
+        monkeypatch.setattr(redis.Redis, "publish", publish)
+        here.announce(pod(10 * outage + 1))
+        assert theirs.wait_for(10 * outage + 1)
+        wait_for("its end to be noticed", lambda outage=outage: len(caplog.records) == 2 * outage)  # type: ignore[misc]
+    assert logged(caplog) == ["Redis is away", "Redis is back"] * 2
+
+
+def test_an_outage_is_over_when_all_threads_are_answered(caplog: pytest.LogCaptureFixture) -> None:
+    here = RedisAnnouncer("redis://127.0.0.1:1/0")
+    for thread in ("publish", "listen", "publish"):
+        here._note_failure(thread, redis.ConnectionError("refused"))
+    here._note_success("publish")
+    assert logged(caplog) == ["Redis is away"]
+    here._note_success("listen")
+    here._note_success("listen")
+    assert logged(caplog) == ["Redis is away", "Redis is back"]
 
 
 def test_another_process_hears_what_changed_and_that_leases_were_renewed(
