@@ -21,7 +21,7 @@ Links lead to the pages of objects without a model instance at hand: `reverse()`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import accumulate
@@ -171,12 +171,12 @@ def yaml_url(resource: str, namespace: str, name: str) -> str:
 
 def object_url(resource: str, namespace: str, name: str) -> str:
     """The page of an object, "" where its kind has none."""
-    in_namespace = {
+    in_namespace: dict[str, Callable[[str, str], str]] = {
         "pods": pod_url,
         "resourceclaims.resource.k8s.io": claim_url,
         "resourceclaimtemplates.resource.k8s.io": template_url,
         "resourcequotas": quota_url,
-        "roles.rbac.authorization.k8s.io": _role_in,
+        "roles.rbac.authorization.k8s.io": lambda namespace, name: role_url(name, namespace),
     }
     of_cluster = {
         "deviceclasses.resource.k8s.io": class_url,
@@ -188,10 +188,6 @@ def object_url(resource: str, namespace: str, name: str) -> str:
     if resource in in_namespace:
         return in_namespace[resource](namespace, name)
     return of_cluster[resource](name) if resource in of_cluster else ""
-
-
-def _role_in(namespace: str, name: str) -> str:
-    return role_url(name, namespace)
 
 
 def manual_url(place: str) -> str:

@@ -104,7 +104,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         columns=queries.COLUMNS,
         read=lambda part: (
             line
-            for some in sql.chunks(rows[part] if part.stop else rows.iterator(BATCH), BATCH)
+            for some in sql.chunks(rows.iterator(BATCH) if part == slice(None) else rows[part], BATCH)
             for line in queries.read_lines(some)
         ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
