@@ -9,33 +9,21 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import os
 import pstats
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
-
-import django
+import cases.in_memory  # noqa: F401 - before any model
 from cases.figures import Figure
-from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
 
-settings.DATABASES["default"]["NAME"] = ":memory:"
-settings.ALLOWED_HOSTS.append("testserver")
-django.setup()
-
-from django.contrib.auth.models import User  # noqa: E402 - models can be imported from here on
-from django.core.management import call_command  # noqa: E402 - models can be imported from here on
-from django.test import Client  # noqa: E402 - models can be imported from here on
-
-from claims.models import PastAllocation  # noqa: E402 - models can be imported from here on
-from inventory.models import Impairment, Incident  # noqa: E402 - models can be imported from here on
-from manciple.store import objects  # noqa: E402 - models can be imported from here on
-from manciple.wire.resources import SLICES, kind  # noqa: E402 - models can be imported from here on
-from tests.builders import DRIVER, make_devices, make_slice  # noqa: E402 - models can be imported from here on
+from claims.models import PastAllocation
+from inventory.models import Impairment, Incident
+from manciple.store import objects
+from manciple.wire.resources import SLICES, kind
+from tests.builders import DRIVER, make_devices, make_slice
 
 NODES, EACH = 625, 8
 DAY = timedelta(hours=24)

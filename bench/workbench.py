@@ -19,32 +19,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
-
-import django
+import cases.in_memory  # noqa: F401 - before any model
 from cases.figures import Figure
-from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
 
-settings.DATABASES["default"]["NAME"] = ":memory:"
-settings.ALLOWED_HOSTS.append("testserver")
-django.setup()
-
-from django.contrib.auth.models import User  # noqa: E402 - models can be imported from here on
-from django.core.management import call_command  # noqa: E402 - models can be imported from here on
-from django.test import Client  # noqa: E402 - models can be imported from here on
-
-from manciple.store import objects  # noqa: E402 - models can be imported from here on
-from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
-from tests.builders import DRIVER, Version, make_class, make_device, make_slice  # noqa: E402 - models can be imported from here on
+from manciple.store import objects
+from manciple.wire.registry import registry
+from tests.builders import DRIVER, Version, make_class, make_device, make_slice
 
 NODES, EACH = 625, 8
 MODELS = (("A100", "80Gi"), ("H100", "80Gi"), ("H200", "141Gi"), ("L40S", "48Gi"))

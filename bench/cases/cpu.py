@@ -35,9 +35,8 @@ def of_trees(roles: Mapping[int, str]) -> dict[str, tuple[float, int]]:
     while True:
         spent: dict[str, tuple[float, int]] = dict.fromkeys(roles.values(), (0.0, 0))
         children = _children()
-        counted = [
-            (role, process) for pid, role in roles.items() for process in _tree(_of_pid(pid, children), children)
-        ]
+        by_pid = {process.pid: process for each in children.values() for process in each}
+        counted = [(role, process) for pid, role in roles.items() for process in _tree(by_pid[pid], children)]
         for role, process in counted:
             seconds, wakeups = spent[role]
             spent[role] = (seconds + process.seconds, wakeups + _wakeups(process.pid))
@@ -45,10 +44,6 @@ def of_trees(roles: Mapping[int, str]) -> dict[str, tuple[float, int]]:
         after = {process.pid for each in _children().values() for process in each}
         if all(process.pid in after for _role, process in counted):
             return spent
-
-
-def _of_pid(pid: int, children: Mapping[int, list[_Process]]) -> _Process:
-    return next(process for each in children.values() for process in each if process.pid == pid)
 
 
 def _wakeups(pid: int) -> int:

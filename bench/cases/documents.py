@@ -51,7 +51,10 @@ def stages(*, nodes: int, devices: int) -> Iterator[Iterable[ApiObject]]:
     names = node_names(nodes)
     yield [make_namespace(NAMESPACE), make_namespace(LEASES)]
     yield [make_class(), make_template(TEMPLATE)]
-    yield map(_lease, names)
+    yield (
+        Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(name, LEASES), spec=renewed(name))
+        for name in names
+    )
     yield map(make_node, names)
     yield (make_slice(node=name, devices=gpus) for name in names)
 
@@ -73,9 +76,3 @@ def renewed(node: str) -> LeaseSpec:
 def now() -> str:
     """The current time in the format of Leases."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _lease(node: str) -> Lease:
-    return Lease(
-        api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(node, LEASES), spec=renewed(node)
-    )

@@ -47,16 +47,11 @@ def as_tables(figures: Iterable[Figure]) -> Iterator[str]:
             rows.setdefault(f"{figure.name:<26}{figure.unit:>5} ", {})[figure.column] = figure
         for name, row in rows.items():
             yield name + "".join(_cell(row.get(column)) for column in columns)
-            budgets = [
-                f"{row[column].budget or 0:>10.4g} " if _promised(row.get(column)) else " " * 11 for column in columns
-            ]
-            if any(map(str.strip, budgets)):
-                yield f"{'    at most':<32}{''.join(budgets)}".rstrip()
+            budgets = {column: figure.budget for column, figure in row.items() if figure.budget}
+            if budgets:
+                limits = (f"{budgets[column]:>10.4g} " if column in budgets else " " * 11 for column in columns)
+                yield f"{'    at most':<32}{''.join(limits)}".rstrip()
         yield ""
-
-
-def _promised(figure: Figure | None) -> bool:
-    return figure is not None and bool(figure.budget)
 
 
 def _cell(figure: Figure | None) -> str:

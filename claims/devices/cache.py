@@ -219,7 +219,8 @@ def _still_to_be_had(card: Card, holders: Holders, left: Mapping[str, int]) -> l
 
 
 def _parts(card: Card, shown: Sequence[CandidateDevice], now: PoolState) -> tuple[Part, ...]:
-    places = {name: index for index, name in enumerate(sorted(_places(card), key=natural))}
+    named = sorted((name for name, amount in card.room.items() if amount == _PLACE), key=natural)
+    places = {name: index for index, name in enumerate(named)}
     order = {candidate: index for index, candidate in enumerate(card.partitions)}
 
     def place(candidate: CandidateDevice) -> tuple[int, int]:
@@ -246,23 +247,17 @@ def _card_state(parts: Sequence[Part], holders: Sequence[Holder]) -> DeviceState
         return DeviceState.FREE if DeviceState.FREE in states else min(states, default=DeviceState.UNPUBLISHED)
     if DeviceState.FREE in states:
         return DeviceState.PARTLY_SHARED
-    return state_of(next(part.candidate for part in parts if part.holders), _as_whole(holders))
-
-
-def _as_whole(holders: Sequence[Holder]) -> list[Holder]:
-    """Holders that together leave nothing: what is in use is all."""
-    return [one for one in holders if not one.shared] or list(holders)
-
-
-def _places(card: Card) -> list[str]:
-    return [name for name, amount in card.room.items() if amount == _PLACE]
+    # No part of the card is free, so shared holders count only if no other holds any of it.
+    as_whole = [one for one in holders if not one.shared] or list(holders)
+    return state_of(next(part.candidate for part in parts if part.holders), as_whole)
 
 
 def _size(card: Card, candidate: CandidateDevice) -> int:
     """How large a partition is beside the others: by its memory, else by the counter that there is most of."""
     if all("memory" in one.device.capacity for one in card.candidates):
         return nanos(candidate.device.capacity["memory"].value)
-    return candidate.draws[card.counter_set].get(_main_counter(card), 1)
+    largest = max(card.room, key=lambda name: card.room[name], default="")
+    return candidate.draws[card.counter_set].get(largest, 1)
 
 
 def _total(card: Card) -> int:
@@ -271,10 +266,6 @@ def _total(card: Card) -> int:
     if card.together:
         return max(1, sum(_size(card, candidate) for candidate in card.partitions))
     return max(1, *(_size(card, candidate) for candidate in card.partitions))
-
-
-def _main_counter(card: Card) -> str:
-    return max(card.room, key=lambda name: card.room[name], default="")
 
 
 def _takes_all(draw: Mapping[str, int], room: Mapping[str, int]) -> bool:

@@ -6,11 +6,11 @@
     @namespaced(NODES)           they see at least one namespace, and may list nodes; the view leaves out the others
     @authorizes                  the right depends on the request: the view asks for it
     @administrators_only
-    @signed_in                   their own account, or what is for everybody here
+    @signed_in                   their own account, or a page for everyone who is signed in
     @public                      signed in or not
 
-Somebody who is not signed in is sent to do so. A refused page says what is missing and whom to ask, and keeps the
-navigation. `DeclaredRightsOnly` answers 403 for a view without any of these.
+Visitors without a session are redirected to sign in. A refusal says which right is missing and whom to ask, and keeps
+the navigation. `DeclaredRightsOnly` answers 403 for a view without any of these.
 
 **Limits of work and outages.** The author of a link chooses the expressions and ranges of time in its address.
 `manciple.api.flow_control` limits what they may cost. A page that can show a part of its answer does so; of any other,

@@ -290,8 +290,10 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
-    """A middleware: signs in the person whom the proxy names. Raises: MiddlewareNotUsed without a header of a proxy in
-    the settings."""
+    """Middleware that signs in the person named by the proxy.
+
+    Raises: MiddlewareNotUsed if the settings name no proxy header.
+    """
     if not settings.PROXY_USER_HEADER:
         raise MiddlewareNotUsed
 

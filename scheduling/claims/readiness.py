@@ -413,7 +413,7 @@ class PlannedClaims(Part):
         return shown
 
     def again(self, uid: str) -> Pod | None:
-        """Plan for a pod anew; returns the pod as the state shows it, None where it lacks no claims."""
+        """Plan again for a pod. Returns the pod as the state shows it; None if it lacks no claims."""
         lacking = self._lacking.get(uid)
         return None if lacking is None else self.waiting(lacking.stored)
 

@@ -238,7 +238,7 @@ class Refusing:
         return pose(*given, **more)
 
     def explained(self, *models: str) -> int:
-        """How many nodes were explained anew while a new claim for each of these models was refused."""
+        """How many refusals of nodes were computed, rather than cached, for a new claim for each of these models."""
         before = self._explained
         for model in models:
             self._claims += 1
