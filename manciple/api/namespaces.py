@@ -262,7 +262,7 @@ def _content_of(namespace: str) -> Remaining:
 
 def _add(remaining: Remaining, kind: Kind, namespace: str, *, defaults: int = 0) -> None:
     """Add the objects of a kind that are left; defaults: how many of them do not count."""
-    number = sql.count(kind.resource, namespace=namespace) - defaults
+    number = max(0, sql.count(kind.resource, namespace=namespace) - defaults)
     items = objects.list(kind, namespace=namespace, limit=MOST_READ).items if number else ()
     own = [item for item in items if not defaults or (kind.resource, item.name) not in DEFAULTS]
     remaining.add(kind, number, (objects.decode(kind, item.text).metadata.finalizers for item in own))

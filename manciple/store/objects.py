@@ -594,9 +594,6 @@ def _portions_of(query: Query, rows: Sequence[sql.LatestRow], revision: int) -> 
             yield tuple(row.stored(query.kind.resource, texts[row.revision]) for row in portion)
 
 
-# Single objects -------------------------------------------------------------------------------------------------------
-
-
 def undeleted(kind: Kind, *, namespace: str = "", most: float = math.inf) -> Iterator[Sequence[tuple[str, str]]]:
     """The keys of objects that nobody has deleted yet, in portions for one transaction each; each key once."""
     after: tuple[str, str] | None = None
@@ -604,6 +601,9 @@ def undeleted(kind: Kind, *, namespace: str = "", most: float = math.inf) -> Ite
         for portion in portions(rows, lambda row: row[2]):
             yield [(namespace, name) for namespace, name, _ in portion]
         most, after = most - len(rows), rows[-1][:2]
+
+
+# Single objects -------------------------------------------------------------------------------------------------------
 
 
 def get(kind: Kind, namespace: str, name: str) -> Stored | None:
