@@ -108,6 +108,15 @@ def check_time() -> None:
                 raise TimeLimitExceeded(deadline)
 
 
+def time_is_up() -> bool:
+    """Whether `check_time` would raise: what was computed here may be incomplete."""
+    try:
+        check_time()
+    except TimeLimitExceeded:
+        return True
+    return False
+
+
 def give_way() -> None:
     """For loops over what is stored that have to be finished: never ends them. The limits look at the clock, so that
     work which takes long pauses for others, and is counted as costly (see `manciple.api.flow_control`).

@@ -52,7 +52,7 @@ from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import GatewayTimeout, NotFound
-from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_is_up, time_limit
 from manciple.wire.machinery import Event
 from manciple.wire.resources import CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.allocator import (
@@ -255,6 +255,8 @@ class Report:
     #: what speaks against nodes that could give the devices
     notes: tuple[str, ...] = field(default=())
     loosenings: tuple[Loosening, ...] = field(default=())
+    #: whether a time limit cut it short
+    is_partial: bool = False
     #: what others derived from the report
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -296,9 +298,9 @@ def report(
             for node in nodes
         )
         try:
-            return _summed_up(snapshot, claims, found, refused)
+            return replace(_summed_up(snapshot, claims, found, refused), is_partial=time_is_up())
         except TimeLimitExceeded:
-            return Report(cause=SearchStopped(trials=0, timed_out=True), nodes=found, requests=())
+            return Report(cause=SearchStopped(trials=0, timed_out=True), nodes=found, requests=(), is_partial=True)
 
 
 def _summed_up(
@@ -493,7 +495,8 @@ def _keep(state: ClusterState, pod: Pod, explanation: Explanation) -> None:
     """Only what follows from the state alone: not from the database, nor from a time limit."""
     cache = _kept.value
     cache.pop(pod.key, None)
-    if explanation.report is None or has_group(pod) or isinstance(explanation.cause, SearchStopped):
+    report = explanation.report
+    if report is None or report.is_partial or has_group(pod) or isinstance(explanation.cause, SearchStopped):
         return
     cache[pod.key] = _KeptExplanation(weakref.ref(state), state.revision, time.monotonic(), explanation)
     while len(cache) > MOST_KEPT:

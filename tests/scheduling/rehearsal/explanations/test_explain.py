@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,7 +16,9 @@ from claims.kinds.pods import PodSchedulingGate, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.store.event_log import latest_revision
+from manciple.wire.limits import check_time
 from scheduling.rehearsal import explanations
+from scheduling.rehearsal.explanations import Loosening
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -122,6 +126,32 @@ def test_a_waiting_pods_report_is_computed_again_only_after_a_change(
     assert changed.revision > first.revision
     monkeypatch.setattr(explanations, "KEPT_SECONDS", 0.0)
     assert explanations.explain_pod("default", "web").report is not changed.report
+
+
+def test_a_report_that_was_cut_short_is_computed_again(
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has looks complete: nothing else tells that hints are missing."""
+    cluster.create(make_class())
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1", devices=[make_device("gpu-0", capacity={"memory": "80Gi"})]))
+    _wait(cluster, expressions=[f"device.driver == '{DRIVER}' && {MEMORY}"])
+    limit = SimpleNamespace(next_look=float("-inf"), has_passed=False)
+
+    def too_slow(*_claims: Any, **_request: Any) -> Iterator[Loosening]:
+        limit.has_passed = True
+        check_time()
+        yield from ()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(explanations, "Deadline", SimpleNamespace(after=lambda _: limit, after_work=lambda _: limit))
+        patched.setattr(explanations, "_without_selectors", too_slow)
+        cut_short = explanations.explain_pod("default", "web").report
+    whole = explanations.explain_pod("default", "web").report
+    assert cut_short is not None
+    assert whole is not None
+    assert (cut_short.is_partial, len(cut_short.loosenings)) == (True, 0)
+    assert (whole.is_partial, len(whole.loosenings)) == (False, 1)
 
 
 def test_held_devices_are_counted_over_all_nodes(api: Api, cluster: Cluster) -> None:
