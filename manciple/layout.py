@@ -25,6 +25,8 @@ UNINSTALLED: Final = "0.2.0"
 COMMAND: Final = "manciple" if INSTALLED else "manage.py"
 #: The same of the programs of a node, which has no Django.
 NODE_COMMAND: Final = "manciple-agent" if INSTALLED else "python -m nodeagent"
+#: The same of a worker, which is Celery's and no command of Django's.
+WORKER_COMMAND: Final = "manciple worker" if INSTALLED else "python -m manciple worker"
 
 
 def default_home() -> Path:

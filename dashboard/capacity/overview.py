@@ -40,6 +40,7 @@ from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node
+from manciple import layout
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
 from manciple.durations import duration
@@ -608,7 +609,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
         what = f"No worker has processed the queue{since}, so no pod is placed."
-        troubles.append(Warning(what=what, step="Start a worker: `celery -A manciple worker`."))
+        troubles.append(Warning(what=what, step=f"Start a worker: `{layout.WORKER_COMMAND}`."))
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)
     waiting = f"queue {queue.length}"
     if queue.oldest:
@@ -656,7 +657,7 @@ def _periodic(signs: HealthSigns) -> HealthLine:
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Warning(
         what=f"Periodic tasks have not started on time since {clock(signs.sampled, now=signs.now)}.",
-        step="Start a worker: `manciple worker`. Where one runs, `manciple doctor` says why nothing leads.",
+        step=f"Start a worker: `{layout.WORKER_COMMAND}`. If one runs, `{layout.COMMAND} doctor` says why none leads.",
     )
     last = f"last sample {clock(signs.sampled, now=signs.now)}" if signs.sampled else "no sample yet"
     return HealthLine(
