@@ -328,6 +328,15 @@ _CONTROL_PLANE = (
         rule(("escalate", "get", "list", "patch", "update", "watch"), GROUP, "clusterroles"),
     ),
     cluster_role(
+        f"{CONTROLLER}deployment-controller",
+        rule(("get", "list", "update", "watch"), (APPS, EXTENSIONS), "deployments"),
+        rule(("update",), (APPS, EXTENSIONS), "deployments/status"),
+        rule(("update",), (APPS, EXTENSIONS), "deployments/finalizers"),
+        rule(("create", "delete", *READ, *CHANGE), (APPS, EXTENSIONS), "replicasets"),
+        rule(("get", "list", "update", "watch"), CORE, "pods"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}device-taint-eviction-controller",
         rule(("delete", *READ), CORE, "pods"),
         rule(CHANGE, CORE, "pods/status"),
@@ -375,6 +384,14 @@ _CONTROL_PLANE = (
         rule(("delete", "list", "watch"), CORE, "pods"),
         rule(READ, CORE, "nodes"),
         rule(("patch",), CORE, "pods/status"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
+        f"{CONTROLLER}replicaset-controller",
+        rule(("get", "list", "update", "watch"), (APPS, EXTENSIONS), "replicasets"),
+        rule(("update",), (APPS, EXTENSIONS), "replicasets/status"),
+        rule(("update",), (APPS, EXTENSIONS), "replicasets/finalizers"),
+        rule(("create", "delete", "list", "patch", "watch"), CORE, "pods"),
         EVENTS_RULE,
     ),
     cluster_role(
