@@ -17,6 +17,7 @@ from claims.kinds.pods import Pod
 from manciple.store import hooks, records
 from manciple.store.hooks import Write
 from manciple.wire.validation import METADATA, check_dns_label
+from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.replica_sets import REPLICA_SET
 from workloads.kinds.templates import TEMPLATE, PodTemplateSpec
@@ -38,4 +39,4 @@ def warn_of_workload(write: Write) -> None:
 
 
 def register() -> None:
-    hooks.register_check(warn_of_workload, resources={DEPLOYMENT.resource, REPLICA_SET.resource})
+    hooks.register_check(warn_of_workload, resources={DAEMON_SET.resource, DEPLOYMENT.resource, REPLICA_SET.resource})

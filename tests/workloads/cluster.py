@@ -17,8 +17,10 @@ from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, timestamp
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
-from workloads.controllers import deployments, replica_sets
+from workloads.controllers import daemon_sets, deployments, replica_sets
+from workloads.kinds.daemon_sets import DAEMON_SET, DaemonSet, DaemonSetSpec
 from workloads.kinds.deployments import DEPLOYMENT, Deployment, DeploymentSpec
+from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec
 from workloads.kinds.templates import PodTemplateSpec
 
@@ -47,6 +49,15 @@ def make_deployment(name: str = "web", *, replicas: int = 2, image: str = "app:1
     )
 
 
+def make_daemon_set(name: str = "ds", *, image: str = "app:1", **spec: Any) -> DaemonSet:
+    filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
+    return DaemonSet(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=DaemonSetSpec(**filled))
+
+
+#: Each looks after its kind.
+CONTROLLERS = (daemon_sets.reconcile, deployments.reconcile, replica_sets.reconcile)
+
+
 class Cluster:
     def __init__(self) -> None:
         self.now = START
@@ -63,9 +74,14 @@ class Cluster:
     def scale(self, name: str, replicas: int, kind: Kind = DEPLOYMENT) -> None:
         self.edit(kind, name, lambda one: replace(one, spec=replace(one.spec, replicas=replicas)))
 
-    def set_image(self, name: str, image: str) -> None:
-        template = make_pod_template(image)
-        self.edit(DEPLOYMENT, name, lambda one: replace(one, spec=replace(one.spec, template=template)))
+    def set_image(self, name: str, image: str, kind: Kind = DEPLOYMENT) -> None:
+        def change(one: Any) -> Any:
+            template = one.spec.template
+            (container,) = template.spec.containers
+            spec = replace(template.spec, containers=(replace(container, image=image),))
+            return replace(one, spec=replace(one.spec, template=replace(template, spec=spec)))
+
+        self.edit(kind, name, change)
 
     def delete(self, kind: Kind, name: str) -> None:
         with objects.writing() as writer:
@@ -86,6 +102,9 @@ class Cluster:
     def replica_set(self, name: str = "rs") -> ReplicaSet:
         return decoded(objects.get(REPLICA_SET, NAMESPACE, name), ReplicaSet)  # type: ignore[arg-type]  # it is there
 
+    def daemon_set(self, name: str = "ds") -> DaemonSet:
+        return decoded(objects.get(DAEMON_SET, NAMESPACE, name), DaemonSet)  # type: ignore[arg-type]  # it is there
+
     def deployment(self, name: str = "web") -> Deployment:
         return decoded(objects.get(DEPLOYMENT, NAMESPACE, name), Deployment)  # type: ignore[arg-type]  # it is there
 
@@ -96,9 +115,9 @@ class Cluster:
     # What happens -----------------------------------------------------------------------------------------------------
 
     def run(self, *, turns: int = 50) -> None:
-        """Both controllers, until neither has anything to do."""
+        """All controllers, until none has anything to do."""
         for _ in range(turns):
-            if not (deployments.reconcile(self.now) + replica_sets.reconcile(self.now)):
+            if not sum([reconcile(self.now) for reconcile in CONTROLLERS]):
                 return
         raise AssertionError("the controllers find no rest")
 
@@ -142,5 +161,5 @@ class Cluster:
             return
         with objects.writing() as writer:
             status = replace(pod.status, phase=phase, conditions=(condition,))
-            spec = replace(pod.spec, node_name=pod.spec.node_name or "node-1")
+            spec = replace(pod.spec, node_name=PodFacts.of(pod).target or "node-1")
             writer.update(POD, replace(pod, spec=spec, status=status))

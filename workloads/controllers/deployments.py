@@ -8,10 +8,9 @@ Source: pkg/controller/deployment/deployment_controller.go of Kubernetes 1.36.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import cast
 
 from msgspec.structs import replace
@@ -22,23 +21,20 @@ from manciple.api import verbs
 from manciple.controllers.declaration import Controller
 from manciple.store import objects
 from manciple.store.objects import Writer
-from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+from manciple.wire.errors import AlreadyExists, ApiError, Conflict
 from manciple.wire.identity import controller
-from manciple.wire.resources import ADDED, DELETED, MODIFIED, Key
+from manciple.wire.resources import ADDED, DELETED, MODIFIED
 from workloads import view as following
 from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, Deployment
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.kinds.templates import owner_reference
+from workloads.pod_control import RETRY_AFTER, take_turns
 from workloads.rollouts import Rollout, is_same_template, with_condition
 from workloads.view import DEPLOYMENTS, REPLICA_SETS, WorkloadView, controller_of, selects
 
-log = logging.getLogger(__name__)
-
 IDENTITY = controller("deployment-controller")
 COMPONENT = "deployment-controller"
-#: Seconds after which a step that was refused is tried again.
-RETRY_AFTER = timedelta(seconds=5)
 #: What a Deployment says whose ReplicaSet cannot be created.
 NOT_CREATED = "ReplicaSetCreateError"
 
@@ -54,28 +50,10 @@ class Turn:
 
 
 def reconcile(now: datetime) -> int:
-    with following.current() as view:
-        if view is None:
-            return 0
-        turns = [_turn(view, one) for one in view.take(DEPLOYMENTS, now) if isinstance(one, Deployment)]
-    changed, later = 0, dict[Key, float]()
-    for turn in turns:
-        key = turn.deployment.key
-        try:
-            written, due = _sync(turn, now)
-            changed += written
-            if due is not None:
-                later[key] = due.timestamp()
-        except (Conflict, NotFound):  # somebody else has written: the log says so, too
-            later[key] = now.timestamp()
-        except ApiError:
-            log.warning("Deployment %s/%s could not be looked after", *key, exc_info=True)
-            later[key] = (now + RETRY_AFTER).timestamp()
-    following.come_back(DEPLOYMENTS, later)
-    return changed
+    return take_turns(DEPLOYMENTS, now, _look, _sync)
 
 
-def _turn(view: WorkloadView, deployment: Deployment) -> Turn:
+def _look(view: WorkloadView, deployment: Deployment) -> Turn:
     owned = [one for one in view.children.get(deployment.metadata.uid, {}).values() if isinstance(one, ReplicaSet)]
     adoptable = [
         one
@@ -89,13 +67,12 @@ def _turn(view: WorkloadView, deployment: Deployment) -> Turn:
     return Turn(deployment, owned, adoptable, {one.metadata.uid: view.owned_pods(one) for one in owned})
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, datetime | None]:
-    """(how many objects were written, when to look again without a reason)."""
+def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     deployment = turn.deployment
     is_deleting = deployment.metadata.deletion_timestamp is not None
     released = [] if is_deleting else [one for one in turn.replica_sets if not selects(deployment, one.metadata.labels)]
     if not is_deleting and (turn.adoptable or released):
-        return _change_hands(turn, released), now
+        return _change_hands(turn, released), now.timestamp()
     rollout = Rollout(deployment, turn.replica_sets, turn.pods)
     rollout.step(now)
     created, refusal = None, None
@@ -106,7 +83,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, datetime | None]:
             refusal = error
     is_still = created is None and refusal is None and not rollout.updated and not rollout.deleted
     if is_still and rollout.deployment == deployment:
-        return 0, rollout.due_at()
+        return 0, _due(rollout)
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         if created is not None:
@@ -114,11 +91,11 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, datetime | None]:
                 with writer.savepoint():
                     writer.create(REPLICA_SET, created[1], uid=created[2])
             except AlreadyExists:
-                return _note_collision(writer, turn, created[1]), now
+                return _note_collision(writer, turn, created[1]), now.timestamp()
             except ApiError as error:
                 refusal = error
         if refusal is not None:
-            return _note_refusal(writer, deployment, refusal, now), now + RETRY_AFTER
+            return _note_refusal(writer, deployment, refusal, now), now.timestamp() + RETRY_AFTER
         for one in rollout.updated:
             writer.update(REPLICA_SET, one)
         for name in rollout.deleted:
@@ -127,7 +104,12 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, datetime | None]:
         for message in rollout.told:
             _tell(writer, deployment, message, now)
         writer.update(DEPLOYMENT, rollout.deployment)
-        return writer.revision - before, rollout.due_at()
+        return writer.revision - before, _due(rollout)
+
+
+def _due(rollout: Rollout) -> float | None:
+    due = rollout.due_at()
+    return None if due is None else due.timestamp()
 
 
 def _change_hands(turn: Turn, released: Sequence[ReplicaSet]) -> int:

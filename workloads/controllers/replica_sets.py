@@ -1,12 +1,7 @@
 """Keeps as many pods of a ReplicaSet as it wants, and says in its status how many there are.
 
-What it decides by is the view (`workloads.view`), brought up to date before; what it writes for one ReplicaSet is one
-transaction, which begins by making sure that the ReplicaSet is as it was, and controls as many pods as it did. So a
-crash leaves all or nothing, whoever comes next reads in the log what was done, and no pod is made twice.
-
-Pods are admitted as those of any client, in the name of this controller, before the transaction. At most `BURST` of a
-ReplicaSet are made or deleted at a time. Where one is refused the others are not tried: the status says why
-(ReplicaFailure), and they are tried again after a while, or when something changes.
+At most `BURST` of a ReplicaSet are made or deleted at a time (`workloads.pod_control`). Where one is refused the others
+are not tried: the status says why (ReplicaFailure), and they are tried again after a while, or when something changes.
 
 Source: pkg/controller/replicaset/{replica_set,replica_set_utils}.go and pkg/controller/controller_utils.go
 (ActivePodsWithRanks) of Kubernetes 1.36.
@@ -15,53 +10,36 @@ Source: pkg/controller/replicaset/{replica_set,replica_set_utils}.go and pkg/con
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from msgspec.structs import replace
 
-from claims import event_recorder
-from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod
-from claims.kinds.registration import POD
-from manciple.api import verbs
 from manciple.controllers.declaration import BOUND, DELETING, FINISHED, Controller
-from manciple.store import garbage, objects
-from manciple.store.objects import Writer, decoded
-from manciple.wire.base import timestamp
-from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+from manciple.store import objects
+from manciple.wire.base import condition_of, timestamp
+from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, MODIFIED, PODS, Key
-from manciple.wire.selectors import as_label_selector
+from workloads import pod_control
 from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
-from workloads.kinds.templates import owner_reference, pod_of
-from workloads.view import REPLICA_SETS, WorkloadView, controller_of, selects
-
-log = logging.getLogger(__name__)
+from workloads.kinds.templates import pod_of
+from workloads.pod_control import FAILED_CREATE, RETRY_AFTER, PodControl, take_turns
+from workloads.view import REPLICA_SETS, WorkloadView, controller_of
 
 IDENTITY = controller("replicaset-controller")
 COMPONENT = "replicaset-controller"
-#: Pods of a ReplicaSet that are made or deleted in one transaction (upstream: BurstReplicas, in one sync).
-BURST = 100
-#: Seconds after which refused pods are tried again.
-RETRY_AFTER = 5.0
-
-REPLICA_FAILURE, FAILED_CREATE = "ReplicaFailure", "FailedCreate"
-
-#: A pod that is admitted, and its uid.
-Admitted = tuple[Any, str]
+REPLICA_FAILURE = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A ReplicaSet and its pods. offered: pods that it may adopt; None where they have to be searched. siblings: active
-    pods of all ReplicaSets with the same controller, by node.
+    """A ReplicaSet and its pods. offered: see `WorkloadView.turn_of_pods`. siblings: active pods of all ReplicaSets
+    with the same controller, by node.
     """
 
     replica_set: ReplicaSet
@@ -71,153 +49,48 @@ class Turn:
 
 
 def reconcile(now: datetime) -> int:
-    with following.current() as view:
-        if view is None:
-            return 0
-        turns = [_turn(view, one) for one in view.take(REPLICA_SETS, now) if isinstance(one, ReplicaSet)]
-    changed, later = 0, dict[Key, float]()
-    for turn in turns:
-        key = turn.replica_set.key
-        try:
-            written, due = _sync(turn, now)
-            changed += written
-            if due is not None:
-                later[key] = due
-        except (Conflict, NotFound):  # somebody else has written: the log says so, too
-            later[key] = now.timestamp()
-        except ApiError:
-            log.warning("ReplicaSet %s/%s could not be looked after", *key, exc_info=True)
-            later[key] = now.timestamp() + RETRY_AFTER
-    following.come_back(REPLICA_SETS, later)
-    return changed
+    return take_turns(REPLICA_SETS, now, _look, _sync)
 
 
-def _turn(view: WorkloadView, replica_set: ReplicaSet) -> Turn:
-    uid = replica_set.metadata.uid
+def _look(view: WorkloadView, replica_set: ReplicaSet) -> Turn:
     owner = controller_of(replica_set.metadata)
     family = view.children.get(owner.uid, {}).values() if owner else (replica_set,)
     siblings = Counter(pod.node for one in family for pod in view.owned_pods(one) if pod.is_active)
-    offered = view.offered.pop(replica_set.key, set())
-    is_fresh = uid in view.fresh
-    view.fresh.discard(uid)
-    return Turn(replica_set, view.owned_pods(replica_set), None if is_fresh else offered, siblings)
-
-
-# One ReplicaSet -------------------------------------------------------------------------------------------------------
+    pods, offered = view.turn_of_pods(replica_set)
+    return Turn(replica_set, pods, offered, siblings)
 
 
 def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
-    """(how many objects were written, when to look again without a reason, as POSIX seconds)."""
-    replica_set = turn.replica_set
-    is_deleting = replica_set.metadata.deletion_timestamp is not None
-    released = [] if is_deleting else [pod for pod in turn.pods if not selects(replica_set, pod.labels)]
-    adopted = [] if is_deleting else _adoptable(replica_set, turn.offered)
+    replica_set, most = turn.replica_set, pod_control.BURST
+    control = PodControl(REPLICA_SET, replica_set, IDENTITY, COMPONENT)
+    released, adopted = control.unselected(turn.pods), control.adoptable(turn.offered)
     leaving = {pod.uid for pod in released}
     pods = [pod for pod in turn.pods if pod.uid not in leaving] + [PodFacts.of(pod) for pod in adopted]
     active = [pod for pod in pods if pod.is_active]
+    is_deleting = replica_set.metadata.deletion_timestamp is not None
     missing = 0 if is_deleting else (replica_set.spec.replicas or 0) - len(active)
-    surplus = [] if is_deleting else victims(active, turn.siblings, -missing)[:BURST]
-    admitted, refusal = _admitted(replica_set, min(missing, BURST))
-    following_status = _with_failure(counted(replica_set, pods, now), replica_set.status, refusal, now)
-    is_still = following_status == replica_set.status and not (released or adopted or surplus or admitted or refusal)
-    if is_still:
+    surplus = victims(active, turn.siblings, -missing)[:most]
+    wanted = pod_of(replica_set.spec.template, replica_set)
+    admitted, refusal = control.admitted([wanted] * min(missing, most))
+    status = _with_failure(counted(replica_set, pods, now), refusal, now)
+    if status == replica_set.status and not (released or adopted or surplus or admitted or refusal):
         return 0, _next_look(replica_set, pods, now)
     with objects.writing(identity=IDENTITY) as writer:
-        _check_unchanged(writer, turn)
         before = writer.revision
-        for pod in adopted:
-            references = (*pod.metadata.owner_references, owner_reference(replica_set))
-            writer.update(POD, replace(pod, metadata=replace(pod.metadata, owner_references=references)))
-        for facts in released:
-            _release(writer, replica_set, facts)
-        made, refusal = _make(writer, replica_set, admitted, refusal, now)
-        for facts in surplus:
-            writer.delete(POD, replica_set.metadata.namespace, facts.name, uid=facts.uid)
-            _tell(writer, replica_set, "SuccessfulDelete", f"Deleted pod: {facts.name}", now)
-        if refusal is not None:
-            _tell(writer, replica_set, FAILED_CREATE, f"Error creating: {refusal}", now)
+        control.check_unchanged(writer, len(turn.pods))
+        control.adopt(writer, adopted)
+        control.release(writer, released)
+        made, refusal = control.make(writer, admitted, refusal, now)
+        control.delete(writer, surplus, now)
         gone = {facts.uid for facts in surplus}
-        known = [dataclasses.replace(pod, is_deleting=True) if pod.uid in gone else pod for pod in pods] + [
-            PodFacts.of(pod) for pod in made
-        ]
-        status = _with_failure(counted(replica_set, known, now), replica_set.status, refusal, now)
+        known = [dataclasses.replace(pod, is_deleting=True) if pod.uid in gone else pod for pod in pods]
+        known += map(PodFacts.of, made)
+        status = _with_failure(counted(replica_set, known, now), refusal, now)
         writer.update(REPLICA_SET, replace(replica_set, status=status), subresource="status")
         written = writer.revision - before
     if refusal is not None:
         return written, now.timestamp() + RETRY_AFTER
-    return written, now.timestamp() if abs(missing) > BURST else _next_look(replica_set, known, now)
-
-
-def _check_unchanged(writer: Writer, turn: Turn) -> None:
-    """Raises: Conflict where the ReplicaSet, or which pods it controls, is not what was looked at."""
-    replica_set = turn.replica_set
-    stored = writer.get(REPLICA_SET, *replica_set.key)
-    is_same = stored is not None and stored.metadata.resource_version == replica_set.metadata.resource_version
-    if not is_same or garbage.controlled(replica_set.metadata.uid, PODS) != len(turn.pods):
-        raise Conflict.of(REPLICA_SET.resource, replica_set.metadata.name)
-
-
-def _adoptable(replica_set: ReplicaSet, offered: Collection[Key] | None) -> list[Pod]:
-    """The pods that it selects and nobody controls."""
-    namespace, selector = replica_set.metadata.namespace, as_label_selector(replica_set.spec.selector)
-    if offered is None:
-        stored: Iterable[Any] = objects.list(POD, namespace=namespace, labels=selector).items
-    else:
-        stored = objects.get_many(POD, sorted(offered)) if offered else ()
-    return [
-        pod
-        for pod in (decoded(one, Pod) for one in stored)
-        if controller_of(pod.metadata) is None and PodFacts.of(pod).is_active and selector.matches(pod.metadata.labels)
-    ]
-
-
-def _release(writer: Writer, replica_set: ReplicaSet, facts: PodFacts) -> None:
-    pod = writer.get(POD, replica_set.metadata.namespace, facts.name)
-    if pod is not None and pod.metadata.uid == facts.uid:
-        others = tuple(one for one in pod.metadata.owner_references if one.uid != replica_set.metadata.uid)
-        writer.update(POD, replace(pod, metadata=replace(pod.metadata, owner_references=others)))
-
-
-def _admitted(replica_set: ReplicaSet, number: int) -> tuple[list[Admitted], ApiError | None]:
-    """So many new pods, up to the first that admission refuses, and its refusal."""
-    pod, found = pod_of(replica_set.spec.template, replica_set), list[Admitted]()
-    for _ in range(number):
-        try:
-            _, made, uid = verbs.admitted_creation(POD, pod, identity=IDENTITY, dry_run=False)
-        except ApiError as error:
-            return found, error
-        found.append((made, uid))
-    return found, None
-
-
-def _make(
-    writer: Writer, replica_set: ReplicaSet, admitted: Iterable[Admitted], refusal: ApiError | None, now: datetime
-) -> tuple[list[Pod], ApiError | None]:
-    """The pods that could be created, up to the first that a rule refuses, and the refusal."""
-    made: list[Pod] = []
-    for pod, uid in admitted:
-        try:
-            with writer.savepoint():
-                created = writer.create(POD, pod, uid=uid)
-        except AlreadyExists:  # its random name is taken: the next turn makes another
-            continue
-        except ApiError as error:
-            return made, error
-        _tell(writer, replica_set, "SuccessfulCreate", f"Created pod: {created.metadata.name}", now)
-        if isinstance(created, Pod):
-            made.append(created)
-    return made, refusal
-
-
-def _tell(writer: Writer, replica_set: ReplicaSet, reason: str, message: str, now: datetime) -> None:
-    note = EventNote(
-        regarding=replica_set,
-        type="Warning" if reason == FAILED_CREATE else "Normal",
-        reason=reason,
-        message=message,
-        component=COMPONENT,
-    )
-    event_recorder.record(writer, note, now=now)
+    return written, now.timestamp() if abs(missing) > most else _next_look(replica_set, known, now)
 
 
 # Which pods go first --------------------------------------------------------------------------------------------------
@@ -267,14 +140,12 @@ def counted(replica_set: ReplicaSet, pods: Iterable[PodFacts], now: datetime) ->
     )
 
 
-def _with_failure(
-    status: ReplicaSetStatus, old: ReplicaSetStatus, refusal: ApiError | None, now: datetime
-) -> ReplicaSetStatus:
-    others = tuple(one for one in old.conditions if one.type != REPLICA_FAILURE)
+def _with_failure(status: ReplicaSetStatus, refusal: ApiError | None, now: datetime) -> ReplicaSetStatus:
+    others = tuple(one for one in status.conditions if one.type != REPLICA_FAILURE)
     if refusal is None:
         return replace(status, conditions=others)
-    known = next((one for one in old.conditions if one.type == REPLICA_FAILURE), None)
-    if known is None or known.status != "True" or known.reason != FAILED_CREATE:
+    known = condition_of(status.conditions, REPLICA_FAILURE)
+    if known is None or (known.status, known.reason) != ("True", FAILED_CREATE):
         known = ReplicaSetCondition(
             type=REPLICA_FAILURE,
             status="True",
@@ -309,6 +180,6 @@ CONTROLLER = Controller(
         }
     ),
     has_work=following.ANY,
-    most_per_turn=BURST,
+    most_per_turn=pod_control.BURST,
     queue_name="replicaset",
 )

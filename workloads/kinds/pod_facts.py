@@ -12,14 +12,28 @@ from manciple.wire.resources import FINISHED_PHASES
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
+def _target(pod: Pod) -> str:
+    """The one node that its affinity names, as a DaemonSet's does; "" without one."""
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    for term in required.node_selector_terms if required else ():
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+                return field.values[0]
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod that a workload controls. ready_since: None where it is not ready; restarts: the most of a container."""
+    """A pod that a workload controls. target: the node that it is for, or on. ready_since: None where it is not ready.
+    restarts: the most of a container.
+    """
 
     name: str
     uid: str
     labels: dict[str, str]
     node: str
+    target: str
     phase: str
     is_deleting: bool
     is_ready: bool
@@ -39,6 +53,7 @@ class PodFacts:
             uid=meta.uid,
             labels=meta.labels,
             node=pod.spec.node_name,
+            target=pod.spec.node_name or _target(pod),
             phase=status.phase,
             is_deleting=meta.deletion_timestamp is not None,
             is_ready=is_ready,

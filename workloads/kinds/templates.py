@@ -99,6 +99,12 @@ def validate_selected(selector: LabelSelector | None, template: PodTemplateSpec,
         message = "`selector` does not match template `labels`"
         found.append(invalid(TEMPLATE.child("metadata", "labels"), labels, message))
     found += validate_template(template)
+    return found + validate_always_running(template, kind=kind)
+
+
+def validate_always_running(template: PodTemplateSpec, *, kind: str) -> Errors:
+    """Of pods that run for as long as they are wanted."""
+    found: Errors = []
     policy = template.spec.restart_policy
     if policy != "Always":
         found.append(not_supported(TEMPLATE.child("spec", "restartPolicy"), policy, ("Always",)))

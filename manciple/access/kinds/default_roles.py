@@ -328,6 +328,17 @@ _CONTROL_PLANE = (
         rule(("escalate", "get", "list", "patch", "update", "watch"), GROUP, "clusterroles"),
     ),
     cluster_role(
+        f"{CONTROLLER}daemon-set-controller",
+        rule(READ, (APPS, EXTENSIONS), "daemonsets"),
+        rule(("update",), (APPS, EXTENSIONS), "daemonsets/status"),
+        rule(("update",), (APPS, EXTENSIONS), "daemonsets/finalizers"),
+        rule(("list", "watch"), CORE, "nodes"),
+        rule(("create", "delete", "list", "patch", "watch"), CORE, "pods"),
+        rule(("create",), CORE, "pods/binding"),
+        rule(("create", "delete", *READ, *CHANGE), APPS, "controllerrevisions"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}deployment-controller",
         rule(("get", "list", "update", "watch"), (APPS, EXTENSIONS), "deployments"),
         rule(("update",), (APPS, EXTENSIONS), "deployments/status"),
