@@ -369,6 +369,8 @@ CONTROLLER = Controller(
         }
     ),
     has_work=following.ANY,
+    is_work=frozenset({(DAEMON_SETS, ADDED), (DAEMON_SETS, MODIFIED)}),
+    rests_without_work=True,
     most_per_turn=pod_control.BURST,
     queue_name="daemonset",
 )

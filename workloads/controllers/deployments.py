@@ -167,5 +167,7 @@ CONTROLLER = Controller(
         {(DEPLOYMENTS, ADDED), (DEPLOYMENTS, MODIFIED), (REPLICA_SETS, MODIFIED), (REPLICA_SETS, DELETED)}
     ),
     has_work=following.ANY,
+    is_work=frozenset({(DEPLOYMENTS, ADDED), (DEPLOYMENTS, MODIFIED)}),
+    rests_without_work=True,
     queue_name="deployment",
 )

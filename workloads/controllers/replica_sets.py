@@ -180,6 +180,8 @@ CONTROLLER = Controller(
         }
     ),
     has_work=following.ANY,
+    is_work=frozenset({(REPLICA_SETS, ADDED), (REPLICA_SETS, MODIFIED)}),
+    rests_without_work=True,
     most_per_turn=pod_control.BURST,
     queue_name="replicaset",
 )
