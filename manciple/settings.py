@@ -115,6 +115,7 @@ INSTALLED_APPS = [
     "manciple.controllers",
     "inventory",
     "claims",
+    "workloads",
     "scheduling",
     "insight",
     "dashboard",

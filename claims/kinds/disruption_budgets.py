@@ -150,15 +150,16 @@ def _validate_spec(spec: PodDisruptionBudgetSpec) -> Errors:
     found: Errors = []
     if spec.min_available is not None and spec.max_unavailable is not None:
         found.append(invalid(SPEC, spec, "minAvailable and maxUnavailable cannot be both set"))
-    found += _validate_amount(spec.min_available, SPEC.child("minAvailable"))
-    found += _validate_amount(spec.max_unavailable, SPEC.child("maxUnavailable"))
+    found += validate_amount(spec.min_available, SPEC.child("minAvailable"))
+    found += validate_amount(spec.max_unavailable, SPEC.child("maxUnavailable"))
     policy = spec.unhealthy_pod_eviction_policy
     if policy is not None and policy not in UNHEALTHY_POLICIES:
         found.append(not_supported(SPEC.child("unhealthyPodEvictionPolicy"), policy, UNHEALTHY_POLICIES))
     return found + validate_label_selector(spec.selector, SPEC.child("selector"))
 
 
-def _validate_amount(amount: IntOrPercent | None, path: Path) -> Errors:
+def validate_amount(amount: IntOrPercent | None, path: Path, *, at_most_all: bool = True) -> Errors:
+    """at_most_all: not more than 100%."""
     if amount is None:
         return []
     if isinstance(amount, int):
@@ -166,7 +167,7 @@ def _validate_amount(amount: IntOrPercent | None, path: Path) -> Errors:
     if not re.fullmatch(_PERCENT, amount):
         return [invalid(path, amount, regex_message(_PERCENT_RULE, _PERCENT, "1%", "93%"))]
     digits = amount[:-1].lstrip("0")
-    too_much = len(digits) > len(str(WHOLE)) or int(digits or 0) > WHOLE
+    too_much = at_most_all and (len(digits) > len(str(WHOLE)) or int(digits or 0) > WHOLE)
     return [invalid(path, amount, "must not be greater than 100%")] if too_much else []
 
 
@@ -300,13 +301,14 @@ def next_change(budget: PodDisruptionBudget) -> datetime | None:
     return min(map(_until, budget.status.disrupted_pods.values()), default=None)
 
 
-def amount_of(amount: IntOrPercent, whole: int) -> int:
-    """A number, or a percentage of `whole`, rounded up. Raises: ValueError."""
+def amount_of(amount: IntOrPercent, whole: int, *, up: bool = True) -> int:
+    """A number, or a percentage of `whole`, rounded up or down. Raises: ValueError."""
     if isinstance(amount, int):
         return amount
     if not amount.endswith("%") or not amount[:-1].isdecimal():
         raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
-    return -(-int(amount[:-1]) * whole // 100)
+    hundredths = int(amount[:-1]) * whole
+    return -(-hundredths // 100) if up else hundredths // 100
 
 
 def _desired(spec: PodDisruptionBudgetSpec, expected: int) -> int:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NAMES = (
     "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "people", "tenants", "audit",
     "keys", "notifications", "back-up", "upgrading", "monitoring", "settings", "commands", "gates", "policies",
-    "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
+    "workloads", "extended-resources", "custom-resources", "drivers", "nodeagent", "python",
 )  # fmt: skip
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _LINK = re.compile(r"^(?:[\w./-]+/)?([\w-]+)\.md(?:#(.*))?$")

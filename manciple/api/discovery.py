@@ -71,6 +71,8 @@ class DiscoveredResource:
     list_kind: str = ""
     #: whether a PATCH may be a strategic merge
     strategic: bool = True
+    #: of a subresource with documents of another kind: the kind that it is a part of
+    owner: str = ""
 
 
 def group_versions() -> dict[str, tuple[str, ...]]:
@@ -127,7 +129,8 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             verbs=("get", "patch", "update"),
             group=projection.group,
             version=projection.version,
-            strategic=False,
+            strategic=not kind.is_open,
+            owner=kind.kind,
         )
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"
@@ -139,6 +142,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             yield DiscoveredResource(
                 name=name,
                 kind=below.kind,
+                owner=kind.kind,
                 namespaced=kind.namespaced,
                 verbs=("create",) if isinstance(below, Connected) else ("get",),
                 group=below.group,

@@ -175,7 +175,7 @@ class _Operations:
         scope = "Namespaced" if self._line.namespaced and not everywhere else ""
         prefix = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
         everyone = "ForAllNamespaces" if everywhere else ""
-        return f"{prefix}{self._prefix}{scope}{self._line.kind}{self._suffix}{everyone}"
+        return f"{prefix}{self._prefix}{scope}{self._line.owner or self._line.kind}{self._suffix}{everyone}"
 
 
 def _parameters_of(streamed: Streamed) -> tuple[Parameter, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from rest_framework.request import Request
 
 from manciple.api import verbs
-from manciple.api.patches import JSON_PATCH, MERGE_PATCH, unknown_format
+from manciple.api.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, unknown_format
 from manciple.api.requests import ResourcePath
 from manciple.wire import codec
 from manciple.wire import patch as patching
@@ -39,9 +39,14 @@ def body(served: Served, where: ResourcePath, content: bytes, request: Request) 
     return lambda _document: document
 
 
-def patch(content: bytes, *, media: str) -> Change:
-    """Raises: BadRequest; UnsupportedMediaType for what is neither a JSON patch nor a merge patch."""
+def patch(served: Served, content: bytes, *, media: str) -> Change:
+    """A strategic merge patch, of a kind that a type declares, is a merge patch here: there are no lists.
+
+    Raises: BadRequest; UnsupportedMediaType for any other format.
+    """
     formats = {JSON_PATCH: patching.json_patch, MERGE_PATCH: patching.merge_patch}
+    if not served.kind.is_open:
+        formats[STRATEGIC_MERGE_PATCH] = patching.merge_patch
     if media not in formats:
         raise unknown_format(tuple(formats))
     wanted = codec.read_document(content, content_type="application/json")

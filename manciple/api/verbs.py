@@ -532,12 +532,12 @@ def replace_all(
         options = DeleteOptions(dry_run=("All",) if dry_run else ())
         for kind, known in old:
             _admit_deletion(kind, current(kind, known.metadata.namespace, known.metadata.name), identity, options)
-        made = [_admitted_creation(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
+        made = [admitted_creation(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
         return objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
 
 
-def _admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: bool) -> tuple[Kind, Any, str]:
-    """(kind, the object as it is to be stored, its uid). Raises: Invalid, and what checks raise."""
+def admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: bool) -> tuple[Kind, Any, str]:
+    """(kind, the object as it is to be stored, named, its uid). Raises: Invalid, and what checks raise."""
     write = Write(
         operation="CREATE",
         kind=kind,
@@ -549,7 +549,7 @@ def _admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry
         options=hooks.asked_options("CreateOptions", dry_run=dry_run),
     )
     hooks.ask_gates(write)
-    obj: Any = kind.prepare_create(hooks.completed(write))
+    obj: Any = _named(kind.prepare_create(hooks.completed(write)))
     refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))

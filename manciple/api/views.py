@@ -271,7 +271,7 @@ class ResourceView(ApiView):
         wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(self.http)
         if self._projection and not applying:
-            return self._project(request, projections.patch(body, media=media), wanted, verb="patch")
+            return self._project(request, projections.patch(self.served, body, media=media), wanted, verb="patch")
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
             if self._projection:

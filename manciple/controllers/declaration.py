@@ -69,6 +69,8 @@ class Controller:
     singleton: bool = True
     #: a query for one value, whether there may be anything for it to do: where there is not, changes do not wake it
     has_work: sql.Query | None = None
+    #: that query tells all: without work it is not woken in its interval either
+    rests_without_work: bool = False
     #: those of `wakes_on` that are work for certain: they wake it without that query
     is_work: frozenset[Change] = frozenset()
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile

@@ -471,6 +471,7 @@ class Dispatcher:
         self._table = WakeTable(self._declared)
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._queues = {one.name: one.queue for one in self._declared}
+        self._resting_without_work = {one.name for one in self._declared if one.rests_without_work}
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -594,7 +595,10 @@ class Dispatcher:
             self.due.setdefault(name, at)
             if sure:
                 self._sure.add(name)
-        self._wake([*certain, *self._table.with_work(uncertain)], pods=pods)
+        working = self._table.with_work(uncertain)
+        for name in set(uncertain).difference(working).intersection(self._resting_without_work):
+            self._rests[name] = now + REST[self._queues[name]]  # most clusters have none of what it is for
+        self._wake([*certain, *working], pods=pods)
 
     def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
@@ -609,11 +613,14 @@ class Dispatcher:
     def _wake_periodic(self) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more."""
         now = time.monotonic()
-        for one in self._declared:
-            if self._periodic[one.name] <= now + TOGETHER:
+        due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
+        may_rest = [one.name for one in due if one.rests_without_work]
+        resting = set(may_rest).difference(self._table.with_work(may_rest))
+        for one in due:
+            if one.name not in resting:
                 send = self._wake_here if one.queue is Queue.SCHEDULING else self._send
                 send(self._tasks[one.name])
-                self._periodic[one.name] = now + one.every
+            self._periodic[one.name] = now + one.every
 
     def _wake(self, names: Collection[str], *, pods: int = 0) -> None:
         """Those that could not be woken stay concerned. pods: how many new ones came after a quiet moment."""

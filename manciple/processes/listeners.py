@@ -31,6 +31,7 @@ from django.core.management.base import CommandError
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
+from claims.kinds.registration import POD
 from manciple import collector, descriptors
 from manciple.api.connections import (
     LOG_INTERVAL,
@@ -40,6 +41,8 @@ from manciple.api.connections import (
     PatientConnection,
     RenewalBatch,
 )
+from manciple.wire import codec
+from workloads.kinds import registration as workloads
 
 log = logging.getLogger(__name__)
 
@@ -383,9 +386,18 @@ class Acceptor:
 # background: the process serves meanwhile, and a page that is asked for before the cache is full waits for the same
 # filling as it would have without. Where the database is away nothing is lost: the first page fills the cache.
 
+
+def describe_pods() -> None:
+    """Make the decoders of pods, and of what has pods in it: each takes up to 200 ms of processor time, which would
+    make somebody's first request a costly one (`manciple.api.flow_control`).
+    """
+    for kind in (POD, *workloads.KINDS):
+        codec.decode(kind, b"{}", content_type="application/json", strictness="Ignore")
+
+
 #: What the pages of devices, nodes and classes ask first. The state that explanations are made from is not among it:
 #: it is large, and only who asks why something waits needs it.
-CACHES: tuple[Callable[[], object], ...] = (read_devices,)
+CACHES: tuple[Callable[[], object], ...] = (describe_pods, read_devices)
 
 
 def warm(caches: Sequence[Callable[[], object]] = CACHES) -> threading.Thread:

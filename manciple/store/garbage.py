@@ -49,6 +49,16 @@ class Dependent:
     size: int  # bytes of its document
 
 
+def controlled(uid: str, resource: str) -> int:
+    """How many objects of a resource are controlled by the object with that uid, as committed."""
+    statement = (
+        "SELECT count(*) FROM store_ownerlink l JOIN store_storedobject o ON o.uid = l.object_id "
+        "WHERE l.owner_uid = %s AND l.controller AND o.resource = %s"
+    )
+    found: int = sql.fetch(statement, [uid, resource])[0][0]
+    return found
+
+
 Duty = Callable[[Writer, Sequence[Dependent]], int]
 
 

@@ -274,6 +274,25 @@ def as_label_selector(selector: LabelSelectorLike | None) -> ParsedLabelSelector
     return ParsedLabelSelector(tuple(equal))
 
 
+def label_selector_text(selector: LabelSelectorLike | None) -> str:
+    """As queries and the scale of a workload write it: "app=x,tier in (a,b)" (upstream: FormatLabelSelector)."""
+    if selector is None:
+        return "<none>"
+    labels = {key: f"{key}={value}" for key, value in selector.match_labels.items()}
+    terms = [labels[key] for key in sorted(labels)]
+    for one in sorted(selector.match_expressions, key=lambda one: one.key):
+        values = f"({','.join(sorted(one.values))})"
+        terms.append(
+            {
+                "In": f"{one.key} in {values}",
+                "NotIn": f"{one.key} notin {values}",
+                "Exists": one.key,
+                "DoesNotExist": f"!{one.key}",
+            }.get(one.operator, "<error>")
+        )
+    return ",".join(terms)
+
+
 def validate_label_selector(selector: LabelSelectorLike | None, path: Path) -> Errors:
     """metav1.LabelSelector (upstream: ValidateLabelSelector)."""
     if selector is None:

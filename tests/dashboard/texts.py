@@ -97,7 +97,7 @@ EVICTION_REFUSED_BY_BUDGET = Text(
     "Pod {} was not evicted: Cannot evict pod as it would violate the pod's disruption budget. "
     "The disruption budget {} needs {} healthy pods and has {} currently"
 )
-CREATED_AGAIN_WITHIN_BUDGET = Text("ReplicaSet {} creates it again; disruption budget {} lets {} go now: {}")
+CREATED_AGAIN_WITHIN_BUDGET = Text("Fleet {} creates it again; disruption budget {} lets {} go now: {}")
 BUDGET_STOPS_MOVE = Text("does not move: {}")
 
 # Claims
@@ -204,7 +204,7 @@ INCIDENTS_ALL_ACKNOWLEDGED = Text("Incidents each is acknowledged {} open")
 # Moves and gangs
 MOVES_HEADING = Text("Moves that would make room")
 MOVE_ROW = Text("{} would start {} moves from {} to {}")
-MOVE_CREATED_AGAIN = Text("ReplicaSet {} creates it again Then {} starts on {}")
+MOVE_CREATED_AGAIN = Text("Fleet {} creates it again Then {} starts on {}")
 MOVED_POD = Text("{} moves {} from {} to {}")
 MOVED_EVENT = Text("Evicted from node {} so that pod {} can start; one like it fits on")
 MOVE_POD_FOR = Text("Move {} so that {} can start?")

@@ -55,7 +55,7 @@ def test_it_says_who_is_missing_or_why_it_is_not_known(viewer: Client, cluster: 
     assert texts.BUDGET_ALLOWS_NONE("2 of 3") in words(viewer, "/namespaces/default")
     known = cluster.get(PodDisruptionBudget, "web")
     cluster.update(replace(known, spec=replace(known.spec, min_available=None, max_unavailable="10%")))
-    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="u", controller=True)
+    owner = OwnerReference(api_version="example.com/v1", kind="Fleet", name="web", uid="u", controller=True)
     cluster.create(make_pod("c", node="node-1", meta={"labels": WEB, "owner_references": (owner,)}))
     disruption.sweep(cluster.now)
     text = words(viewer, "/namespaces/default")

@@ -33,7 +33,7 @@ from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin"]
 
-OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-uid", controller=True)
+OWNER = OwnerReference(api_version="example.com/v1", kind="Fleet", name="web", uid="web-uid", controller=True)
 
 
 @pytest.fixture

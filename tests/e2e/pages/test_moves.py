@@ -17,7 +17,7 @@ from tests.e2e.processes import Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": True}
+OWNER = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "web", "uid": "web-uid", "controller": True}
 
 
 def documents(name: str, count: int, node: str = "") -> list[Document]:

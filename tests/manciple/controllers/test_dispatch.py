@@ -55,7 +55,8 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
 @pytest.mark.parametrize("phrase", WAKES)
 def test_change_concerns(phrase: str) -> None:
     change, expected = WAKES[phrase]
-    assert set(WakeTable(controllers.value).concerned([change])) == expected
+    declared = [one for one in controllers.value if not one.rests_without_work]
+    assert set(WakeTable(declared).concerned([change])) == expected
 
 
 NODE = {"spec.nodeName": "node-1"}
@@ -108,6 +109,8 @@ def test_the_tasks_alone_bring_a_pod_up_and_clean_up_after_it(cluster: Cluster) 
 
 #: Whoever a dispatcher wakes last when it starts.
 LAST = controllers.value[-1].name
+#: All but those that are for what a cluster has none of.
+WOKEN_AT_FIRST = {task_name(one.name) for one in controllers.value if not one.rests_without_work}
 
 
 class Sent:
@@ -155,7 +158,7 @@ def dispatching(send: Callable[[str], None], declared: Sequence[Controller] | No
 def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
     sent = Sent()
     with dispatching(sent):
-        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers.value}
+        assert set(sent.until(LAST)) == WOKEN_AT_FIRST
         Cluster().create(make_node())  # nobody waits for it, nor for the template
         Cluster().create(make_template("first"))
         Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
@@ -215,7 +218,7 @@ def test_a_log_that_does_not_lead_on_wakes_everybody(monkeypatch: pytest.MonkeyP
     with dispatching(sent):
         sent.until(LAST)
         event_log.announce(Announcement(1, 10**6, ()))
-        assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers.value}
+        assert set(sent.until(LAST)) == WOKEN_AT_FIRST
 
 
 @pytest.mark.django_db(transaction=True)
@@ -280,6 +283,25 @@ def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch)
     finally:
         dispatcher.stop()
     assert task_name("rarely") not in sent.rest()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(tasks, "TOGETHER", 0.0)
+    works = Controller(
+        name="works",
+        does="it",
+        reconcile=lambda _now: 0,
+        every=0.05,
+        has_work=("SELECT 1", ()),
+        rests_without_work=True,
+    )
+    rests = replace(works, name="rests", queue_name="rests", lock="rests", has_work=("SELECT 0", ()))
+    sent = Sent()
+    with dispatching(sent, [works, rests]):
+        for _ in range(3):
+            assert task_name("rests") not in sent.until("works")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))

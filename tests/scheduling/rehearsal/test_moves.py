@@ -28,7 +28,7 @@ from tests.examples import some
 from tests.scheduling.cycle.test_preemption_search import HOST, World, claim_of, pod_of
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web", controller=True)
+OWNER = OwnerReference(api_version="example.com/v1", kind="Fleet", name="web", uid="web", controller=True)
 
 
 def world(*free: int, **labels: Sequence[str]) -> World:
@@ -111,7 +111,7 @@ def test_two_halves_that_are_free_become_a_whole() -> None:
     plan = planned(made, waiting(made, count=2))
     assert plan is not None
     assert [(one.name, one.node) for one in plan.subject] == [("w", plan.moves[0].source)]
-    assert (len(plan.moves), plan.moves[0].owner) == (1, "ReplicaSet web")
+    assert (len(plan.moves), plan.moves[0].owner) == (1, "Fleet web")
     assert plan.moves[0].target != plan.moves[0].source
 
 

@@ -30,7 +30,7 @@ from tests.scheduling.cluster import Cluster, with_spec
 pytestmark = pytest.mark.django_db
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web", controller=True)
+OWNER = OwnerReference(api_version="example.com/v1", kind="Fleet", name="web", uid="web", controller=True)
 PATH = "/apis/manciple.dev/v1alpha1/simulations"
 
 

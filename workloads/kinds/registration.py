@@ -1,0 +1,11 @@
+"""The kinds of workloads, in the order in which clients find them."""
+
+from __future__ import annotations
+
+from manciple.wire.registry import Kind
+from workloads.kinds.controller_revisions import CONTROLLER_REVISION
+from workloads.kinds.daemon_sets import DAEMON_SET
+from workloads.kinds.deployments import DEPLOYMENT
+from workloads.kinds.replica_sets import REPLICA_SET
+
+KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET)

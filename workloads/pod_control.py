@@ -1,0 +1,188 @@
+"""What the controllers of workloads do with pods, and how they take their turns.
+
+What a controller writes for one workload is one transaction, which begins by making sure that the workload is as it was
+when it was looked at, and controls as many pods as it did (`check_unchanged`). So a crash leaves all or nothing,
+whoever comes next reads in the log what was done, and no pod is made twice.
+
+Pods are admitted as those of any client, in the name of the controller, before the transaction (`admitted`).
+Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from claims import event_recorder
+from claims.event_recorder import EventNote
+from claims.kinds.pods import Pod
+from claims.kinds.registration import POD
+from manciple.api import verbs
+from manciple.store import garbage, objects
+from manciple.store.objects import Writer, decoded
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+from manciple.wire.identity import Identity
+from manciple.wire.registry import Kind
+from manciple.wire.resources import PODS, Key
+from manciple.wire.selectors import as_label_selector
+from workloads import view as following
+from workloads.kinds.pod_facts import PodFacts
+from workloads.kinds.templates import owner_reference
+from workloads.view import WorkloadView, controller_of, selects
+
+log = logging.getLogger(__name__)
+
+#: Pods of a workload that are made or deleted in one transaction (upstream: at most 500 in one sync, each alone).
+BURST = 100
+#: Seconds after which what was refused is tried again.
+RETRY_AFTER = 5.0
+
+FAILED_CREATE = "FailedCreate"
+
+#: A pod that is admitted, and its uid.
+Admitted = tuple[Any, str]
+
+
+def take_turns(
+    resource: str,
+    now: datetime,
+    look: Callable[[WorkloadView, Any], Any],
+    sync: Callable[[Any, datetime], tuple[int, float | None]],
+) -> int:
+    """Let each workload of `resource` whose turn it is have it. Returns how many objects were written.
+
+    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself, as
+    POSIX seconds).
+    """
+    with following.current() as view:
+        if view is None:
+            return 0
+        turns = [(one.key, look(view, one)) for one in view.take(resource, now)]
+    changed, later = 0, dict[Key, float]()
+    for key, turn in turns:
+        try:
+            written, due = sync(turn, now)
+            changed += written
+            if due is not None:
+                later[key] = due
+        except (Conflict, NotFound):  # somebody else has written: the log says so, too
+            later[key] = now.timestamp()
+        except ApiError:
+            log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
+            later[key] = now.timestamp() + RETRY_AFTER
+    following.come_back(resource, later)
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class PodControl:
+    """Of one workload. component: the source of the controller's events."""
+
+    kind: Kind
+    workload: Any
+    identity: Identity
+    component: str
+
+    # Before the transaction -------------------------------------------------------------------------------------------
+
+    def adoptable(self, offered: Collection[Key] | None) -> list[Pod]:
+        """The pods that it selects and nobody controls, of the offered ones, or of all (None)."""
+        if self.workload.metadata.deletion_timestamp is not None:
+            return []
+        namespace, selector = self.workload.metadata.namespace, as_label_selector(self.workload.spec.selector)
+        if offered is None:
+            stored: Iterable[Any] = objects.list(POD, namespace=namespace, labels=selector).items
+        else:
+            stored = objects.get_many(POD, sorted(offered)) if offered else ()
+        return [
+            pod
+            for pod in (decoded(one, Pod) for one in stored)
+            if controller_of(pod.metadata) is None
+            and PodFacts.of(pod).is_active
+            and selector.matches(pod.metadata.labels)
+        ]
+
+    def unselected(self, pods: Iterable[PodFacts]) -> list[PodFacts]:
+        """Those that it controls and no longer selects."""
+        if self.workload.metadata.deletion_timestamp is not None:
+            return []
+        return [pod for pod in pods if not selects(self.workload, pod.labels)]
+
+    def admitted(self, pods: Iterable[Pod]) -> tuple[list[Admitted], ApiError | None]:
+        """New pods, up to the first that admission refuses, and its refusal."""
+        found: list[Admitted] = []
+        for pod in pods:
+            try:
+                _, made, uid = verbs.admitted_creation(POD, pod, identity=self.identity, dry_run=False)
+            except ApiError as error:
+                return found, error
+            found.append((made, uid))
+        return found, None
+
+    # In the transaction -----------------------------------------------------------------------------------------------
+
+    def check_unchanged(self, writer: Writer, pods: int) -> None:
+        """Raises: Conflict where the workload, or how many pods it controls, is not what was looked at."""
+        meta = self.workload.metadata
+        stored = writer.get(self.kind, *self.workload.key)
+        is_same = stored is not None and stored.metadata.resource_version == meta.resource_version
+        if not is_same or garbage.controlled(meta.uid, PODS) != pods:
+            raise Conflict.of(self.kind.resource, meta.name)
+
+    def adopt(self, writer: Writer, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            references = (*pod.metadata.owner_references, owner_reference(self.workload))
+            writer.update(POD, _owned_by(pod, references))
+
+    def release(self, writer: Writer, pods: Iterable[PodFacts]) -> None:
+        for facts in pods:
+            pod = writer.get(POD, self.workload.metadata.namespace, facts.name)
+            if pod is not None and pod.metadata.uid == facts.uid:
+                others = (one for one in pod.metadata.owner_references if one.uid != self.workload.metadata.uid)
+                writer.update(POD, _owned_by(pod, tuple(others)))
+
+    def make(
+        self, writer: Writer, admitted: Iterable[Admitted], refusal: ApiError | None, now: datetime
+    ) -> tuple[list[Pod], ApiError | None]:
+        """Create the pods, up to the first that a rule refuses; returns them, and the refusal, which it tells."""
+        made: list[Pod] = []
+        for pod, uid in admitted:
+            try:
+                with writer.savepoint():
+                    created = writer.create(POD, pod, uid=uid)
+            except AlreadyExists:  # its random name is taken: the next turn makes another
+                continue
+            except ApiError as error:
+                refusal = error
+                break
+            self.tell(writer, "SuccessfulCreate", f"Created pod: {created.metadata.name}", now)
+            if isinstance(created, Pod):
+                made.append(created)
+        if refusal is not None:
+            self.tell(writer, FAILED_CREATE, f"Error creating: {refusal}", now, warning=True)
+        return made, refusal
+
+    def delete(self, writer: Writer, pods: Iterable[PodFacts], now: datetime) -> None:
+        for facts in pods:
+            writer.delete(POD, self.workload.metadata.namespace, facts.name, uid=facts.uid)
+            self.tell(writer, "SuccessfulDelete", f"Deleted pod: {facts.name}", now)
+
+    def tell(self, writer: Writer, reason: str, message: str, now: datetime, *, warning: bool = False) -> None:
+        note = EventNote(
+            regarding=self.workload,
+            type="Warning" if warning else "Normal",
+            reason=reason,
+            message=message,
+            component=self.component,
+        )
+        event_recorder.record(writer, note, now=now)
+
+
+def _owned_by(pod: ApiObject, references: tuple[Any, ...]) -> ApiObject:
+    return replace(pod, metadata=replace(pod.metadata, owner_references=references))
