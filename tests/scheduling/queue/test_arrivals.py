@@ -121,11 +121,27 @@ def test_what_another_worker_did_meanwhile_is_not_done_twice(ready: Cluster, mon
     assert cursor() > before
 
 
+def test_a_worker_reads_on_from_where_another_one_got_to(ready: Cluster) -> None:
+    """Each remembers where the cursor was when it last fed the queue."""
+    other = ready.new_worker()
+    for turn, worker in enumerate((ready.worker, other, other, ready.worker)):
+        ready.create(make_pod(f"web-{turn}"))
+        ready.create(make_pod(f"waits-{turn}", node_selector={"zone": "z"}))
+        assert worker.run().placed == 1
+        assert QueuedPod.objects.count() == turn + 1
+    assert {(row.state, row.attempts) for row in QueuedPod.objects.all()} == {("unschedulable", 1)}
+    QueuedPod.objects.all().delete()
+    Cursor.objects.update(revision=1)  # as in a backup that was put back
+    assert ready.worker.run().taken == 4, "those without a row have one again"
+    ready.create(make_pod("late"))
+    assert ready.worker.run().placed == 1
+
+
 def test_a_failed_commit_leaves_all_as_it_was(ready: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.create(make_pod("web"))
     before = cursor()
     with monkeypatch.context() as patched:
-        patched.setattr(queue, "_without_row", None)
+        patched.setattr(queue, "_drop", None)
         with pytest.raises(TypeError):
             ready.worker.run()
     assert (cursor(), QueuedPod.objects.count()) == (before, 0)
