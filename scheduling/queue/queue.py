@@ -67,6 +67,8 @@ MOST_AT_ONCE = 5
 MOST_EARLY = 32
 #: Events read in one step.
 BATCH = 2000
+#: Revisions of which none concerns any pod, from which the cursor moves past them all the same: the log is pruned.
+UNMOVED = 1000
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
 FLUSH_AFTER = timedelta(minutes=5)
 #: A pod whose claims or group are missing for so long gets one attempt, which writes its condition.
@@ -219,6 +221,8 @@ def _feed_once(view: ClusterView, now: datetime, offering: int) -> int | Arrival
     seen = [one for one in news.changes if one.revision <= view.revision]
     pods, wakes = dict.fromkeys(one.uid for one in seen if one.resource == "pods"), Wakes(seen)
     upto = max(at, min(news.revision, view.revision))
+    if not seen and upto - at < UNMOVED:
+        return 0  # once a second, while only Leases are renewed
     uids = {**pods, **wakes.by_uid}
     if offering and not news.more and (new := _arriving(view, pods, now, offering)):
         have_rows, values = sql.is_one_of("uid", uids)
