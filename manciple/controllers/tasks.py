@@ -382,8 +382,6 @@ REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
 REST_FOR_A_POD = 0.004
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
-#: Controllers that are due within so many seconds are woken together.
-TOGETHER = 0.5
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
@@ -560,10 +558,10 @@ class Dispatcher:
         while not self._stopping:
             self._wait(look_at)
             try:
-                if time.monotonic() >= look_at:
-                    look_at = time.monotonic() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
+                if (now := time.monotonic()) >= look_at:
+                    look_at = now + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
                     self._look()
-                    self._wake_periodic()
+                    self._wake_periodic(now)
                 self._wake_concerned()
                 self._wake_due()
             except (KombuError, OSError):
@@ -622,11 +620,10 @@ class Dispatcher:
         self._sure -= certain
         self._wake([*certain, *self._table.with_work([name for name in due if name not in certain])])
 
-    def _wake_periodic(self) -> None:
-        """Wake each controller once in its interval, so that a lost message costs no more."""
-        now = time.monotonic()
+    def _wake_periodic(self, now: float) -> None:
+        """Wake each controller once in its interval, so that a lost message costs no more. now: when the look began."""
         for one in self._declared:
-            if self._periodic[one.name] <= now + TOGETHER:
+            if self._periodic[one.name] <= now:
                 self._wake_in_time(self._tasks[one.name])
                 self._periodic[one.name] = now + one.every
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,8 +197,13 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
         assert reader.revisions == list(range(after + 1, newest + 1))
 
 
+def read_at_most(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Any = event_log.stretch_after
+    monkeypatch.setattr(event_log, "stretch_after", partial(read, limit=limit))
+
+
 def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(event_log.stretch_after.__kwdefaults__, "limit", 2)
+    read_at_most(2, monkeypatch)
     newest = write(*"abcde")
     reader = Reader()
     following.subscribe(reader, after=1, on_expired=unexpected)
@@ -209,9 +215,9 @@ def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: py
     monkeypatch.setattr(Tail, "_start", lambda _tail: None)
     reads, read = list[int](), event_log.stretch_after
 
-    def counted(revision: int) -> event_log.Stretch[EventRecord]:
+    def counted(revision: int, *, limit: int = event_log.BATCH) -> event_log.Stretch[EventRecord]:
         reads.append(revision)
-        return read(revision)
+        return read(revision, limit=limit)
 
     monkeypatch.setattr(event_log, "stretch_after", counted)
     tail, reader = Tail(), Reader()
@@ -219,7 +225,7 @@ def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: py
     write("b", "c")
     tail._deliver()
     assert (reads, reader.revisions) == ([2], [3, 4])
-    monkeypatch.setitem(read.__kwdefaults__, "limit", 2)
+    read_at_most(2, monkeypatch)
     write("d", "e", "f")
     tail._deliver()
     assert reader.revisions == [3, 4, 5, 6, 7]
