@@ -210,9 +210,8 @@ def held(uids: Collection[str]) -> Collection[str]:
 
 def _feed_once(view: ClusterView, now: datetime, offering: int) -> int | Arrivals:
     """How many events were read; or new pods."""
-    at = view.fed or reached()
+    at = view.fed = view.fed or reached()
     if at >= view.revision:
-        view.fed = at
         return 0
     news = since(at, partial(_news, view)) if at else None
     if news is None:
