@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from django.db import IntegrityError
 from django.db.models import Max, Q
 
 from claims.kinds.pods import Pod as PodObject
@@ -520,13 +519,7 @@ def _insert_devices(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]
             if holder is not None and not (row.controller and row.controller == holder.controller):
                 raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
         given.update((place, DeviceHolder(meta.namespace, meta.name, row.controller)) for place in places)
-    try:
-        sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
-        if whole:
-            sql.await_answers()
-    except IntegrityError as error:
-        names_of_devices = ", ".join("/".join(row.key[:3]) for row in whole)
-        raise DeviceTaken(f"one of these devices is allocated already: {names_of_devices}") from error
+    sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
 
 
 def _clear(*tables: sql.ModelClass) -> None:

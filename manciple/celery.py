@@ -63,7 +63,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         version, listen = layout.version(), settings.METRICS_LISTEN
         processes.begin("worker", version=version, redis_url=settings.REDIS_URL, listen=listen, **settings.TRACES)
         collector.settle()
-        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), partial(tasks.send, app))
+        self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), partial(tasks.wake_in_time, app))
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

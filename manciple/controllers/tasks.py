@@ -12,8 +12,8 @@ log is read once a second, for what was announced late or not at all.
 
 A controller that a change concerns runs in the process that leads, without a message, unless another one has run there
 for a while (`ControllerTask.wake`): a message costs about as much as placing a pod. It also wakes each controller once
-in its interval, so a lost message costs no more than that; Celery's beat is not used. These wake-ups are messages, to
-whichever worker is free.
+in its interval, so a lost message costs no more than that; Celery's beat is not used. These wake-ups are messages to
+whichever worker is free, but for controllers that pods wait for, and those whose last run here was short.
 
 While Redis is away there are no messages and no announcements: the dispatcher reads the log three times a second, and
 runs everything in its own process.
@@ -268,6 +268,8 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     abstract = True
     controller: Controller
+    #: seconds of its last run in this process
+    took = 0.0
 
     def run(self) -> None:
         message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
@@ -294,7 +296,21 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         else:
             lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
 
+    def wake_in_time(self) -> None:
+        """Run once in its interval: here if that takes little, else in whichever worker is free."""
+        if self.controller.queue is Queue.SCHEDULING or self.took < SHORT_RUN:
+            self.wake()
+        else:
+            self.send()
+
     def work(self) -> None:
+        began = time.monotonic()
+        try:
+            self._work()
+        finally:
+            self.took = time.monotonic() - began
+
+    def _work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
             if not work(self.controller):
@@ -329,9 +345,9 @@ def wake(app: Celery, task: str) -> None:
     app.tasks[task].wake()
 
 
-def send(app: Celery, task: str) -> None:
-    """Run the controller whose task has that name, anywhere."""
-    app.tasks[task].send()
+def wake_in_time(app: Celery, task: str) -> None:
+    """Run the controller whose task has that name, as it does once in its interval."""
+    app.tasks[task].wake_in_time()
 
 
 def run(name: str) -> None:
@@ -366,8 +382,6 @@ REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
 REST_FOR_A_POD = 0.004
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
-#: Controllers that are due within so many seconds are woken together.
-TOGETHER = 0.5
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
@@ -459,14 +473,14 @@ class Coverage:
 
 
 class Dispatcher:
-    """The thread. `wake(task name)` has a controller run once, here if possible; `send(task name)` anywhere.
+    """The thread. `wake(task name)` has a controller run once, for a change; `wake_in_time`, because it is time.
 
     Among several, one leads: it holds a lock of the database until it stops or its connection ends; the others wait for
     that, and do nothing else. Who comes to lead wakes everybody once.
     """
 
-    def __init__(self, wake: Send, send: Send, declared: Iterable[Controller] | None = None) -> None:
-        self._wake_here, self._send = wake, send
+    def __init__(self, wake: Send, wake_in_time: Send, declared: Iterable[Controller] | None = None) -> None:
+        self._wake_here, self._wake_in_time = wake, wake_in_time
         self._declared = tuple(controllers.value if declared is None else declared)
         self._table = WakeTable(self._declared)
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
@@ -545,10 +559,10 @@ class Dispatcher:
         while not self._stopping:
             self._wait(look_at)
             try:
-                if time.monotonic() >= look_at:
-                    look_at = time.monotonic() + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
+                if (now := time.monotonic()) >= look_at:
+                    look_at = now + (LOOK_EVERY if event_log.is_connected() else LOOK_WHILE_AWAY)
                     self._look()
-                    self._wake_periodic()
+                    self._wake_periodic(now)
                 self._wake_concerned()
                 self._wake_due()
             except (KombuError, OSError):
@@ -610,16 +624,14 @@ class Dispatcher:
         self._sure -= certain
         self._wake([*certain, *self._table.with_work([name for name in due if name not in certain])])
 
-    def _wake_periodic(self) -> None:
-        """Wake each controller once in its interval, so that a lost message costs no more."""
-        now = time.monotonic()
-        due = [one for one in self._declared if self._periodic[one.name] <= now + TOGETHER]
+    def _wake_periodic(self, now: float) -> None:
+        """Wake each controller once in its interval, so that a lost message costs no more. now: when the look began."""
+        due = [one for one in self._declared if self._periodic[one.name] <= now]
         may_rest = [one.name for one in due if one.rests_without_work]
         resting = set(may_rest).difference(self._table.with_work(may_rest))
         for one in due:
             if one.name not in resting:
-                send = self._wake_here if one.queue is Queue.SCHEDULING else self._send
-                send(self._tasks[one.name])
+                self._wake_in_time(self._tasks[one.name])
             self._periodic[one.name] = now + one.every
 
     def _wake(self, names: Collection[str], *, pods: int = 0) -> None:

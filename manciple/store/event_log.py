@@ -497,10 +497,10 @@ class Tail:
 
     def _deliver(self) -> None:
         """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
-        began, moved = time.monotonic(), 1
-        while moved and not self._stopping:
+        began, more = time.monotonic(), 1
+        while more and not self._stopping:
             began = time.monotonic()
-            moved = sum(self._advance(position, group) for position, group in self._by_position().items())
+            more = sum(self._advance(position, group) for position, group in self._by_position().items())
         self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
@@ -512,17 +512,18 @@ class Tail:
         return groups
 
     def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
+        """Returns whether there may be more for them."""
         try:
-            records = read_after(position)
+            stretch = stretch_after(position)
         except Expired as error:
             self._lose(group, error)
             return False
-        if records:
+        if records := stretch.changes:
             TAIL.value.read(records)
-        for subscriber in group:
-            if records and subscriber.active:
-                subscriber.give(records)
-        return bool(records)
+            for subscriber in group:
+                if subscriber.active:
+                    subscriber.give(records)
+        return stretch.more
 
     def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
         for subscriber in subscribers:

@@ -125,6 +125,7 @@ def writing(
     *,
     identity: Identity | None = None,
     reads: Wanted = NOTHING,
+    beside: Sequence[sql.Query] = (),
     sources: Sources = WORLD,
     dry_run: bool = False,
     committed: Callable[[], None] = lambda: None,
@@ -133,12 +134,14 @@ def writing(
 
     identity: who writes, for the rules; of the outer `writing()` where there is one, else the installation itself.
     reads: what is going to be read, which is then read together with the counter.
+    beside: statements of the caller's, executed with that unless dry; `Writer.beside` has what each found.
     `dry_run` does everything but store. committed: called once something is committed, before that is announced.
     Inside another `writing()`, `sources` and `committed` are the outer one's.
     """
     if _open.writer is not None:
         with _open.writer.savepoint(identity=identity, forget=dry_run) as writer:
             writer.preload(reads)
+            writer.beside = sql.fetch_together(beside) if beside else ()
             yield writer
     elif dry_run:
         with _opened(Writer(sql.counter(), sources, identity=identity or SYSTEM, dry_run=True)) as writer:
@@ -148,8 +151,9 @@ def writing(
         space.refresh()
         began, result = time.perf_counter(), "failed"
         try:
-            with sql.locked_counter(references_to(reads) if reads else ()) as locked:
+            with sql.locked_counter(references_to(reads) if reads else (), beside) as locked:
                 with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
+                    writer.beside = locked.beside
                     if reads:
                         writer.adopt(reads, locked.found)
                     yield writer

@@ -75,8 +75,8 @@ def fetch_together(queries: Sequence[Query]) -> list[list[tuple[Any, ...]]]:
 def pipelined() -> AbstractContextManager[None]:
     """On PostgreSQL, send what is executed within without waiting for each answer: together it is one round trip.
 
-    What the database refuses is then raised by the next read, by `await_answers`, or at the end; `execute` cannot tell
-    how many rows a statement touched.
+    What the database refuses is then raised by the next read, or at the end; `execute` cannot tell how many rows a
+    statement touched.
     """
     return _pipeline() if on_postgresql() and not _is_pipelined() else nullcontext()
 
@@ -97,11 +97,76 @@ def _pipeline() -> Iterator[None]:
         yield
 
 
-def await_answers() -> None:
-    """Raises: what the database refused of what is executed so far."""
-    if on_postgresql() and _is_pipelined():
-        with connection.wrap_database_errors, connection.connection.pipeline() as pipeline:
-            pipeline.sync()
+#: Parameters of one statement whose text psycopg parses once, and keeps (MAX_CACHED_STATEMENT_PARAMS).
+GATHERED = 50
+
+
+class _Gathering(threading.local):
+    """Writes of this thread that are not sent yet, each of a table of its own."""
+
+    is_open = False
+
+    def __init__(self) -> None:
+        self._tables: set[str] = set()
+        self._statements: list[str] = []
+        self._parameters: list[Any] = []
+
+    def add(self, table: str, statement: str, parameters: Sequence[Any]) -> None:
+        if table in self._tables or len(self._parameters) + len(parameters) > GATHERED:
+            self.send()
+        self._tables.add(table)
+        self._statements.append(statement)
+        self._parameters.extend(parameters)
+
+    def take(self) -> Query:
+        """What is gathered, as one statement; "" where nothing is."""
+        statements, parameters = self._statements, self._parameters
+        self._tables, self._statements, self._parameters = set(), [], []
+        if not statements[1:]:
+            return "".join(statements), parameters
+        written = ", ".join(f"write_{number} AS ({one})" for number, one in enumerate(statements))
+        return f"WITH {written} SELECT 1", parameters
+
+    def send(self) -> None:
+        statement, parameters = self.take()
+        if statement:
+            execute(statement, parameters)
+
+
+_gathering = _Gathering()
+
+
+@contextmanager
+def gathered() -> Iterator[None]:
+    """On PostgreSQL, send inserts, updates and deletes within as few statements as can be.
+
+    Such writes see the database as it was before their statement, and are done in no order. So each is of a table of
+    its own, and any other statement is executed after what was gathered before it.
+    """
+    if not on_postgresql():
+        yield
+        return
+
+    def in_order(execute: Any, *arguments: Any) -> Any:
+        _gathering.send()
+        return execute(*arguments)
+
+    _gathering.is_open = True
+    try:
+        with connection.execute_wrapper(in_order):
+            yield
+            _gathering.send()
+    finally:
+        _gathering.is_open = False
+        _gathering.take()  # an exception leaves nothing to the next
+
+
+def write(table: str, statement: str, parameters: Sequence[Any]) -> None:
+    """Execute what changes rows of this table and reads no other."""
+    if _gathering.is_open:
+        _gathering.add(table, statement, parameters)
+    else:
+        execute(statement, parameters)
 
 
 def _is_pipelined() -> bool:
@@ -149,7 +214,7 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
         execute_many(statement, [tuple(map(adapted, row)) for row in rows])
     elif len(rows) < COPY_FROM or _is_pipelined():  # the protocol knows no COPY in a pipeline
         given, parameters = _given_array(columns, rows, types=_types(model, tuple(columns)))
-        execute(f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
+        write(table, f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
     else:
         _copy(f"COPY {table} ({listed}) FROM STDIN", rows)
 
@@ -179,7 +244,7 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
     changes = ", ".join(f"{column} = given.{column}" for column in columns)
     given, parameters = _given_array((key, *columns), rows, types=_types(model, (key, *columns)))
     statement = f"{given} UPDATE {table} SET {changes} FROM given WHERE {table}.{key} = given.{key}"  # noqa: S608 - as above
-    execute(statement, parameters)
+    write(table, statement, parameters)
 
 
 def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
@@ -188,7 +253,7 @@ def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
     for given, found, parameters in _among(model, (key,), by, keys):
         # As an array, so that PostgreSQL deletes by key and does not join with the whole table.
         among = f"= ANY(ARRAY({found}))" if on_postgresql() else f"IN ({found})"
-        execute(f"{given} DELETE FROM {table} WHERE {key} {among}", parameters)  # noqa: S608 - names of our models
+        write(table, f"{given} DELETE FROM {table} WHERE {key} {among}", parameters)  # noqa: S608 - names of our models
 
 
 def select(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> list[tuple[Any, ...]]:
@@ -634,16 +699,18 @@ class Locked(NamedTuple):
     counter: RevisionCounter
     #: of the objects that were asked for, those that exist
     found: dict[Key, LatestRow]
+    #: what each of the statements beside found
+    beside: Sequence[list[tuple[Any, ...]]] = ()
     #: whether its end commits, and is not the end of a savepoint in somebody's transaction
     is_outermost: bool = False
 
 
 @contextmanager
-def locked_counter(references: Sequence[Reference] = ()) -> Iterator[Locked]:
-    """A transaction that holds the counter's lock, and has read `references` since."""
+def locked_counter(references: Sequence[Reference] = (), beside: Sequence[Query] = ()) -> Iterator[Locked]:
+    """A transaction that holds the counter's lock, and has read `references` and executed `beside` since."""
     is_outermost = not connection.in_atomic_block
     with in_turn(), transaction.atomic():
-        yield _lock(references)._replace(is_outermost=is_outermost)
+        yield _lock(references, beside)._replace(is_outermost=is_outermost)
 
 
 def in_turn() -> AbstractContextManager[None]:
@@ -653,26 +720,27 @@ def in_turn() -> AbstractContextManager[None]:
     return _turn if needed else nullcontext()
 
 
-def _lock(references: Sequence[Reference]) -> Locked:
+def _lock(references: Sequence[Reference], beside: Sequence[Query]) -> Locked:
     statement = COUNTER
     if on_postgresql():
         statement += " FOR UPDATE"
     # Each statement sees what is committed when it begins: the second begins once the first has the lock.
-    queries = [(statement, ()), *references_queries(references)]
-    counter, *answers = fetch_together(queries)
+    reads = references_queries(references)
+    counter, *answers = fetch_together([(statement, ()), *reads, *beside])
     if not counter:
         # The first write of all. Two may get here at once: the second waits for the first's row, then reads it.
         insert = "INSERT INTO store_revision (id, current, floor, policy) VALUES (1, %s, 0, 0) ON CONFLICT DO NOTHING"
         execute(insert, [FIRST_REVISION])
-        counter, *answers = fetch_together(queries)
-    return Locked(RevisionCounter(*counter[0]), references_found(answers))
+        counter, *answers = fetch_together([(statement, ()), *reads, *beside])
+    found = references_found(answers[: len(reads)])
+    return Locked(RevisionCounter(*counter[0]), found, answers[len(reads) :])
 
 
 def move_counter(revision: int, *, end_offset: int, policy: int | None = None) -> None:
     """policy: the revision that changed a policy last; None where none did."""
     changes = "current = %s, end_offset = %s" + ("" if policy is None else ", policy = %s")
     moved = [revision, end_offset] if policy is None else [revision, end_offset, policy]
-    execute(f"UPDATE store_revision SET {changes} WHERE id = 1", moved)  # noqa: S608 - constants only
+    write("store_revision", f"UPDATE store_revision SET {changes} WHERE id = 1", moved)  # noqa: S608 - constants only
 
 
 def move_floor(revision: int, *, offset: int) -> None:

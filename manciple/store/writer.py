@@ -164,6 +164,8 @@ class Writer:
         self._dry_run = dry_run
         #: who writes: what the rules are told
         self.identity = identity
+        #: what each of the statements found that were executed with the lock (`writing`)
+        self.beside: Sequence[Sequence[tuple[Any, ...]]] = ()
         #: the newest revision, this transaction's own writes included
         self.revision = counter.current
         #: when its events happened, as the log has it; before `flush`, when it began
@@ -445,7 +447,8 @@ class Writer:
         changes = self.net_changes()
         # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the round trip.
         together = sql.commit_pipelined if commit else sql.pipelined
-        with together() if len(self._events) < sql.COPY_FROM else nullcontext():
+        few = len(self._events) < sql.COPY_FROM
+        with together() if few else nullcontext(), sql.gathered() if few else nullcontext():
             self._flushed_at = at = self._sources.now()
             self.end_offset = append_events(self._events, at, after=self.end_offset)
             store_objects(changes)
@@ -769,9 +772,9 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, 
 def mark_gone(uids: Iterable[str]) -> None:
     """These objects are deleted: links to them lead nowhere."""
     for chunk in sql.chunks(uids, sql.PARAMETERS):
-        places = ", ".join(["%s"] * len(chunk))
-        statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND owner_uid IN ({places})"  # noqa: S608
-        sql.execute(statement, chunk)
+        deleted, parameters = sql.is_one_of("owner_uid", chunk)
+        statement = f"UPDATE store_ownerlink SET gone = TRUE WHERE resolvable AND {deleted}"  # noqa: S608
+        sql.write("store_ownerlink", statement, parameters)
 
 
 def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:

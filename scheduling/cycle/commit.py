@@ -145,7 +145,7 @@ def _commit_together(
     every = singles(verdicts)
     reads = _reads(state, every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
-        objects.writing(identity=SCHEDULER, reads=reads) as writer,
+        objects.writing(identity=SCHEDULER, reads=reads, beside=arrivals.taken_over() if arrivals else ()) as writer,
         looked_after.value.noted(writer, frozenset({"schedule"})),
     ):
         if writer.revision != state.revision:
@@ -157,8 +157,10 @@ def _commit_together(
         for verdict in verdicts:
             written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
         settled = [*gone, *_retry_what_came_free(verdicts, written)]
-        queue.settle(settled, revision=revision, now=now, arrivals=arrivals)
+        queue.settle(settled, revision=revision, now=now, arrivals=arrivals, stored=writer.beside)
     state.absorb(writer.written)
+    if arrivals is not None:
+        state.fed = arrivals.reached
     return settled
 
 

@@ -67,6 +67,8 @@ MOST_AT_ONCE = 5
 MOST_EARLY = 32
 #: Events read in one step.
 BATCH = 2000
+#: Revisions of which none concerns any pod, from which the cursor moves past them all the same: the log is pruned.
+UNMOVED = 1000
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
 FLUSH_AFTER = timedelta(minutes=5)
 #: A pod whose claims or group are missing for so long gets one attempt, which writes its condition.
@@ -123,6 +125,9 @@ class Candidate:
 class ClusterView(Protocol):
     """The part of a worker's cluster state (`scheduling.state.cluster`) that the queue reads."""
 
+    #: where the cursor stood when the queue was last fed from this view; 0 where that is not known
+    fed: int
+
     @property
     def revision(self) -> int: ...
     def news_after(self, revision: int) -> Sequence[News] | None: ...
@@ -168,6 +173,11 @@ class Arrivals:
         )
         return ReadyPods(due=[_as_ready(row) for row in rows], early=[])
 
+    def taken_over(self) -> list[sql.Query]:
+        """Move the cursor past them, and find those that have rows by now."""
+        rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(row.uid,) for row in self.rows])
+        return [_move(self.since, self.reached), *rows]
+
 
 def feed(view: ClusterView, now: datetime, *, offering: int = 0) -> Arrivals | None:
     """Carry what the log says, up to `view.revision`, over to the queue.
@@ -188,7 +198,7 @@ def feed(view: ClusterView, now: datetime, *, offering: int = 0) -> Arrivals | N
 
 def reached() -> int:
     """Up to which revision the log is carried over; 0 before the first time."""
-    cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    cursor = sql.fetch(*_PLACE)
     return cursor[0][0] if cursor else 0
 
 
@@ -200,34 +210,39 @@ def held(uids: Collection[str]) -> Collection[str]:
 
 def _feed_once(view: ClusterView, now: datetime, offering: int) -> int | Arrivals:
     """How many events were read; or new pods."""
-    cursor = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
-    if cursor and cursor[0][0] >= view.revision:
+    at = view.fed = view.fed or reached()
+    if at >= view.revision:
         return 0
-    news = since(cursor[0][0], partial(_news, view)) if cursor else None
+    news = since(at, partial(_news, view)) if at else None
     if news is None:
         reseed(view, now)
         return 0
     seen = [one for one in news.changes if one.revision <= view.revision]
     pods, wakes = dict.fromkeys(one.uid for one in seen if one.resource == "pods"), Wakes(seen)
-    rows = list(sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in {**pods, **wakes.by_uid}]))
-    reached = max(cursor[0][0], min(news.revision, view.revision))
+    upto = max(at, min(news.revision, view.revision))
+    if not seen and upto - at < UNMOVED:
+        return 0  # once a second, while only Leases are renewed
+    uids = {**pods, **wakes.by_uid}
     if offering and not news.more and (new := _arriving(view, pods, now, offering)):
-        at = sql.adapted(now)
-        others = (_ANYBODY_TRIABLE, [at, at])
-        waiting, triable, *stored = sql.fetch_together([(_WAITING, [int(wakes.reasons)]), others, *rows])
-        if not (waiting[0][0] or triable[0][0] or any(stored)):
+        have_rows, values = sql.is_one_of("uid", uids)
+        statement, moment = _BESIDE_ARRIVALS + have_rows + ")", sql.adapted(now)
+        ((place, others),) = sql.fetch(statement, [CURSOR, int(wakes.reasons), moment, moment, *values])
+        if place == at and not others:
             _count_new(new)
-            return Arrivals(rows=new, since=cursor[0][0], reached=reached)
+            return Arrivals(rows=new, since=at, reached=upto)
+    rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in uids])
     with transaction.atomic():
         # Moving the cursor takes its lock.
-        queries = [(_MOVE, [reached, CURSOR, cursor[0][0]]), (_WAITING, [int(wakes.reasons)]), *rows]
+        queries = [_move(at, upto), (_WAITING, [int(wakes.reasons)]), *rows]
         moved, waiting, *stored = sql.fetch_together(queries)
         if moved:
             present = {uid for answer in stored for (uid,) in answer}
             _enter(view, pods, now, present=present)
             if waiting[0][0] or not present.isdisjoint(wakes.by_uid):
                 _wake(view, wakes, now)
+            view.fed = upto
             return len(seen)
+    view.fed = 0
     return _feed_once(view, now, offering)  # another worker was first; what it left is read
 
 
@@ -243,9 +258,18 @@ def _arriving(view: ClusterView, uids: Collection[str], now: datetime, most: int
     return new
 
 
-_MOVE = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision = %s RETURNING name"
-#: Whether a row is held by one of these reasons.
-_WAITING = "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0)"
+_PLACE: sql.Query = ("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+
+
+def _move(since: int, upto: int) -> sql.Query:
+    """Finds a row where the cursor stood there."""
+    statement = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision = %s RETURNING name"
+    return statement, [upto, CURSOR, since]
+
+
+#: A row that is held by one of these reasons.
+_HELD_BY = "SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0"
+_WAITING = f"SELECT EXISTS ({_HELD_BY})"
 
 
 def _news(view: ClusterView, revision: int) -> Stretch[News]:
@@ -275,6 +299,7 @@ def reseed(view: ClusterView, now: datetime) -> None:
         _enter(view, wanted ^ present, now, present=present)
         cursor.revision = max(cursor.revision, view.revision)
         cursor.save(update_fields=["revision"])
+    view.fed = 0
 
 
 def mend(view: ClusterView, now: datetime) -> int:
@@ -332,7 +357,11 @@ _TRIABLE = (
     "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS backs_off_until "
     "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s OR (state = 'backoff' AND woken)"
 )
-_ANYBODY_TRIABLE = f"SELECT EXISTS ({_TRIABLE})"
+#: Where the cursor stands, and whether pods with rows have a part in what is new, or may be tried.
+_BESIDE_ARRIVALS = (
+    f"SELECT ({_PLACE[0]}), EXISTS ({_HELD_BY}) OR EXISTS ({_TRIABLE}) "  # noqa: S608 - constants only
+    "OR EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE "
+)
 _READY = f"SELECT {_COLUMNS} FROM ({_TRIABLE}) AS candidates ORDER BY {{}} LIMIT %s"  # noqa: S608
 _READY_OF_EACH = (
     f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
@@ -388,17 +417,27 @@ def _as_ready(row: QueuedPod) -> ReadyPod:
 
 
 def settle(
-    verdicts: Sequence[Verdict | Gone], *, revision: int, now: datetime, arrivals: Arrivals | None = None
+    verdicts: Sequence[Verdict | Gone],
+    *,
+    revision: int,
+    now: datetime,
+    arrivals: Arrivals | None = None,
+    stored: Sequence[Sequence[tuple[Any, ...]]] = (),
 ) -> None:
     """Record verdicts reached on the state of `revision`; part of the caller's transaction.
 
-    arrivals: all that were tried, whatever part of the verdicts this is.
+    arrivals: all that were tried, whatever part of the verdicts this is. stored: what `Arrivals.taken_over` found.
 
     An event that the feed read during the attempt found no waiting row to wake, so a pod that waits from now on is
     matched against everything since `revision` once more.
     """
     leaving = {verdict.uid for verdict in verdicts if isinstance(verdict, Placement | Gone)}
-    _drop(leaving if arrivals is None else leaving - _without_row(arrivals, leaving))
+    if arrivals is not None:
+        present = {uid for answer in stored[1:] for (uid,) in answer}  # another worker may have looked meanwhile
+        new = [row for row in arrivals.rows if row.uid not in present]
+        _insert([row for row in new if row.uid not in leaving])
+        leaving -= {row.uid for row in new}
+    _drop(leaving)
     waits = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Wait)}
     retries = {verdict.uid: verdict for verdict in verdicts if isinstance(verdict, Retry) and not verdict.untried}
     if not waits and not retries:
@@ -419,15 +458,6 @@ def settle(
         if retry.at_once and row.attempts <= MOST_AT_ONCE:
             row.state, row.not_before = ACTIVE, None
     _store(rows)
-
-
-def _without_row(arrivals: Arrivals, leaving: Collection[str]) -> set[str]:
-    """Move the cursor past the arrivals, and add rows for those that stay. Returns the uids of those without a row."""
-    rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(row.uid,) for row in arrivals.rows])
-    _, *stored = sql.fetch_together([(_MOVE, [arrivals.reached, CURSOR, arrivals.since]), *rows])
-    present = {uid for answer in stored for (uid,) in answer}  # another worker may have looked meanwhile
-    _insert([row for row in arrivals.rows if row.uid not in present and row.uid not in leaving])
-    return {row.uid for row in arrivals.rows if row.uid not in present}.intersection(leaving)
 
 
 #: Written as text and as JSON, and last.

@@ -126,6 +126,8 @@ class ClusterState(View):
     #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
     _news: deque[News] = field(default_factory=deque)
     _news_floor: int = 0
+    #: see `scheduling.queue.queue.ClusterView`
+    fed: int = 0
     #: reasons that the event being applied lifts, in addition to those that the event itself tells (`hints`)
     _lifted: Reason = NO_REASON
 

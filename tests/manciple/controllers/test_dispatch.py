@@ -267,7 +267,6 @@ def test_while_redis_is_away_the_log_is_read_more_often(monkeypatch: pytest.Monk
 @pytest.mark.django_db(transaction=True)
 def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(tasks, "TOGETHER", 0.0)
     deletions = frozenset({("nodes", DELETED)})
     often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05, wakes_on=deletions)
     rarely = replace(often, name="rarely", every=600.0)
@@ -288,7 +287,6 @@ def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.django_db(transaction=True)
 def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LOOK_EVERY", 0.05)
-    monkeypatch.setattr(tasks, "TOGETHER", 0.0)
     works = Controller(
         name="works",
         does="it",

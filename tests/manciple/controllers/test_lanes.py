@@ -174,6 +174,32 @@ def test_a_woken_controller_runs_here_or_by_a_message(
         wait_for("an idle lane", lambda lane=tasks.lanes.value[queue]: not lane._running)  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    ("queue", "took", "messages"), [(Queue.SWEEPS, 0.0, 0), (Queue.SWEEPS, 5.0, 1), (Queue.SCHEDULING, 5.0, 0)]
+)
+def test_a_sweep_that_takes_long_is_left_to_whoever_is_free_when_its_time_comes(
+    queue: Queue, took: float, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = threading.Event()
+
+    def reconcile(_now: object) -> int:
+        ran.set()
+        return 0
+
+    controller = Controller(name=f"timed-{queue}-{took}", does="it", reconcile=reconcile, every=60, queue=queue)
+    task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
+    sent: list[object] = []
+    monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
+    task.took = took
+    wait_for("an idle lane", lambda: not tasks.lanes.value[queue]._running)
+    task.wake_in_time()
+    assert len(sent) == messages
+    if not messages:
+        assert ran.wait(30)
+        wait_for("an idle lane", lambda: not tasks.lanes.value[queue]._running)
+        assert 0 < task.took < took + 5
+
+
 def test_while_redis_is_away_everything_runs_here(
     woken: Callable[[Queue, Callable[[], object]], list[object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

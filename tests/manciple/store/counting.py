@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from manciple.store import sql
-from manciple.store.sql import Locked, Reference
+from manciple.store.sql import Locked, Query, Reference
 
 
 @contextmanager
@@ -17,8 +17,8 @@ def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
     seen: list[int] = []
     real = sql._lock
 
-    def lock(references: Sequence[Reference]) -> Locked:
-        found = real(references)
+    def lock(references: Sequence[Reference], beside: Sequence[Query]) -> Locked:
+        found = real(references, beside)
         seen.append(found.counter.current)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manciple.store import objects, sql
-from manciple.store.models import OwnerLink
-from tests.manciple.store.kinds import NOTES, note
+from manciple.store.models import OwnerLink, StoredObject
+from tests.manciple.store.kinds import NOTES, note, owned_by
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -118,26 +119,11 @@ def refused_in_a_pipeline() -> None:
         insert_twice("b", "c")
 
 
-def refused_when_asked() -> None:
-    with transaction.atomic():
-        insert_twice()
-        sql.await_answers()
-
-
 def test_what_the_database_refuses_undoes_the_transaction_and_the_connection_goes_on() -> None:
     insert_twice()
     with pytest.raises(IntegrityError):
         refused_in_a_pipeline()
     assert sql.fetch(COUNT) == [(1,)]
-
-
-def test_whoever_awaits_the_answers_hears_of_a_refusal_at_once() -> None:
-    insert_twice()
-    with transaction.atomic(), sql.pipelined():
-        with pytest.raises(IntegrityError):
-            refused_when_asked()
-        sql.insert(OwnerLink, COLUMNS, [link("b")])
-    assert sql.fetch(COUNT) == [(2,)]
 
 
 def test_a_write_costs_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +170,95 @@ def test_documents_of_a_few_kilobytes_stay_in_the_page_of_their_row_on_postgresq
     )
     assert characters > 3000
     assert stored == characters + 4  # the header of a text in its row; elsewhere it has none
+
+
+# Gathered writes ------------------------------------------------------------------------------------------------------
+
+
+EDGE = ("uid", "resource", "namespace", "name", "event_id", "propagation")
+
+
+def edge(uid: str) -> tuple[str, str, str, str, int, str]:
+    return (uid, "notes", "home", uid, 1, "")
+
+
+def written() -> tuple[list[str], list[str]]:
+    """Uids in two tables."""
+    links = [uid for (uid,) in sql.fetch("SELECT object_id FROM store_ownerlink ORDER BY id")]
+    return links, [uid for (uid,) in sql.fetch("SELECT uid FROM store_storedobject ORDER BY uid")]
+
+
+def statements_of(queries: CaptureQueriesContext) -> int:
+    return sum(not query["sql"].startswith(("BEGIN", "COMMIT")) for query in queries.captured_queries)
+
+
+def test_writes_of_different_tables_are_one_statement() -> None:
+    sql.insert(StoredObject, EDGE, [edge("moved"), edge("stays")])
+    with transaction.atomic():
+        with CaptureQueriesContext(connection) as queries, sql.pipelined(), sql.gathered():
+            sql.insert(OwnerLink, COLUMNS, [link("a"), link("b")])
+            sql.update(StoredObject, "uid", ["name"], [("moved", "elsewhere")])
+        sql.execute("DELETE FROM store_storedobject WHERE name = 'elsewhere'")
+        assert written() == (["a", "b"], ["stays"])
+        sql.clear(StoredObject)  # before the commit: there is no such event
+    assert statements_of(queries) == (1 if sql.on_postgresql() else 2)
+
+
+def test_later_writes_of_a_table_come_after_earlier_ones() -> None:
+    with transaction.atomic(), sql.pipelined(), sql.gathered():
+        sql.insert(OwnerLink, COLUMNS, [link("a"), link("b")])
+        sql.update(OwnerLink, "object_id", ["owner_uid"], [("a", "other")])
+        sql.delete(OwnerLink, ["owner_uid"], [("owner",)])
+        sql.insert(OwnerLink, COLUMNS, [link("b")])
+    assert sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink ORDER BY 1") == [("a", "other"), ("b", "owner")]
+
+
+READS: dict[str, Callable[[], int]] = {
+    "this module's": lambda: int(sql.fetch(COUNT)[0][0]),
+    "Django's": OwnerLink.objects.count,
+    "a write by Django": lambda: OwnerLink.objects.filter(object_id="a").update(owner_uid="other"),
+    "a statement of any table": lambda: sql.execute("UPDATE store_ownerlink SET gone = TRUE") or len(written()[0]),
+}
+
+
+@pytest.mark.parametrize("phrase", READS)
+def test_whatever_else_is_executed_sees_what_was_gathered(phrase: str) -> None:
+    with transaction.atomic(), sql.gathered():
+        sql.insert(OwnerLink, COLUMNS, [link("a")])
+        assert READS[phrase]() == 1
+        sql.insert(OwnerLink, COLUMNS, [link("b")])
+    assert sql.fetch(COUNT) == [(2,)]
+
+
+@pytest.mark.parametrize("most", [1, 12, 1000])
+def test_however_few_fit_into_a_statement_all_are_written(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "GATHERED", most)
+    with objects.writing() as writer:
+        owner = writer.create(NOTES, note("owner"))
+        writer.create(NOTES, note("other", owner_references=(owned_by(owner),)))
+    with objects.writing() as writer:
+        writer.delete(NOTES, "home", "owner")
+        writer.create(NOTES, note("third"))
+    assert [found.name for found in objects.list(NOTES).items] == ["other", "third"]
+    assert OwnerLink.objects.get().gone
+
+
+def fail_while_gathering() -> None:
+    with transaction.atomic(), sql.gathered():
+        sql.insert(OwnerLink, COLUMNS, [link("a")])
+        raise KeyError
+
+
+def test_an_error_leaves_nothing_to_the_next() -> None:
+    with pytest.raises(KeyError):
+        fail_while_gathering()
+    with transaction.atomic(), sql.gathered():
+        sql.insert(OwnerLink, COLUMNS, [link("b")])
+    assert written()[0] == ["b"]
+
+
+def test_what_the_database_refuses_of_the_gathered_undoes_the_transaction() -> None:
+    insert_twice()
+    with pytest.raises(IntegrityError), transaction.atomic(), sql.pipelined(), sql.gathered():
+        insert_twice("b", "c")
+    assert sql.fetch(COUNT) == [(1,)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,13 +197,38 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
         assert reader.revisions == list(range(after + 1, newest + 1))
 
 
+def read_at_most(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Any = event_log.stretch_after
+    monkeypatch.setattr(event_log, "stretch_after", partial(read, limit=limit))
+
+
 def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log.read_after, "__kwdefaults__", {"resources": None, "limit": 2})
+    read_at_most(2, monkeypatch)
     newest = write(*"abcde")
     reader = Reader()
     following.subscribe(reader, after=1, on_expired=unexpected)
     reader.wait_for(newest)
     assert reader.revisions == [2, 3, 4, 5, 6]
+
+
+def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tail, "_start", lambda _tail: None)
+    reads, read = list[int](), event_log.stretch_after
+
+    def counted(revision: int, *, limit: int = event_log.BATCH) -> event_log.Stretch[EventRecord]:
+        reads.append(revision)
+        return read(revision, limit=limit)
+
+    monkeypatch.setattr(event_log, "stretch_after", counted)
+    tail, reader = Tail(), Reader()
+    tail.subscribe(reader, after=write("a"), on_expired=unexpected)
+    write("b", "c")
+    tail._deliver()
+    assert (reads, reader.revisions) == ([2], [3, 4])
+    read_at_most(2, monkeypatch)
+    write("d", "e", "f")
+    tail._deliver()
+    assert reader.revisions == [3, 4, 5, 6, 7]
 
 
 def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> None:
@@ -284,14 +310,14 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tail's reads fail as long as `away` is set."""
-    read: Callable[[int], list[EventRecord]] = event_log.read_after
+    read = event_log.stretch_after
 
-    def read_or_fail(revision: int) -> list[EventRecord]:
+    def read_or_fail(revision: int) -> event_log.Stretch[EventRecord]:
         if away.is_set():
             raise DatabaseError("the server closed the connection unexpectedly")
         return read(revision)
 
-    monkeypatch.setattr(event_log, "read_after", read_or_fail)
+    monkeypatch.setattr(event_log, "stretch_after", read_or_fail)
 
 
 def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:

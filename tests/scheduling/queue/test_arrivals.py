@@ -10,13 +10,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from manciple.controllers.models import Cursor
+from manciple.store import event_log
+from manciple.wire.machinery import Lease
 from scheduling.cycle import commit, scheduler
+from scheduling.cycle.scheduler import SchedulingWorker
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
 from scheduling.queue.queue import Arrivals, BatchTime
 from scheduling.queue.reasons import Reason
 from scheduling.state.cluster import ClusterState
-from tests.builders import make_pod, make_priority
+from tests.builders import make_meta, make_pod, make_priority
 from tests.scheduling.cluster import Cluster
 
 
@@ -121,11 +124,55 @@ def test_what_another_worker_did_meanwhile_is_not_done_twice(ready: Cluster, mon
     assert cursor() > before
 
 
+def test_a_worker_reads_on_from_where_another_one_got_to(ready: Cluster) -> None:
+    """Each remembers where the cursor was when it last fed the queue."""
+    other = ready.new_worker()
+    for turn, worker in enumerate((ready.worker, other, other, ready.worker)):
+        ready.create(make_pod(f"web-{turn}"))
+        ready.create(make_pod(f"waits-{turn}", node_selector={"zone": "z"}))
+        assert worker.run().placed == 1
+        assert QueuedPod.objects.count() == turn + 1
+    assert {(row.state, row.attempts) for row in QueuedPod.objects.all()} == {("unschedulable", 1)}
+    QueuedPod.objects.all().delete()
+    Cursor.objects.update(revision=1)  # as in a backup that was put back
+    assert ready.worker.run().taken == 4, "those without a row have one again"
+    ready.create(make_pod("late"))
+    assert ready.worker.run().placed == 1
+
+
+def lease(number: int) -> Lease:
+    return Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=make_meta(f"lease-{number}", "default"))
+
+
+def test_the_cursor_rests_while_nothing_concerns_a_pod(ready: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while Leases are renewed."""
+    ready.create(lease(0))
+    ready.settle()
+    before = cursor()
+    for number in range(1, 4):
+        ready.create(lease(number))
+        assert ready.worker.run().taken == 0
+    assert cursor() == before
+    monkeypatch.setattr(queue, "UNMOVED", 2)
+    ready.worker.run()
+    assert before < cursor() == event_log.latest_revision()
+    ready.create(lease(9))
+    ready.create(make_pod("web"))
+    assert ready.worker.run().placed == 1
+    assert cursor() > before
+
+
+@pytest.mark.django_db
+def test_whoever_waits_for_the_cursor_hears_of_all_that_it_looks_at() -> None:
+    """It moves for what the scheduler's state follows."""
+    assert scheduler.CLAIMS_FOLLOWER.resources <= {*SchedulingWorker._new_state().resources}
+
+
 def test_a_failed_commit_leaves_all_as_it_was(ready: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.create(make_pod("web"))
     before = cursor()
     with monkeypatch.context() as patched:
-        patched.setattr(queue, "_without_row", None)
+        patched.setattr(queue, "_drop", None)
         with pytest.raises(TypeError):
             ready.worker.run()
     assert (cursor(), QueuedPod.objects.count()) == (before, 0)
