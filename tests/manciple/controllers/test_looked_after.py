@@ -19,8 +19,8 @@ SCHEDULE = frozenset({"schedule"})
 
 
 def concerned_after(position: int) -> list[str]:
-    """The controllers to wake for what came after `position`, by name."""
-    table = WakeTable(controllers.value)
+    """The controllers to wake for what came after `position`, by name, but those of workloads: there are none."""
+    table = WakeTable(one for one in controllers.value if not one.rests_without_work)
     return list(table.concerned_by(table.read(position).changes))
 
 
