@@ -3,11 +3,13 @@
     a driver taints a device in its ResourceSlice, or takes the taint away   -> record_taints, by pool
     a DeviceTaintRule comes, changes or goes                                 -> record_rules
     a node's agent reports with a pod that its device is Unhealthy           -> record_reports
+    time passes, and nothing is heard of a node                              -> record_unreachable
+    a pool stays without all of its slices                                   -> record_incomplete
 
 An `Impairment` is one device with one taint (or one report) from when to when. A rule is one row, whatever it selects:
-its selector stands in it, so a rule for all devices costs what a rule for one does. What stands is compared with what
-there should be, never edge with edge: a write that is seen twice, a restart and `reindex` change nothing, and the same
-log gives the same rows. A write costs a query where nothing is impaired, and a few in bulk where thousands are.
+its selector stands in it, so a rule for all devices costs what a rule for one does; so is a node, or a pool. What
+stands is compared with what there should be, never edge with edge: a write that is seen twice, a restart and `reindex`
+change nothing. A write costs a query where nothing is impaired, and a few in bulk where thousands are.
 
 Only taints that keep claims away are recorded, and only while their gates are on. While a pool is incomplete nobody
 knows of the devices that it lacks: what was said of them last stands.
@@ -28,6 +30,7 @@ from typing import Any, NamedTuple
 
 from inventory.kinds import gates
 from inventory.kinds.devices import HARD_EFFECTS, DeviceTaint, DeviceTaintRule, is_unhealthy
+from inventory.kinds.nodes import UNREACHABLE
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import GATE as RULES_GATE
 from inventory.kinds.taint_rules import place_of
@@ -38,6 +41,9 @@ from manciple.wire import codec
 
 TAINTS_GATE = "DRADeviceTaints"
 DRIVER, RULE, REPORT = Impairment.Source.DRIVER.value, Impairment.Source.RULE.value, Impairment.Source.REPORT.value
+NODE, POOL = Impairment.Source.NODE.value, Impairment.Source.POOL.value
+#: What stands for a taint in the incident of a pool without all of its slices.
+INCOMPLETE = "manciple.dev/pool-incomplete"
 #: What comes so soon after the last of an incident belongs to it.
 TOGETHER = timedelta(minutes=10)
 #: How long what has ended is kept.
@@ -70,6 +76,8 @@ class ImpairmentCause(NamedTuple):
         """What it has in common with the others of its incident. pools: of a single node; others have the node ""."""
         if self.source == RULE and not self.unhealthy:  # rules that taint devices of many pools are one action
             return IncidentGroup("", "", "", self.key, self.value)
+        if self.source == NODE:
+            return IncidentGroup("", "", self.node, self.key, self.value)
         pool = PoolKey(self.driver, self.pool, self.node)
         return IncidentGroup(*pool[:2], pool.node if pool in pools else "", self.key, self.value)
 
@@ -170,6 +178,24 @@ def record_reports(reports: Mapping[str, Sequence[ReportedDevice]], *, at: datet
         for one in devices
     ]
     _bring_in_line(_of_reporters(REPORT, reports), found, _of_pools(_pools_of(found)), at)
+
+
+def record_unreachable(nodes: Mapping[str, datetime], *, at: datetime) -> None:
+    """nodes: every one that is unreachable now -> since when."""
+    found = [
+        Found(ImpairmentCause(NODE, node, "", "", "", node, UNREACHABLE, "", ""), since, "its agent does not report")
+        for node, since in nodes.items()
+    ]
+    _bring_in_line(_of_source(NODE), found, (), at)
+
+
+def record_incomplete(pools: Mapping[PoolKey, tuple[datetime, str]], *, at: datetime) -> None:
+    """pools: every one that has not got all of its slices -> (since when, what is missing)."""
+    found = [
+        Found(ImpairmentCause(POOL, "", pool.driver, pool.name, "", pool.node, INCOMPLETE, "", ""), since, message)
+        for pool, (since, message) in pools.items()
+    ]
+    _bring_in_line(_of_source(POOL), found, (), at)
 
 
 def prune(now: datetime) -> int:
@@ -298,6 +324,10 @@ def _of_pools(pools: Iterable[PoolKey]) -> list[StandingImpairment]:
 def _of_reporters(source: str, names: Iterable[str]) -> list[StandingImpairment]:
     matching = "i.source = given.source AND i.reporter = given.reporter"
     return _standing(("source", "reporter"), [(source, name) for name in names], matching)
+
+
+def _of_source(source: str) -> list[StandingImpairment]:
+    return _standing(("source",), [(source,)], "i.source = given.source")
 
 
 def _standing(columns: Sequence[str], values: Iterable[Sequence[str]], matching: str) -> list[StandingImpairment]:

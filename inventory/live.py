@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from inventory.models import PublishedSlice
 from manciple.store.records import EventRecord
 
 
@@ -40,18 +41,35 @@ def class_topics(record: EventRecord) -> Iterable[str]:
 
 
 class NodeTopics:
-    """The nodes, and this one; nothing for a report that brings no news. Remembers what each node said last."""
+    """The nodes, and this one; its pools where it becomes unreachable or is heard of again; nothing for a report that
+    brings no news. Remembers what each node said last.
+    """
 
     def __init__(self) -> None:
         self._said: dict[str, int] = {}
+        self._unreachable: set[str] = set()
 
     def __call__(self, record: EventRecord) -> Iterable[str]:
         if record.type == "DELETED":
             self._said.pop(record.uid, None)
+            self._unreachable.discard(record.uid)
             return ("nodes", node_topic(record.name))
         news = hash(_without_times(record.text))
         known, self._said[record.uid] = self._said.get(record.uid), news
-        return () if known == news else ("nodes", node_topic(record.name))
+        if known == news:
+            return ()
+        unreachable, before = _is_unreachable(record.text), record.uid in self._unreachable
+        (self._unreachable.add if unreachable else self._unreachable.discard)(record.uid)
+        if unreachable == before:
+            return ("nodes", node_topic(record.name))
+        pools = PublishedSlice.objects.filter(node_name=record.name).values_list("driver", "pool").distinct()
+        return ("nodes", node_topic(record.name), "slices", *(pool_topic(driver, pool) for driver, pool in pools))
+
+
+def _is_unreachable(text: str) -> bool:
+    """Whether the node lifecycle controller has marked the Node of this document."""
+    conditions = json.loads(text).get("status", {}).get("conditions", ())
+    return any(one.get("type") == "Ready" and one.get("status") == "Unknown" for one in conditions)
 
 
 def _without_times(text: str) -> str:

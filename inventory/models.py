@@ -190,6 +190,9 @@ class Node(models.Model):
     readable = OfCluster(NODES)
     objects: ClassVar[RestrictedManager[Node]] = RestrictedManager()
 
+    class Meta:
+        indexes = [models.Index(fields=["condition"], name="node_condition")]
+
     def __str__(self) -> str:
         return self.name
 
@@ -253,14 +256,16 @@ class Impairment(models.Model):
         DRIVER = "driver"  #: a taint in the ResourceSlice
         RULE = "rule"  #: a DeviceTaintRule
         REPORT = "report"  #: a node's agent, with a pod that uses the device
+        NODE = "node"  #: nothing is heard of the node: it concerns every device there
+        POOL = "pool"  #: not all slices of the pool are published: it concerns every device of it
 
     #: No constraint: written together, and pruned by age.
     incident = models.ForeignKey(
         Incident, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="impairments"
     )
     source = models.CharField(max_length=8, choices=Source.choices)
-    reporter = models.CharField(max_length=NAME)  # the rule's name; the pod's uid; "" for the driver
-    # A rule that leaves some of them open concerns every device that matches the others; they are "" then.
+    reporter = models.CharField(max_length=NAME)  # the rule's or node's name; the pod's uid; "" for driver and pool
+    # What leaves some of them open concerns every device that matches the others; they are "" then.
     driver = models.CharField(max_length=DRIVER)
     pool = models.CharField(max_length=NAME)
     device = models.CharField(max_length=NAME)

@@ -511,6 +511,13 @@ NODE_THREADS = Setting(
     4,
     "threads for requests about nodes' Leases, besides one for renewals",
 )
+NODE_GRACE_SECONDS = Setting(
+    "MANCIPLE_NODE_GRACE_SECONDS",
+    NUMBER,
+    40.0,
+    "seconds without a renewed Lease after which a node is unreachable (kube-controller-manager's "
+    "`--node-monitor-grace-period`); agents renew it every `--lease-seconds`",
+)
 PAGE_THREADS = Setting("MANCIPLE_PAGE_THREADS", WHOLE_NUMBER, 4, "threads for the pages")
 REQUEST_QUEUE = Setting(
     "MANCIPLE_REQUEST_QUEUE",

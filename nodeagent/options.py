@@ -103,6 +103,8 @@ def _add_node(node: argparse._ArgumentGroup) -> None:
     add("--cpu", default=machine_cpus(), help="CPU capacity of the node (default: the machine's)")
     add("--memory", default=machine_memory(), help="memory capacity of the node (default: the machine's)")
     add("--pods", type=int, default=110, help="pods to accept (default: %(default)s)")
+    renewals = "seconds between renewals of the node's Lease (default: %(default)g)"
+    add("--lease-seconds", type=float, default=10.0, metavar="S", help=renewals)
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; repeatable")
     _add_runtime(node)
 
@@ -155,6 +157,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         cpu=options.cpu,
         memory=options.memory,
         pods=options.pods,
+        lease_seconds=options.lease_seconds,
         rootfs_dirs=tuple(folder.resolve() for folder in options.rootfs_dir),
         pids_limit=options.pids_limit,
         unsafe_sysctls=tuple(options.allow_unsafe_sysctl),

@@ -2,8 +2,9 @@
 
     heard of within the grace, Ready True     -> no taints of ours
     heard of within the grace, Ready not True -> not-ready taints
-    silent                                    -> conditions Unknown, unreachable taints
-    back again                                -> its own report stands, taints removed
+    silent                                    -> conditions Unknown, unreachable taints, event NodeNotReady;
+                                                 its pods' Ready condition becomes False
+    back again                                -> its own report stands, taints removed; its agent reports its pods
 
 Each state has a NoSchedule and a NoExecute taint; a pod leaves when the seconds that it tolerates the latter are over.
 A node that reports pressure (on disk, memory, process ids) is tainted NoSchedule for as long as it does. Only when a
@@ -45,6 +46,7 @@ from inventory.kinds.nodes import (
     NodeStatus,
     Taint,
 )
+from inventory.reachability import GRACE, LEASE_NAMESPACE, SignsOfLife, is_silent
 from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
 from manciple.controllers.declaration import DELETING, Controller, batches
@@ -56,10 +58,6 @@ from manciple.wire.base import ObjectMeta, condition_of, timestamp
 from manciple.wire.identity import controller
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, MODIFIED, NODES, PODS, Key, kind
 
-#: --node-monitor-grace-period
-GRACE = timedelta(seconds=40)
-#: A node that has never reported gets this long after its creation (--node-startup-grace-period).
-STARTUP_GRACE = timedelta(seconds=60)
 #: What the DefaultTolerationSeconds admission of Kubernetes gives every pod that says nothing about these taints.
 DEFAULT_TOLERATION_SECONDS = 300
 
@@ -68,34 +66,14 @@ EFFECTS = ("NoSchedule", "NoExecute")
 REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-@dataclass(frozen=True, slots=True)
-class SignsOfLife:
-    """When the server saw the node's Lease renewed, and its conditions reported, last; None for never."""
-
-    renewed_at: datetime | None = None
-    reported_at: datetime | None = None
-
-    @property
-    def heard_at(self) -> datetime | None:
-        return max((moment for moment in (self.renewed_at, self.reported_at) if moment is not None), default=None)
-
-
 def judged(node: Node, signs: SignsOfLife, now: datetime) -> Node:
     """`node` as its signs of life make it; the same value where that changes nothing."""
-    if is_silent(node, signs, now):
+    if is_silent(_moment(node.metadata.creation_timestamp), signs, now):
         return _tainted(_with_unknown_conditions(node, now), UNREACHABLE, now)
     ready = ready_condition(node)
     if ready is None:
         return _tainted(node, "", now)  # still starting
     return _tainted(node, "" if ready.status == "True" else NOT_READY, now)
-
-
-def is_silent(node: Node, signs: SignsOfLife, now: datetime) -> bool:
-    """Whether nothing was heard of the node for longer than the grace."""
-    if signs.heard_at is not None:
-        return now - signs.heard_at > GRACE
-    created = _moment(node.metadata.creation_timestamp)
-    return created is not None and now - created > STARTUP_GRACE
 
 
 def ready_condition(node: Node) -> NodeCondition | None:
@@ -200,11 +178,12 @@ def residents_of(nodes: Collection[str]) -> list[Resident]:
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """How long a pod may stay under such taints: None for ever."""
+    """How long a pod may stay under such taints: None for ever. ready: its Ready condition is True."""
 
     taints: tuple[Taint, ...]
     until: datetime | None
     read_at: datetime
+    ready: bool
 
 
 class Residents:
@@ -213,13 +192,20 @@ class Residents:
     def __init__(self) -> None:
         self._stays: dict[str, _Stay] = {}
 
-    def due(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> list[Resident]:
-        """Those of `residents` that have to go now, as far as is known. nodes: of all of them, by name."""
+    def read(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> None:
+        """Read those that are not known yet. nodes: of all of them, by name."""
         self._stays = {one.uid: self._stays[one.uid] for one in residents if one.uid in self._stays}
         unknown = [one for one in residents if not self._knows(one, nodes[one.node], now)]
         self._read(unknown[:MOST_READ], nodes, now)
+
+    def due(self, residents: Sequence[Resident], now: datetime) -> list[Resident]:
+        """Those that have to go now, as far as is known."""
         stays = ((one, self._stays.get(one.uid)) for one in residents)
         return [one for one, stay in stays if stay is not None and stay.until is not None and stay.until <= now]
+
+    def ready(self, residents: Sequence[Resident]) -> list[Resident]:
+        """Those that say that they are ready, as far as is known."""
+        return [one for one in residents if one.uid in self._stays and self._stays[one.uid].ready]
 
     def forget(self, uids: Iterable[str]) -> None:
         """Read them anew when they are seen again."""
@@ -234,15 +220,14 @@ class Residents:
         wanted = {one.uid: one for one in residents}
         for stored in objects.get_many(kind(PODS), [one.key for one in residents]):
             if (one := wanted.get(stored.uid)) is not None:
-                node = nodes[one.node]
-                until = eviction_time(decoded(stored, Pod), node)
-                self._stays[one.uid] = _Stay(node.spec.taints, until, now)
+                node, pod = nodes[one.node], decoded(stored, Pod)
+                until = eviction_time(pod, node)
+                self._stays[one.uid] = _Stay(node.spec.taints, until, now, _is_ready(pod))
 
 
-#: Where agents keep their leases (corev1.NamespaceNodeLease).
-LEASE_NAMESPACE = "kube-node-lease"
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
-IDENTITY = controller("node-controller")
+IDENTITY_NAME = "node-controller"
+IDENTITY = controller(IDENTITY_NAME)
 COMPONENT = "taint-eviction-controller"
 #: Nodes or pods in one transaction: other writers wait no longer than these take.
 BATCH = 100
@@ -292,8 +277,19 @@ def _abridged(node: Node) -> Node:
 def sweep(now: datetime) -> int:
     """Returns how many nodes and pods were changed, at most about `MOST`."""
     nodes = node_cache.value.read()
-    changed = _judge(nodes, now)
-    return changed + _evict(nodes, now, most=MOST - changed)
+    if changed := _judge(nodes, now):
+        nodes = node_cache.value.read()
+    tainted = {
+        name: node for name, node in nodes.items() if any(taint.effect == "NoExecute" for taint in node.spec.taints)
+    }
+    if not tainted:
+        return changed
+    residents, stays = residents_of(tainted), node_cache.value.residents
+    stays.read(residents, tainted, now)
+    unreachable = [one for one in residents if is_marked(tainted[one.node])]
+    changed += _doubt(stays.ready(unreachable)[: max(MOST - changed, 0)], now)
+    due = stays.due(residents, now)[: max(MOST - changed, 0)]
+    return changed + sum(_evict_batch(batch, now) for batch in batches(due, BATCH))
 
 
 # Health --------------------------------------------------------------------------------------------------------------
@@ -325,12 +321,34 @@ def _judge_batch(names: Sequence[str], now: datetime) -> int:
         nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
         renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
         signs = _signs(nodes, renewed, now)
+        stopped = []
         for node in nodes:
             following = judged(node, signs[node.metadata.name], now)
             if following is not node:
                 writer.update(kind(NODES), following)
                 changed += 1
+                if is_marked(following) and (ready := ready_condition(node)) is not None and ready.status == "True":
+                    stopped.append(_stopped(node))
+        _record(writer, stopped, now)
     return changed
+
+
+def _record(writer: Writer, notes: Sequence[EventNote], now: datetime) -> None:
+    writer.load(kind(EVENTS), [event_recorder.key_of(note) for note in notes])
+    for note in notes:
+        event_recorder.record(writer, note, now=now)
+
+
+def is_marked(node: Node) -> bool:
+    """Whether it is marked as unreachable."""
+    ready = ready_condition(node)
+    return ready is not None and ready.status == "Unknown"
+
+
+def _stopped(node: Node) -> EventNote:
+    """As upstream words it (controllerutil.RecordNodeStatusChange)."""
+    message = f"Node {node.metadata.name} status is now: NodeNotReady"
+    return EventNote(regarding=node, reason="NodeNotReady", message=message, component=IDENTITY_NAME)
 
 
 def _signs(nodes: Sequence[Node], renewed: Mapping[str, datetime], now: datetime) -> dict[str, SignsOfLife]:
@@ -367,18 +385,58 @@ def _reported_at(nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
     return found
 
 
+# Pods that nobody vouches for -----------------------------------------------------------------------------------------
+
+
+def _doubt(residents: Sequence[Resident], now: datetime) -> int:
+    """The pods of unreachable nodes are not ready for anybody: a Service must not send them anything. Their phase and
+    their containers stay as they were last reported. Returns how many were changed.
+
+    Upstream does so once, as the node stops (controllerutil.MarkPodsNotReady): an agent that is back corrects it.
+    """
+    return sum(_doubt_batch(batch, now) for batch in batches(residents, BATCH))
+
+
+def _doubt_batch(residents: Sequence[Resident], now: datetime) -> int:
+    notes = []
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind(PODS), [one.key for one in residents])
+        writer.load(kind(NODES), {("", one.node) for one in residents})
+        for one in residents:
+            pod, node = writer.get(kind(PODS), *one.key), writer.get(kind(NODES), "", one.node)
+            if not isinstance(pod, Pod) or pod.metadata.uid != one.uid or not _is_ready(pod):
+                continue
+            if not isinstance(node, Node) or not is_marked(node):
+                continue
+            writer.update(kind(PODS), _not_ready(pod, now), subresource="status")
+            note = EventNote(
+                regarding=pod,
+                type="Warning",
+                reason="NodeNotReady",
+                message="Node is not ready",
+                component=IDENTITY_NAME,
+            )
+            notes.append(note)
+        _record(writer, notes, now)
+    # What they say now is read when they are seen again.
+    node_cache.value.residents.forget(one.uid for one in residents)
+    return len(notes)
+
+
+def _is_ready(pod: Pod) -> bool:
+    ready = condition_of(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "True"
+
+
+def _not_ready(pod: Pod, now: datetime) -> Pod:
+    conditions = tuple(
+        structs.replace(one, status="False", last_transition_time=timestamp(now)) if one.type == "Ready" else one
+        for one in pod.status.conditions
+    )
+    return structs.replace(pod, status=structs.replace(pod.status, conditions=conditions))
+
+
 # Eviction ------------------------------------------------------------------------------------------------------------
-
-
-def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
-    """Delete pods that have to leave their node. Returns how many."""
-    tainted = {
-        name: node for name, node in nodes.items() if any(taint.effect == "NoExecute" for taint in node.spec.taints)
-    }
-    if not tainted:
-        return 0
-    due = node_cache.value.residents.due(residents_of(tainted), tainted, now)
-    return sum(_evict_batch(batch, now) for batch in batches(due[: max(most, 0)], BATCH))
 
 
 def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:

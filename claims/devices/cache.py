@@ -8,6 +8,9 @@ whose partitions all fit beside each other it names them all.
 **Pools** and the **snapshot** are values: what changes is replaced by another. A `DeviceSnapshot` is of one revision
 and never changes.
 
+**Unreachable** nodes are no event of the log, but time that passes: `read_devices` tells the cache which they are at
+that moment, and the states of what is on them follow.
+
 **The cache** is a view of the log (`manciple.store.event_log`). A page with one changed line costs one line, and many
 browsers cost as much as one.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -47,6 +51,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.early import Translate, slice_translations
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
+from inventory.reachability import unreachable_nodes
 from manciple.copying import immutable
 from manciple.per_process import PerProcess
 from manciple.store.event_log import Follower, View
@@ -190,9 +195,11 @@ def unit_of(unit: CandidateDevice | Card, now: PoolState) -> Unit:
 
 def _cut(card: Card, now: PoolState) -> Unit:
     holders, whole = now.holders, card.whole
-    if not now.complete:
+    lost = now.is_unreachable(card.candidates[0])
+    if lost or not now.complete:
         held = tuple(one for candidate in card.candidates for one in holders.get(candidate.key, ()))
-        return Unit(stands=card.candidates[0], state=DeviceState.UNPUBLISHED, holders=held, card=card.candidates)
+        state = DeviceState.UNREACHABLE if lost else DeviceState.UNPUBLISHED
+        return Unit(stands=card.candidates[0], state=state, holders=held, card=card.candidates)
     held_partitions = [candidate for candidate in card.partitions if candidate.key in holders]
     if whole is not None and (whole.key in holders or not (held_partitions or card.together)):
         return replace(unit_of(whole, now), card=card.candidates)
@@ -284,18 +291,29 @@ _counts = Alike[Counter[DeviceState]]()
 class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
-    pool: without slices where nobody publishes it, though somebody holds something of it.
+    pool: without slices where nobody publishes it, though somebody holds something of it. unreachable: nodes.
     """
 
-    def __init__(self, pool: DevicePool, holders: Holders, layout: Layout | None = None) -> None:
+    def __init__(
+        self,
+        pool: DevicePool,
+        holders: Holders,
+        layout: Layout | None = None,
+        *,
+        unreachable: frozenset[str] = frozenset(),
+    ) -> None:
         """layout: of this very pool, where it is known."""
         self.pool = pool
         self.holders = holders
+        self.unreachable = unreachable
         self.layout = layout_of(pool) if layout is None else layout
 
-    def held_by(self, holders: Holders) -> PoolState:
-        """The same pool with other holders."""
-        return PoolState(self.pool, holders, self.layout)
+    def now(self, holders: Holders, unreachable: frozenset[str]) -> PoolState:
+        """The same pool with these holders, while these nodes are unreachable."""
+        return PoolState(self.pool, holders, self.layout, unreachable=unreachable)
+
+    def is_unreachable(self, one: CandidateDevice) -> bool:
+        return bool(self.unreachable) and one.node in self.unreachable
 
     @property
     def complete(self) -> bool:
@@ -330,7 +348,7 @@ class PoolState:
         """In published order; devices that are held though nobody publishes them come last."""
         known = {one.key for one in self.candidates}
         unpublished = (
-            Unit(stands=key, state=DeviceState.UNPUBLISHED, holders=self.holders[key])
+            Unit(stands=key, state=self.state(key), holders=self.holders[key])
             for key in sorted(self.holders.keys() - known)
         )
         return (*(unit_of(one, self) for one in self.layout), *unpublished)
@@ -351,22 +369,31 @@ class PoolState:
 
     def state(self, device: DeviceKey) -> DeviceState:
         found = self.candidate(device)
-        return DeviceState.UNPUBLISHED if found is None else self.state_of(found)
+        if found is None:
+            return state_of(None, (), unreachable=device[3] in self.unreachable)
+        return self.state_of(found)
 
     def state_of(self, one: CandidateDevice) -> DeviceState:
         """Of a published device; partitions each by themselves."""
         blocked = bool(one.draws) and is_blocked(one, self.left)
-        return state_of(one, self.holders.get(one.key, ()), complete=self.complete, blocked=blocked)
+        return state_of(
+            one,
+            self.holders.get(one.key, ()),
+            complete=self.complete,
+            blocked=blocked,
+            unreachable=self.is_unreachable(one),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceSnapshot:
-    """All pools and nodes at one revision. memo: what others derived from it."""
+    """All pools and nodes at one revision. unreachable: nodes. memo: what others derived from it."""
 
     revision: int
     pools: Mapping[PoolKey, PoolState]
     nodes: Mapping[str, NodeState]
     published: Published
+    unreachable: frozenset[str] = frozenset()
     memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -501,6 +528,16 @@ class DeviceCache(View):
             touched |= self._applying[change.resource](change.object, change.type == "DELETED")
         self._refresh(touched)
 
+    def are_unreachable(self, nodes: frozenset[str]) -> None:
+        """These nodes are now, and no others."""
+        news = self._nodes.are_unreachable(nodes)
+        if not news:
+            return
+        self._snapshot = None
+        for key, known in self._pools.items():
+            if key.node in news or (not key.node and any(one.node in news for one in known.candidates)):
+                self._pools[key] = known.now(known.holders, nodes)
+
     def snapshot(self) -> DeviceSnapshot:
         if self._snapshot is None or self._snapshot.revision != self.revision:
             self._snapshot = DeviceSnapshot(
@@ -508,6 +545,7 @@ class DeviceCache(View):
                 pools=dict(self._pools),
                 nodes=self._nodes.now,
                 published=self._published,
+                unreachable=self._nodes.unreachable,
             )
         return self._snapshot
 
@@ -561,7 +599,11 @@ class DeviceCache(View):
         for key in {one for pool in touched for one in (pool, *self._in_use_with(pool))}:
             published = self._counts.get(key[:2], {})
             known, holders = self._pools.get(key), self._holdings.of_pool(key, published)
-            known = PoolState(self._read_pool(key), holders) if known is None else known.held_by(holders)
+            unreachable = self._nodes.unreachable
+            if known is None:
+                known = PoolState(self._read_pool(key), holders, unreachable=unreachable)
+            else:
+                known = known.now(holders, unreachable)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:
@@ -612,7 +654,9 @@ class DeviceCache(View):
 following = Follower(DeviceCache)
 
 
-def read_devices() -> DeviceSnapshot:
-    """The devices as they are now."""
+def read_devices(now: datetime | None = None) -> DeviceSnapshot:
+    """The devices as they are now. One query for the unreachable nodes."""
+    unreachable = unreachable_nodes(now or datetime.now(UTC))
     with following.view() as cache:
+        cache.are_unreachable(unreachable)
         return cache.snapshot()

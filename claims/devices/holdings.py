@@ -70,14 +70,19 @@ _NOBODY: Holders = {}
 
 
 def state_of(
-    candidate: CandidateDevice | None, holders: Sequence[Holder], *, complete: bool = True, blocked: bool = False
+    candidate: CandidateDevice | None,
+    holders: Sequence[Holder],
+    *,
+    complete: bool = True,
+    blocked: bool = False,
+    unreachable: bool = False,
 ) -> DeviceState:
     """What a person must know first wins. candidate: None where nobody publishes it; complete: its pool is.
 
-    blocked: others hold hardware that it needs.
+    blocked: others hold hardware that it needs. unreachable: its node is, so nothing else is certain.
     """
-    if candidate is None or not complete:
-        return DeviceState.UNPUBLISHED
+    if unreachable or candidate is None or not complete:
+        return DeviceState.UNREACHABLE if unreachable else DeviceState.UNPUBLISHED
     if candidate.fence:
         return candidate.fence
     if not holders:

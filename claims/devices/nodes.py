@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
 
 from claims.devices.published import nanos
@@ -21,7 +21,10 @@ _ONE = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One node. closed: cordoned, tainted so that pods keep away, or never heard of. most_pods: None for any number."""
+    """One node. closed: cordoned, tainted so that pods keep away, unreachable, or never heard of.
+
+    most_pods: None for any number.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -43,6 +46,10 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeState] = {}
+        #: those that are unreachable; they may have no Node any more
+        self.unreachable: frozenset[str] = frozenset()
+        #: nodes that are closed for another reason
+        self._fenced: set[str] = set()
         #: pod's uid -> its node
         self._node_of: dict[str, str] = {}
         self._pods: Counter[str] = Counter()
@@ -58,19 +65,30 @@ class Nodes:
     def put(self, node: Node) -> bool:
         name, most = node.metadata.name, node.status.allocatable.get("pods")
         fenced = not HARD_EFFECTS.isdisjoint(taint.effect for taint in node.spec.taints)
+        closed = node.spec.unschedulable or fenced or not has_reported(node)
+        (self._fenced.add if closed else self._fenced.discard)(name)
         return self._set(
             NodeState(
                 name=name,
                 labels=node.metadata.labels,
                 cordoned=node.spec.unschedulable,
-                closed=node.spec.unschedulable or fenced or not has_reported(node),
+                closed=closed or name in self.unreachable,
                 most_pods=None if most is None else nanos(most) // _ONE,
                 pods=self._pods[name],
             )
         )
 
+    def are_unreachable(self, names: frozenset[str]) -> frozenset[str]:
+        """These nodes are, and no others. Returns those of which that is news."""
+        news = names ^ self.unreachable
+        self.unreachable = names
+        for name in news & self._nodes.keys():
+            self._set(replace(self._nodes[name], closed=name in names or name in self._fenced))
+        return news
+
     def remove(self, name: str) -> bool:
         self._now = None
+        self._fenced.discard(name)
         return self._nodes.pop(name, None) is not None
 
     def pod_is(self, uid: str, node: str) -> bool:
@@ -91,16 +109,7 @@ class Nodes:
             del self._pods[name]
         if known is None:
             return False
-        return self._set(
-            NodeState(
-                name=name,
-                labels=known.labels,
-                cordoned=known.cordoned,
-                closed=known.closed,
-                most_pods=known.most_pods,
-                pods=self._pods[name],
-            )
-        )
+        return self._set(replace(known, pods=self._pods[name]))
 
     def _set(self, node: NodeState) -> bool:
         if self._nodes.get(node.name) == node:

@@ -27,10 +27,12 @@ class DeviceState(StrEnum):
     UNHEALTHY = "bad"
     #: it is not published any more, or its pool is incomplete
     UNPUBLISHED = "gone"
+    #: nobody has heard of its node's agent in time (`inventory.reachability`): what was known of it may be wrong
+    UNREACHABLE = "away"
 
 
 #: States in which a device is not allocated; claims from before, or with a toleration, may still hold it.
-OUT_OF_USE = (DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED)
+OUT_OF_USE = (DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED, DeviceState.UNREACHABLE)
 
 
 def by_use(counts: Mapping[str, int], held_out_of_use: Mapping[str, int]) -> dict[str, int]:

@@ -22,9 +22,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims.causes.causes import decode
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.devices.cache import DeviceSnapshot
-from claims.devices.states import DeviceState
+from claims.devices.states import OUT_OF_USE, DeviceState
 from claims.models import Pod
 from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
@@ -40,6 +39,7 @@ from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node
+from inventory.reachability import LEASE_NAMESPACE
 from manciple import layout
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
@@ -50,6 +50,7 @@ from manciple.store import event_log, history, space, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.history import last_change
 from manciple.wire.resources import CLASSES, LEASES, NODES, SLICES, kind
+from manciple.wire.validation import natural
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.rehearsal.move_proposals import UNKNOWN as UNPROPOSED
 from scheduling.rehearsal.move_proposals import read_proposals
@@ -183,13 +184,14 @@ def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCo
 
 
 #: States that are left out where no device is in them.
-_RARE = {"alloc", "blocked", "bad", "gone"}
+_RARE = {"alloc", "blocked", "bad", "gone", "away"}
 
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
     """What stands beside a number."""
     fenced = {line.node for line in lines_of(snapshot) if line.node and line.counts[DeviceState.TAINTED]}
     short = sum(not pool.complete for pool in snapshot.published_pools)
+    lost = {line.node for line in lines_of(snapshot) if line.unreachable}
     percent = round(100 * totals.get("reserved", 0) / total) if total else 0
     return {
         "free": f"of {total:,}",
@@ -198,6 +200,7 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
         "part": "room left in it" if totals.get("part") == 1 else "room left in all" if totals.get("part") else "",
         "taint": f"on {counted(len(fenced), 'node')}" if fenced else "",
         "gone": f"{counted(short, 'pool')} short" if short else "",
+        "away": f"on {counted(len(lost), 'node')}" if lost else "",
     }
 
 
@@ -329,7 +332,12 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
     return HealthSigns(
         now=now,
         nodes=[
-            NodeSign(name=name, ready=ready, heard=heard.get(name))
+            NodeSign(
+                name=name,
+                ready=ready and name not in snapshot.unreachable,
+                heard=heard.get(name),
+                unreachable=name in snapshot.unreachable,
+            )
             for name, ready in Node.objects.order_by("name").values_list("name", "ready")
         ],
         drivers=_drivers(snapshot, revision=counter.current),
@@ -339,6 +347,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         ],
         queue=QueueSign(**waiting.aggregate(length=Count("uid"), oldest=Min("created_at"))),
         incidents=count_open(),
+        out_of_service=sum(snapshot.counts[state] for state in OUT_OF_USE),
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
         sampled_every=sampled_every(len(snapshot.candidates)),
         silent_after=SILENT_AFTER,
@@ -359,10 +368,19 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
 def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
     pools = Counter(pool.key[0] for pool in snapshot.published_pools)
     unhealthy = Counter(
-        candidate.key[0] for candidate in snapshot.candidates if candidate.fence is DeviceState.UNHEALTHY
+        candidate.driver
+        for candidate in snapshot.candidates
+        if candidate.fence is DeviceState.UNHEALTHY and candidate.node not in snapshot.unreachable
     )
+    vanished: Counter[str] = Counter()
+    for key, state in snapshot.pools.items():
+        if not state.pool.slices and key.node not in snapshot.unreachable:
+            vanished[key.driver] += len(state.holders)
     short: dict[str, list[ShortPool]] = {}
+    lost: dict[str, list[str]] = {}
     for pool in sorted(snapshot.published_pools, key=lambda one: one.key):
+        if pool.complete and pool.node in snapshot.unreachable:
+            lost.setdefault(pool.key.driver, []).append(pool.node)
         if not pool.complete:
             driver, name, _ = pool.key
             known = short.setdefault(driver, [])
@@ -381,8 +399,15 @@ def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
                 )
             )
     return [
-        DriverSign(name=name, pools=count, short=tuple(short.get(name, ())), unhealthy=unhealthy[name])
-        for name, count in sorted(pools.items())
+        DriverSign(
+            name=name,
+            pools=count,
+            short=tuple(short.get(name, ())),
+            lost=tuple(lost.get(name, ())),
+            unhealthy=unhealthy[name],
+            vanished=vanished[name],
+        )
+        for name, count in sorted({**dict.fromkeys(vanished, 0), **pools}.items())
     ]
 
 
@@ -437,11 +462,12 @@ class HealthLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSign:
-    """heard: when its agent was last heard of, None where that is not known."""
+    """heard: when its agent was last heard of, None where that is not known. unreachable: it should have been since."""
 
     name: str
     ready: bool
     heard: datetime | None
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,10 +485,16 @@ class ShortPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSign:
+    """short: its pools that lack slices. lost: its pools on unreachable nodes, by their nodes; short ones are not among
+    them. unhealthy, vanished: devices; the latter are held, and no slice of their pools is published any more.
+    """
+
     name: str
     pools: int
     short: tuple[ShortPool, ...] = ()
+    lost: tuple[str, ...] = ()
     unhealthy: int = 0
+    vanished: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +527,7 @@ class HealthSigns:
     processes: Sequence[ProcessSign] = ()
     queue: QueueSign = field(default_factory=QueueSign)
     incidents: OpenIncidents = field(default_factory=OpenIncidents)
+    out_of_service: int = 0  # devices
     sampled: datetime | None = None
     sampled_every: timedelta = timedelta(minutes=1)
     silent_after: timedelta = timedelta(seconds=30)
@@ -515,7 +548,7 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     """All lines, in the order of a request's way: from the machines to the database."""
     found = [_agents(signs)] if signs.nodes else []
     found += [_driver(driver, signs.now) for driver in signs.drivers]
-    if signs.drivers:
+    if signs.drivers or signs.incidents.total:
         found.append(_incidents(signs))
     found += [_scheduler(signs), _workers(signs), _periodic(signs)]
     if signs.redis_away:
@@ -534,11 +567,13 @@ def _agents(signs: HealthSigns) -> HealthLine:
     ready = [node for node in signs.nodes if node.ready]
     ages = [signs.now - node.heard for node in ready if node.heard]
     away = [node for node in signs.nodes if not node.ready]
-    note = f"each reported in the last {duration(max(ages).total_seconds() + 1)}" if ages else "none has reported yet"
+    each = "each of the others" if away else "each"
+    lately = f"{each} reported in the last {duration(max(ages).total_seconds() + 1)}" if ages else ""
+    note = lately or ("none is ready" if away else "none has reported yet")
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
-        url = f"{page_url('nodes')}?state=NotReady"
+        url = f"{page_url('nodes')}?state=not-ready"
         troubles.append(Warning(what=rest, step="The list of nodes names them.", url=url))
     return HealthLine(
         name="Node agents",
@@ -552,27 +587,44 @@ def _agents(signs: HealthSigns) -> HealthLine:
 
 def _away(node: NodeSign, now: datetime) -> Warning:
     url = node_url(node.name)
-    if node.heard and now - node.heard < timedelta(seconds=40):
+    if not node.unreachable:
         what = f"Node `{node.name}` reports that it is not Ready."
         return Warning(what=what, step="Its conditions say why.", url=url)
-    heard = f"was last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else "is silent"
+    heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
     step = "Start its agent on that machine, or see why it cannot reach the API."
-    return Warning(what=f"Node `{node.name}` {heard}.", step=step, url=url)
+    return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
 
 def _driver(driver: DriverSign, now: datetime) -> HealthLine:
-    whole = driver.pools - len(driver.short)
+    whole = driver.pools - len(driver.short) - len(driver.lost)
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
         troubles.append(Warning(what=rest, step="The driver's page names them.", url=driver_url(driver.name)))
+    if driver.lost:
+        what = f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; no device of them is free."
+        nodes = sorted(set(driver.lost), key=natural)
+        url = node_url(nodes[0]) if len(nodes) == 1 else f"{page_url('nodes')}?state=unreachable"
+        troubles.append(Warning(what=what, step="Start the agents there.", url=url))
+    if driver.vanished:
+        what = counted(driver.vanished, "device is", "devices are")
+        what = f"{what} held by claims, and no slice of the pool is published any more."
+        troubles.append(
+            Warning(what=what, step="Check whether the driver still runs there.", url=driver_url(driver.name))
+        )
     if driver.unhealthy:
         what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
         url = f"{page_url('devices')}?state=bad"
         troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
-        note="every pool is complete" if not driver.short else "some pools are incomplete",
+        note="some pools are incomplete"
+        if driver.short
+        else "some pools are out of reach"
+        if driver.lost
+        else "some pools are gone"
+        if driver.vanished
+        else "every pool is complete",
         value=f"{whole} of {driver.pools}",
         url=driver_url(driver.name),
         severity=WARN if troubles else OK,
@@ -686,15 +738,16 @@ REDIS_AWAY = HealthLine(
 def _incidents(signs: HealthSigns) -> HealthLine:
     """What goes on; that nobody has seen to it asks for somebody."""
     found = signs.incidents
-    since = f", the first since {clock(found.since, now=signs.now)}" if found.since else ""
+    acknowledged, out = found.total - found.unseen, signs.out_of_service
+    notes = [
+        f"the first since {clock(found.since, now=signs.now)}" if found.since else "",
+        f"{acknowledged} acknowledged" if acknowledged else "",
+    ]
+    none = f"{counted(out, 'device is', 'devices are')} out of service" if out else "no device is out of service"
     return HealthLine(
         name="Incidents",
-        note=f"{found.unseen} not acknowledged{since}"
-        if found.unseen
-        else "each is acknowledged"
-        if found.total
-        else "no device is out of service",
-        value=f"{found.total} open",
+        note=", ".join(filter(None, notes)) or none,
+        value=f"{found.unseen} open",
         url=page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )

@@ -282,12 +282,13 @@ class Timeline:
 
     def devices(self) -> list[DeviceKey]:
         """Those that were held at all, or out of order; not for a rule that names no pool."""
+        rules_for_any = Q(source=Impairment.Source.RULE, pool="")
         columns = ("driver", "pool", "device", "node")
         rows = {*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()}
         held = {self.key_of(*row) for row in rows}
         if self._query.namespace or self._query.device_class:
             return list(held)
-        return list(held.union(*self._devices_at(self.impaired.exclude(pool="")).values()))
+        return list(held.union(*self._devices_at(self.impaired.exclude(rules_for_any)).values()))
 
     @property
     def impaired(self) -> QuerySet[Impairment]:
@@ -316,13 +317,15 @@ class Timeline:
                 columns = tuple(column for column, value in named.items() if value)
                 ruled.setdefault(columns, {}).setdefault(tuple(filter(None, named.values())), []).append(place)
         for columns, places in ruled.items():
-            published: dict[tuple[str, ...], set[DeviceKey]] = defaultdict(set)
+            published: dict[tuple[str, ...], set[tuple[DeviceKey, str]]] = defaultdict(set)
             for driver, pool, name, node in self._published(columns, places):
                 values = tuple({"driver": driver, "pool": pool, "name": name}[column] for column in columns)
-                published[values].add(self.key_of(driver, pool, name, node))
+                published[values].add((self.key_of(driver, pool, name, node), node))
             for values, alike in places.items():
                 for place in alike if published[values] else ():
-                    devices[place] = published[values]
+                    # A rule names no node.
+                    on = "" if place.source == Impairment.Source.RULE else place.node
+                    devices[place] = {key for key, node in published[values] if on in ("", node)}
         return devices
 
     def _published(
@@ -367,6 +370,7 @@ class Timeline:
         """The latest impairments that may concern those devices, the oldest first."""
         driver, pool, device = ({"", *(key[column] for key in keys)} for column in range(3))
         rows = self.impaired.filter(driver__in=driver, pool__in=pool, device__in=device).order_by("-began_at", "-pk")
+        rows = rows.exclude(Q(source=Impairment.Source.NODE) & ~Q(node__in={key[3] for key in keys}))
         return [ImpairedSpan(row) for row in rows[: BARS + 1]][::-1]
 
     def of_groups(self, names: Collection[str]) -> list[HeldSpan]:

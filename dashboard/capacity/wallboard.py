@@ -23,7 +23,7 @@ from dashboard.capacity.overview import (
     use_of_day,
     waiting_groups,
 )
-from dashboard.inventory.incidents import IncidentRow, described, newest
+from dashboard.inventory.incidents import IncidentRow, described, going_on
 from dashboard.kit.guards import listing
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.workloads.waiting import WaitingGroup
@@ -42,7 +42,7 @@ SHOWN_CLASSES, CAUSES, INCIDENTS, TROUBLES = 8, 4, 3, 2
 class WallboardContext(PageContext):
     """more_classes, more_waiting, more_troubles: how many are not shown. oldest: since when the first pod waits.
 
-    ready: of `nodes` those that are. unseen: incidents that nobody has acknowledged.
+    ready: of `nodes` those that are. acknowledged: incidents that go on, and are no longer open.
     """
 
     use: UseOfDay
@@ -55,7 +55,7 @@ class WallboardContext(PageContext):
     more_waiting: int
     incidents: Sequence[IncidentRow]
     open_incidents: int
-    unseen: int
+    acknowledged: int
     nodes: int
     ready: int
     troubles: Sequence[HealthLine]
@@ -70,7 +70,7 @@ def show_wallboard(request: HttpRequest) -> HttpResponse:
     signs = read_signs(census.snapshot, person, now=now)
     groups = waiting_groups(person, read_mendings() if census.waiting else UNKNOWN)
     rows = sorted((capacity_row(one) for one in census.classes), key=lambda row: (-row.total, row.name))
-    standing = [one for one in newest() if one.ended_at is None]
+    standing = going_on()
     troubles = [line for line in lines(signs) if line.severity != OK and line.name != "Incidents"]
     use = use_of_day(person, census, ALL, now)
     context = WallboardContext(
@@ -85,8 +85,8 @@ def show_wallboard(request: HttpRequest) -> HttpResponse:
         reasons=groups[:CAUSES],
         more_waiting=sum(group.count for group in groups[CAUSES:]),
         incidents=described(person, standing[:INCIDENTS], census.snapshot),
-        open_incidents=signs.incidents.total,
-        unseen=signs.incidents.unseen,
+        open_incidents=signs.incidents.unseen,
+        acknowledged=signs.incidents.total - signs.incidents.unseen,
         nodes=len(signs.nodes),
         ready=sum(node.ready for node in signs.nodes),
         troubles=troubles[:TROUBLES],

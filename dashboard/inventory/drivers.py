@@ -7,7 +7,7 @@ devices of it. A cluster has a handful, so the list is sorted in memory; its num
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -148,8 +148,8 @@ class DriverTrouble:
         return [(name, node_url(name)) for name in self.nodes]
 
 
-def troubles(driver: Driver) -> Iterator[DriverTrouble]:
-    """One query."""
+def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTrouble]:
+    """One query. unreachable: nodes."""
     if incomplete := driver.incomplete:
         devices = counted(sum(1 for pool in incomplete for _ in pool.candidates), "device is", "devices are")
         yield DriverTrouble(
@@ -159,7 +159,15 @@ def troubles(driver: Driver) -> Iterator[DriverTrouble]:
             tuple(sorted({one.node for pool in incomplete for one in pool.slices if one.node}, key=natural)),
         )
     ready, nodes = dict(Node.objects.values_list("name", "ready")), driver.nodes
-    if lost := tuple(name for name in nodes if ready.get(name) is False):
+    if away := tuple(name for name in nodes if name in unreachable):
+        one = len(away) == 1
+        yield DriverTrouble(
+            f"{counted(len(away), 'node')} it publishes for {'is' if one else 'are'} unreachable; the state of "
+            f"{'its' if one else 'their'} devices is not known, and none is free.",
+            "Start the agent there again.",
+            away,
+        )
+    if lost := tuple(name for name in nodes if ready.get(name) is False and name not in unreachable):
         yield DriverTrouble(
             f"{counted(len(lost), 'node')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
             "Check the agent of the node; its devices are allocated again when it is back.",
@@ -248,7 +256,8 @@ class DriverContext(PageContext):
 def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     """The page; with `?tab=history` the history of its slices that exist."""
     revision, person = latest_revision(), person_of(request)
-    driver = next((one for one in read_drivers(read_devices()) if one.name == name), None)
+    snapshot = read_devices()
+    driver = next((one for one in read_drivers(snapshot) if one.name == name), None)
     if driver is None:
         raise Http404(f"No driver {name} publishes anything, and no claim holds a device of it.")
     if asked(request):
@@ -274,7 +283,7 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
         revision=revision,
         name=name,
         driver=driver,
-        troubles=list(troubles(driver)),
+        troubles=list(troubles(driver, snapshot.unreachable)),
         pools=pool_lines(driver.pools[:shown]),
         more_pools=len(driver.pools[shown:]) if shown else 0,
         attributes=attributes(driver),

@@ -1,12 +1,13 @@
-"""Incidents: devices that were tainted or unhealthy together, the claims affected, and who acknowledged them.
+"""Incidents: devices that were tainted, unhealthy, unreachable or without their pool together, the claims affected, and
+who acknowledged them.
 
 - `/incidents`: open ones that nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
   `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow the list.
 - `/incidents/ID`: one, with each of its devices.
 - `/incidents/ID/acknowledge`: POST, with an optional note; `withdraw` takes the acknowledgement back.
 
-A taint rule concerns every device that its selector matches among those published now. Holders are named as far as the
-person sees their namespaces.
+A taint rule, a node or a pool concerns every device of it that is published now, or was held at that time. Holders are
+those of every span of a device, and are named as far as the person sees their namespaces.
 
 Acknowledging needs the verb `update` on the resource `incidents` of `manciple.dev`, which the API does not have: it
 exists to be granted by roles. Administrators have it. Acknowledgements are in the audit trail.
@@ -15,8 +16,8 @@ exists to be granted by roles. Administrators have it. Acknowledgements are in t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
-from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of
+from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of, line_named
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
@@ -45,6 +46,7 @@ from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
 from manciple.durations import duration
 from manciple.people import Person, demand, person_of
+from manciple.store import sql
 from manciple.store.event_log import latest_revision
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES
@@ -52,10 +54,15 @@ from manciple.wire.validation import natural
 
 INCIDENTS = "incidents.manciple.dev"
 SOURCES = Impairment.Source
+#: What says so -> the state of the devices, where it is always the same.
+STATE_OF_SOURCE: Mapping[str, DeviceState] = {
+    SOURCES.NODE: DeviceState.UNREACHABLE,
+    SOURCES.POOL: DeviceState.UNPUBLISHED,
+}
 #: Where an incident stands -> its label, the most urgent first.
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
-DESCRIBED, PAST = 500, 4000
+DESCRIBED, PAST = 500, 1000
 #: Incidents on one page, and characters of a note.
 PAGE, LONGEST_NOTE = 50, 1000
 #: Open incidents of which the wall board knows, and incidents acknowledged together.
@@ -91,12 +98,22 @@ class ImpairedSpan:
 
     @property
     def state(self) -> DeviceState:
+        if self.row.source in STATE_OF_SOURCE:
+            return STATE_OF_SOURCE[self.row.source]
         return DeviceState.UNHEALTHY if self.row.unhealthy else DeviceState.TAINTED
 
-    def concerns(self, device: DeviceKey) -> bool:
-        """A rule names no node, and a device of a pool of no single node may be impaired on one."""
+    def concerns(self, device: DeviceKey, node: str = "") -> bool:
+        """A rule names no node, and a device of a pool of no single node may be impaired on one.
+
+        node: of the device, where its pool is of no single node.
+        """
+        if self.row.source == SOURCES.NODE:
+            return self.row.node == (device[3] or node)
         same_node = self.row.source == SOURCES.RULE or "" in (self.row.node, device[3]) or self.row.node == device[3]
         return same_node and all(wanted in ("", found) for wanted, found in zip(self.place, device[:3], strict=True))
+
+    def overlaps(self, began: datetime, ended: datetime) -> bool:
+        return ended > self.began and (self.ended is None or began < self.ended)
 
     @property
     def exact(self) -> bool:
@@ -111,12 +128,18 @@ class ImpairedSpan:
     @property
     def cause(self) -> str:
         """The taint without its effect, or the agent's message."""
+        if self.row.source in STATE_OF_SOURCE:
+            return self.row.message
         return taint_text(self.row.key, self.row.value) or self.row.message or "reported Unhealthy"
 
     @property
     def said_by(self) -> str:
         if self.row.source == SOURCES.RULE:
             return f"DeviceTaintRule {self.row.reporter}"
+        if self.row.source == SOURCES.NODE:
+            return f"the Lease of node {self.row.node}"
+        if self.row.source == SOURCES.POOL:
+            return f"the ResourceSlices of pool {self.row.driver}/{self.row.pool}"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
@@ -135,11 +158,12 @@ def between(begin: datetime, end: datetime) -> QuerySet[Impairment]:
     return Impairment.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), began_at__lt=end)
 
 
-def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[ImpairedSpan]:
-    """What impaired one device in a time window. One query."""
-    driver, pool, name, _ = device
+def of_device(device: DeviceKey, begin: datetime, end: datetime, *, node: str = "") -> list[ImpairedSpan]:
+    """What impaired one device in a time window. node: where it is, if its pool is of no single node. One query."""
+    driver, pool, name, home = device
     rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
-    return [span for span in spans(rows) if span.concerns(device)]
+    rows = rows.exclude(Q(source=SOURCES.NODE) & ~Q(node=home or node))
+    return [span for span in spans(rows) if span.concerns(device, node)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +187,27 @@ class AffectedHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpairedDevice(Keyed):
-    """A device of an incident. span: the last one that concerns it."""
+    """A device of an incident. spans: those that concern it, the oldest first; span: the one to show of them, an open
+    one before closed ones.
+    """
 
     key: DeviceKey = field()  # without it, the property that it stands for would count as its default
     node: str
-    span: ImpairedSpan
+    spans: tuple[ImpairedSpan, ...]
     holders: tuple[AffectedHolder, ...] = ()
+
+    @property
+    def span(self) -> ImpairedSpan:
+        return max(self.spans, key=lambda one: (one.ended is None, one.began))
+
+    @property
+    def began(self) -> datetime:
+        return self.spans[0].began
+
+    @property
+    def times(self) -> int:
+        """How often it was impaired: a device that flaps has many spans."""
+        return len({(one.began, one.ended) for one in self.spans})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +229,8 @@ class IncidentRow:
 
     @property
     def state(self) -> str:
+        if self.spans:
+            return self.spans[0].state
         return DeviceState.UNHEALTHY if self.incident.unhealthy else DeviceState.TAINTED
 
     @property
@@ -207,7 +248,13 @@ class IncidentRow:
 
     @property
     def cause(self) -> str:
+        if self.source in STATE_OF_SOURCE:
+            return self.spans[-1].cause
         return taint_text(self.incident.key, self.incident.value) or next((one.cause for one in self.spans), "")
+
+    @property
+    def source(self) -> str:
+        return self.spans[0].row.source if self.spans else ""
 
     @property
     def said_by(self) -> list[str]:
@@ -221,7 +268,8 @@ class IncidentRow:
 
     @property
     def nodes(self) -> list[str]:
-        return sorted({one.node for one in self.devices if one.node}, key=natural)
+        named = [self.incident.node] if self.source == SOURCES.NODE else []
+        return sorted({*named, *(one.node for one in self.devices if one.node)}, key=natural)
 
     @property
     def node_links(self) -> list[tuple[str, str]]:
@@ -242,7 +290,12 @@ class IncidentRow:
 
     @property
     def what(self) -> str:
-        """`gpu-a09 / gpu-5`, `8 devices of gpu-a09`, `20 devices on 5 nodes`."""
+        """`gpu-a09 / gpu-5`, `8 devices of gpu-a09`, `20 devices on 5 nodes`, `Node gpu-a09`, `Pool a of gpu.dev`."""
+        if self.source == SOURCES.NODE:
+            return f"Node {self.incident.node}"
+        if self.source == SOURCES.POOL:
+            on = f" on {self.incident.node}" if self.incident.node not in ("", self.incident.pool) else ""
+            return f"Pool {self.incident.pool} of {self.incident.driver}{on}"
         if self.total == 1 and self.devices:
             return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
         where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
@@ -254,8 +307,8 @@ class IncidentRow:
 
     @property
     def title(self) -> str:
-        """`8 devices of gpu-a09 tainted`."""
-        return f"{self.what} {self.state_name.lower()}"
+        """`8 devices of gpu-a09 tainted`, `Node gpu-a09 unreachable`, `Pool cards of gpu.dev incomplete`."""
+        return f"{self.what} {'incomplete' if self.source == SOURCES.POOL else self.state_name.lower()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +332,11 @@ def count_open() -> OpenIncidents:
     return OpenIncidents(**found)
 
 
-def newest() -> list[Incident]:
-    """Open ones, then those that ended last."""
-    return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:MOST_OPEN])
+def going_on() -> list[Incident]:
+    """Those that have not ended: what nobody has acknowledged first, and of that what is broken or unreachable."""
+    broken = Q(unhealthy=True) | Q(driver="", pool="", node__gt="")
+    severity = Case(When(broken, then=Value(0)), default=Value(1))
+    return list(incidents().filter(ended_at=None).order_by("urgency", severity, "-began_at", "id")[:MOST_OPEN])
 
 
 def incidents() -> QuerySet[Any]:
@@ -338,10 +393,13 @@ def concerned(
         rows = rows.filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
         if on:
             rows = rows.filter(Q(source=SOURCES.RULE) | Q(node__in=("", on)))
-    found = set()
+    # A node is impaired itself, whatever is published there.
+    found = set(rows.filter(source=SOURCES.NODE, node=node).values_list("incident_id", flat=True)) if node else set()
     columns = ("incident_id", "source", "node", "driver", "pool", "device")
     for incident, source, at, *place in rows.values_list(*columns).distinct():
         named = _named(source, (place[0], place[1], place[2]), at, snapshot)
+        if device is not None and source in STATE_OF_SOURCE:
+            named = [(device, at)] if device[3] == at or (device, at) in named else []
         if any((not node or where == node) and (chosen is None or one in chosen) for one, where in named):
             found.add(incident)
     return found
@@ -362,6 +420,11 @@ def _named(
     source: str, place: tuple[str, str, str], node: str, snapshot: DeviceSnapshot
 ) -> list[tuple[DeviceKey, str]]:
     """(device, node) of what is impaired. A rule names no node, so it may be several devices of one name."""
+    if source == SOURCES.NODE:
+        line = line_named(snapshot, node)
+        return [(one.key, node) for tile in line.tiles for one in tile.candidates] if line is not None else []
+    if source == SOURCES.POOL:
+        return [(one.key, one.node) for one in snapshot.named(*place) if one.key[3] == node]
     if not all(place) or source == SOURCES.RULE:
         found = [(one.key, one.node) for one in snapshot.named(*place)]
         if found or not all(place):
@@ -370,67 +433,96 @@ def _named(
 
 
 def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
-    """Two queries for all of them."""
+    """Three queries for all of them; a fourth where nodes, pools or rules are impaired as a whole."""
     incidents = list(incidents)
     of: dict[str, list[ImpairedSpan]] = {one.id: [] for one in incidents}
     for span in spans(Impairment.objects.filter(incident__in=list(of))):
         of[span.row.incident_id].append(span)
-    named = {one.id: _devices(of[one.id], snapshot) for one in incidents}
-    holders = _holders(person, [one for found in named.values() for one in found[:DESCRIBED]], snapshot)
-    return [
-        IncidentRow(
-            incident=one,
-            spans=of[one.id],
-            devices=tuple(
-                ImpairedDevice(key=key, node=node, span=span, holders=tuple(holders(key, span)))
-                for key, node, span in named[one.id][:DESCRIBED]
-            ),
-            total=len(named[one.id]),
-        )
-        for one in incidents
-    ]
-
-
-Named = tuple[DeviceKey, str, ImpairedSpan]  # device, node, the span that lasted longest
-
-
-def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Named]:
-    """Each device once, with its last span, an open one before closed ones."""
-    by_device: dict[DeviceKey, Named] = {}
-    for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
-        for key, node in _named(span.row.source, span.place, span.row.node, snapshot):
-            by_device[key] = (key, node, span)
-    return sorted(by_device.values(), key=lambda one: (natural(one[1] or one[0][1]), natural(one[0][2])))
-
-
-def _holders(
-    person: Person, named: Collection[Named], snapshot: DeviceSnapshot
-) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
-    """Claims that held a device during a span: those that hold it now, then the latest that gave it back."""
-    past: dict[tuple[str, str, str], list[Any]] = {}
-    if named:
-        rows = PastAllocation.objects.filter(
-            ended_at__gt=min(span.began for _, _, span in named),
-            admin_access=False,
-            pool__in={key[1] for key, _, _ in named},
-            device__in={key[2] for key, _, _ in named},
-        )
-        columns = ("driver", "pool", "device", "node", "namespace", "claim", "pods", "began_at", "ended_at")
-        for row in rows.order_by("-ended_at").values_list(*columns, named=True)[:PAST]:
-            past.setdefault((row.driver, row.pool, row.device), []).append(row)
+    past = _past_holders(of)
 
     def seen(namespace: str, *rest: Any) -> AffectedHolder:
         return AffectedHolder(namespace, *rest) if person.sees(namespace) else AffectedHolder(ELSEWHERE)
 
-    def holders(key: DeviceKey, span: ImpairedSpan) -> Iterator[AffectedHolder]:
-        for one in snapshot.held_by(key) if span.ended is None else ():
-            yield seen(one.namespace, one.claim, one.pods, True)
-        for row in past.get(key[:3], ()):
-            same_node = "" in (key[3], row.node) or key[3] == row.node
-            if same_node and row.ended_at > span.began and (span.ended is None or row.began_at < span.ended):
+    def holders(incident: str, one: ImpairedDevice) -> Iterator[AffectedHolder]:
+        """Those that hold it now and did so in one of its spans, then the latest that gave it back."""
+        for holder in snapshot.held_by(one.key):
+            if any(span.ended is None or holder.since is None or holder.since < span.ended for span in one.spans):
+                yield seen(holder.namespace, holder.claim, holder.pods, True)
+        for row in past.get(incident, {}).get(one.key[:3], ()):
+            same_node = "" in (one.key[3], row.node) or one.key[3] == row.node
+            if same_node and any(span.overlaps(row.began_at, row.ended_at) for span in one.spans):
                 yield seen(row.namespace, row.claim, tuple(row.pods))
 
-    return holders
+    found = []
+    for incident in incidents:
+        devices = _devices(of[incident.id], past.get(incident.id, {}), snapshot)
+        shown = (replace(one, holders=tuple(dict.fromkeys(holders(incident.id, one)))) for one in devices[:DESCRIBED])
+        found.append(IncidentRow(incident=incident, spans=of[incident.id], devices=tuple(shown), total=len(devices)))
+    return found
+
+
+#: (driver, pool, device) -> the rows of `PastAllocation`, the last first
+PastHolders = Mapping[tuple[str, str, str], Sequence[Any]]
+
+
+def _devices(found: Iterable[ImpairedSpan], past: PastHolders, snapshot: DeviceSnapshot) -> list[ImpairedDevice]:
+    """Each device once, with all of its spans. What a node, a pool or a rule concerns is what is published of it now,
+    and what was held meanwhile, though it is not published any more.
+    """
+    by_device: dict[DeviceKey, tuple[str, list[ImpairedSpan]]] = {}
+    for span in found:
+        named = _named(span.row.source, span.place, span.row.node, snapshot)
+        if not span.exact:
+            held = ((snapshot.find(*place, row.node), row) for place, rows in past.items() for row in rows)
+            known = {key for key, _ in named}
+            named += [
+                (key, row.node)
+                for key, row in dict(held).items()
+                if key not in known and span.concerns(key, row.node) and span.overlaps(row.began_at, row.ended_at)
+            ]
+        for key, node in named:
+            by_device.setdefault(key, (node, []))[1].append(span)
+    devices = [ImpairedDevice(key=key, node=node, spans=tuple(own)) for key, (node, own) in by_device.items()]
+    return sorted(devices, key=lambda one: (natural(one.node or one.pool), natural(one.name)))
+
+
+_MEANWHILE = "p.ended_at > i.began_at AND (i.ended_at IS NULL OR p.began_at < i.ended_at) AND NOT p.admin_access"
+_SAME_DEVICE = "p.driver = i.driver AND p.pool = i.pool AND p.device = i.device"
+_SAME_PLACE = (
+    "(i.driver = '' OR i.pool = '' OR i.device = '') AND i.driver IN ('', p.driver) AND i.pool IN ('', p.pool) "
+    "AND i.device IN ('', p.device) AND (i.source <> 'node' OR i.node = p.node)"
+)
+
+
+def _past_holders(of: Mapping[str, Sequence[ImpairedSpan]]) -> Mapping[str, PastHolders]:
+    """incident -> who held its devices during one of its spans and gave them back: the last `PAST` of each incident.
+
+    An incident of long ago must not lose them to later holders of busy devices, so the database compares the times.
+    """
+    incidents_of: dict[int, list[str]] = {}
+    exact = [name for name, found in of.items() if any(one.exact for one in found)]
+    whole = [name for name, found in of.items() if not all(one.exact for one in found)]
+    for names, matching in ((exact, _SAME_DEVICE), (whole, _SAME_PLACE)):
+        for chunk in sql.chunks(names, PAGE):
+            given = ", ".join(["%s"] * len(chunk))
+            numbered = (
+                "SELECT i.incident_id AS incident, p.id AS id, ROW_NUMBER() OVER (PARTITION BY i.incident_id "  # noqa: S608 - our names
+                f"ORDER BY MAX(p.ended_at) DESC) AS place FROM {Impairment._meta.db_table} i "
+                f"CROSS JOIN {PastAllocation._meta.db_table} p WHERE i.incident_id IN ({given}) "
+                f"AND {matching} AND {_MEANWHILE} GROUP BY i.incident_id, p.id"
+            )
+            statement = f"SELECT incident, id FROM ({numbered}) numbered WHERE place <= %s"  # noqa: S608 - the same
+            for incident, number in sql.fetch(statement, [*chunk, PAST]):
+                incidents_of.setdefault(number, []).append(incident)
+    past: dict[str, dict[tuple[str, str, str], list[Any]]] = {}
+    columns = ("pk", "driver", "pool", "device", "node", "namespace", "claim", "pods", "began_at", "ended_at")
+    for part in sql.chunks(incidents_of, sql.PARAMETERS):
+        rows = PastAllocation.objects.filter(pk__in=part).order_by("-ended_at", "-pk")
+        for row in rows.values_list(*columns, named=True):
+            for incident in incidents_of[row.pk]:
+                place = (row.driver, row.pool, row.device)
+                past.setdefault(incident, {}).setdefault(place, []).append(row)
+    return past
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ BAR, MARK = timedelta(hours=1), timedelta(hours=4)
 #: States that count as held, as free, and as out of use; from the bottom of the drawing to its top.
 HELD = ("reserved", "alloc", "prep", "part")
 FREE = ("free",)
-OUT_OF_USE = ("taint", "bad", "gone")
+OUT_OF_USE = ("taint", "bad", "gone", "away")
 LAYERS = (
     ("held", HELD),
     ("blocked", ("blocked",)),
@@ -41,6 +41,7 @@ LAYERS = (
     ("taint", ("taint",)),
     ("bad", ("bad",)),
     ("gone", ("gone",)),
+    ("away", ("away",)),
 )
 #: Lines across the drawing, at most.
 LINES = 4

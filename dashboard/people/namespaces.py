@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django import forms
@@ -37,6 +38,7 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
+from inventory.reachability import unreachable_nodes
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
 from manciple.api.auditing import page_write
@@ -52,12 +54,12 @@ from manciple.wire.errors import ApiError
 from manciple.wire.identity import service_account_name
 from manciple.wire.machinery import Namespace
 from manciple.wire.registry import registry
-from manciple.wire.resources import BUDGETS, NAMESPACES, NEW_PHASES, kind
+from manciple.wire.resources import BUDGETS, FINISHED_PHASES, NAMESPACES, NEW_PHASES, kind
 from scheduling.models import QueuedPod
 
 T = TypeVar("T")
 #: Pods in the order in which they are told.
-POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
+POD_STATES = ("Waiting", "Starting", "Running", "Unreachable", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
 CLAIM_STATES = ("Pending", "Reserved", "Allocated", "Deleting")
 
@@ -164,9 +166,15 @@ def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]
 
 def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
     pods: dict[str, Counter[str]] = defaultdict(Counter)
-    for rows, new in ((found.exclude(node_name=""), "Starting"), (found.filter(node_name=""), "Waiting")):
+    lost = found.filter(node_name__in=unreachable_nodes(datetime.now(UTC)))
+    for rows, new, old in (
+        (found.exclude(node_name="").exclude(pk__in=lost.values("pk")), "Starting", ""),
+        (found.filter(node_name=""), "Waiting", ""),
+        (lost, "Unreachable", "Unreachable"),
+    ):
         for namespace, phase, deleting, count in _counted(rows, "namespace", "phase", "deleting"):
-            state = new if phase in NEW_PHASES else phase if phase in POD_STATES else "Unknown"
+            known = phase if phase in POD_STATES else "Unknown"
+            state = new if phase in NEW_PHASES else known if phase in FINISHED_PHASES else old or known
             pods[namespace]["Deleting" if deleting else state] += count
     return pods
 

@@ -48,6 +48,7 @@ STATES: Mapping[str, str] = {
     DeviceState.TAINTED: "Tainted",
     DeviceState.UNHEALTHY: "Unhealthy",
     DeviceState.UNPUBLISHED: "Unpublished",
+    DeviceState.UNREACHABLE: "Unreachable",
 }
 
 #: state -> one sentence for a person who meets the mark for the first time
@@ -61,6 +62,7 @@ MEANINGS: Mapping[str, str] = {
     DeviceState.TAINTED: "Its driver or an administrator tainted it; claims need a toleration.",
     DeviceState.UNHEALTHY: "Its driver reports a fault; claims need a toleration.",
     DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
+    DeviceState.UNREACHABLE: "Nothing is heard of its node's agent; whether it works is not known.",
 }
 
 #: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
@@ -72,6 +74,7 @@ IN_BARS = (
     DeviceState.TAINTED,
     DeviceState.UNHEALTHY,
     DeviceState.UNPUBLISHED,
+    DeviceState.UNREACHABLE,
     DeviceState.BLOCKED,
     DeviceState.FREE,
 )
@@ -124,7 +127,8 @@ _RUNNING = {DeviceState.RESERVED, DeviceState.TAINTED}
 class GridLine:
     """A node's devices (or those of a pool without a node), in published order. Compared by identity.
 
-    trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods.
+    trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods. unreachable:
+    nothing is heard of its node.
     """
 
     name: str
@@ -133,6 +137,7 @@ class GridLine:
     topics: tuple[str, ...]
     trouble: str = ""
     cordoned: bool = False
+    unreachable: bool = False
 
     @property
     def place(self) -> str:
@@ -205,13 +210,28 @@ def _joins(before: Unit, tile: Unit) -> bool:
 
 
 def line_of(
-    name: str, node: str, tiles: Iterable[Unit], topics: Iterable[str], *, trouble: str = "", cordoned: bool = False
+    name: str,
+    node: str,
+    tiles: Iterable[Unit],
+    topics: Iterable[str],
+    *,
+    trouble: str = "",
+    cordoned: bool = False,
+    unreachable: bool = False,
 ) -> GridLine:
     """Gauges stand at its end."""
     ordered = tuple(tiles)
     if any(tile.gauge for tile in ordered):
         ordered = tuple(sorted(ordered, key=lambda tile: tile.gauge))
-    return GridLine(name=name, node=node, tiles=ordered, topics=tuple(topics), trouble=trouble, cordoned=cordoned)
+    return GridLine(
+        name=name,
+        node=node,
+        tiles=ordered,
+        topics=tuple(topics),
+        trouble=trouble,
+        cordoned=cordoned,
+        unreachable=unreachable,
+    )
 
 
 class Grid:
@@ -246,6 +266,7 @@ class Grid:
     def _follow(self, snapshot: DeviceSnapshot) -> None:
         last = self._snapshot
         lines = set(snapshot.cordoned ^ (last.cordoned if last is not None else frozenset()))
+        lines |= snapshot.unreachable ^ (last.unreachable if last is not None else frozenset())
         for key in changed(last.pools if last is not None else {}, snapshot.pools):
             lines |= self._place(key, snapshot.pools.get(key))
         for name in lines:
@@ -279,13 +300,15 @@ class Grid:
             pool.node == name for pool in pools
         )
         topics = list(dict.fromkeys(pool_topic(key.driver, key.name) for key in keys))
+        unreachable = on_node and name in snapshot.unreachable
         return line_of(
             name,
             name if on_node else "",
             tiles,
             [*topics, node_topic(name)] if on_node else topics,
-            trouble=_trouble(tiles, pools),
+            trouble=_trouble(tiles, pools, unreachable=unreachable),
             cordoned=on_node and name in snapshot.cordoned,
+            unreachable=unreachable,
         )
 
 
@@ -299,8 +322,10 @@ def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
     return dict.fromkeys(found, state.units) if len(found) == 1 else found
 
 
-def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool]) -> str:
+def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool], *, unreachable: bool) -> str:
     """What is wrong with a line, for the title of its name."""
+    if unreachable:
+        return "The node is unreachable: its agent does not report."
     said = [
         f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are published; its devices are not allocatable."
         for pool in pools
@@ -571,7 +596,7 @@ def draw_row(line: GridLine) -> SafeString:
 def _anchor(tile: Unit, at: TilePlace, attributes: str, inside: str, css: str = "") -> str:
     css = (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + css + (" first" if at.first_gauge else "")
     marks = ("" if at.run else " data-j") + (" data-k" if at.goes_on else "")
-    if tile.state == DeviceState.TAINTED and tile.holders:
+    if tile.state in (DeviceState.TAINTED, DeviceState.UNREACHABLE) and tile.holders:
         marks += " data-held"
     if tile.state == DeviceState.PARTLY_SHARED and not tile.parts:
         marks += f' style="--lvl:{tile.level}%"'
@@ -611,7 +636,7 @@ def _part(part: Part) -> str:
         attributes.append(f'data-at="{escape(part.candidate.address)}"')
         if part.weight >= _NAMED and (text := _text(part)):
             attributes.append(f'data-p="{escape(text)}"')
-    if part.state == "taint" and part.holders:
+    if part.state in (DeviceState.TAINTED, DeviceState.UNREACHABLE) and part.holders:
         attributes.append("data-held")
     return f"<i {' '.join(attributes)}></i>"
 

@@ -357,9 +357,11 @@ class History:
         return f"the latest {len(self.spans)}; {self.more} older are not listed" if self.more else ""
 
 
-def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime) -> History:
+def read_history(
+    person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime, place: str = ""
+) -> History:
     """Four queries at most. Allocations that ended are in PastAllocation, current ones in the cache, impairments in
-    Impairment. holders: the current ones, as the person may see them."""
+    Impairment. holders: the current ones, as the person may see them. place: the node it is on, if any."""
     driver, pool, name, node = device
     past = PastAllocation.objects.filter(driver=driver, pool=pool, device=name, admin_access=False)
     if node:
@@ -373,7 +375,7 @@ def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *
     listed = [_past(person, row) for row in past.order_by("-ended_at")[:LISTED]]
     total = past.count()
     held = [*recent, *((span.began, now) for span in spans)]
-    impaired = of_device(device, week, now)
+    impaired = of_device(device, week, now, node=place)
     return History(
         strip=strip_of(held, impaired, start=week, now=now),
         spans=(*spans, *listed),
@@ -425,7 +427,7 @@ def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]
 
 
 #: What a strip shows before anything else, the worst first.
-OUT_OF_ORDER = (DeviceState.UNHEALTHY, DeviceState.TAINTED)
+OUT_OF_ORDER = (DeviceState.UNREACHABLE, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED, DeviceState.TAINTED)
 _WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "free"}
 
 
@@ -560,17 +562,22 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
     topic = pool_topic(key[0], key[1])
     lines = [line for line in lines_of(snapshot) if topic in line.topics]
     line = next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
-    pods = _pods(seen[:DESCRIBED])
+    pods, state = _pods(seen[:DESCRIBED]), pool.state(key)
+    lost = state is DeviceState.UNREACHABLE
+    health = _health(key, candidate, seen, pods)
+    if lost:
+        last = f"last reported: {health.state}" if health.state else ""
+        health = Health("Unknown", last, "its node is unreachable")
     return DevicePanel(
         key=key,
         node=line.node if line else "",
         candidate=candidate,
-        state=pool.state(key),
+        state=state,
         level=level_of(candidate, holders) if candidate else 0,
-        holders=tuple(_held_by(holder, key, pods) for holder in seen[:DESCRIBED]),
+        holders=tuple(_held_by(holder, key, pods, lost=lost) for holder in seen[:DESCRIBED]),
         more_holders=max(0, len(seen) - DESCRIBED),
-        history=read_history(person, key, seen, now=datetime.now(UTC)),
-        health=_health(key, candidate, seen, pods),
+        history=read_history(person, key, seen, now=datetime.now(UTC), place=line.node if line else ""),
+        health=health,
         pool_row=pool.pool if pool.pool.slices else None,
         siblings=_siblings(person, snapshot, key, line),
         neighbours=_neighbours(person, key, line),
@@ -617,13 +624,14 @@ def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
     return {pod.key: pod for pod in found if isinstance(pod, Pod)}
 
 
-def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod]) -> HeldBy:
+def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod], *, lost: bool) -> HeldBy:
+    """lost: its node is unreachable, so no deadline ends it."""
     using = [pods[holder.namespace, name] for name in holder.pods if (holder.namespace, name) in pods]
     ids = dict.fromkeys(one for pod in using for one, _, _ in _reports(pod, key, holder) if "=" in one)
     return HeldBy(
         holder=holder,
         share=", ".join(f"{Quantity(amount).canonical()} of {name}" for name, amount in holder.consumed.items()),
-        ends=_ends(using, holder.others),
+        ends="Free again: unknown. Its node is unreachable." if lost else _ends(using, holder.others),
         cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
         cdi_ids=tuple(ids),
     )

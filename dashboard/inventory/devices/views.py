@@ -36,7 +36,6 @@ from claims.device_taints import NO_EXECUTE, following
 from claims.devices.cache import DeviceSnapshot, Unit, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import CandidateDevice, DeviceKey, address_of
-from claims.devices.states import DeviceState
 from dashboard.inventory.devices.grid import (
     GROUPINGS,
     MEANINGS,
@@ -674,8 +673,7 @@ def _rows(person: Person, chosen: Chosen, keys: Iterable[DeviceKey]) -> list[Dev
     there, published, rows = chosen.snapshot, {one.key: one for one in chosen.candidates}, list[DeviceRow]()
     for key in keys:
         one = published.get(key)
-        state = there.state_of(one) if one else DeviceState.UNPUBLISHED
-        rows.append(DeviceRow(key, one, state, holders_for(person, there.held_by(key))))
+        rows.append(DeviceRow(key, one, there.state(key), holders_for(person, there.held_by(key))))
     return rows
 
 

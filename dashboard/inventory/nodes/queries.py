@@ -16,14 +16,7 @@ from django.db.models import Case, Q, QuerySet, TextField, Value, When
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
-from claims.controllers.node_lifecycle import (
-    GRACE,
-    LEASE_NAMESPACE,
-    STARTUP_GRACE,
-    SignsOfLife,
-    is_silent,
-    ready_condition,
-)
+from claims.controllers.node_lifecycle import ready_condition
 from claims.devices.cache import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
@@ -33,8 +26,8 @@ from claims.models import Pod as PodRow
 from dashboard.inventory.devices.grid import DeviceTotals, line_named
 from dashboard.inventory.devices.grid import lines_of as all_lines
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint, version_of
-from inventory.models import Node as NodeRecord
 from inventory.models import Pool
+from inventory.reachability import LEASE_NAMESPACE, is_unreachable, nodes_with_leases, unreachable
 from manciple.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded
@@ -45,7 +38,7 @@ from manciple.wire.validation import natural
 
 #: What a node's state is called -> how severe that is (the mark's class), what the mark shows.
 STATES = {
-    "Silent": ("err", "!"),
+    "Unreachable": ("err", "!"),
     "Not ready": ("err", "!"),
     "Starting": ("info", "…"),
     "Cordoned": ("closed", ""),
@@ -55,7 +48,7 @@ STATES = {
 TABS = {
     "": "All",
     "not-ready": "Not ready",
-    "silent": "Silent",
+    "unreachable": "Unreachable",
     "cordoned": "Cordoned",
     "tainted": "Node tainted",
     "tainted-devices": "Devices tainted",
@@ -98,20 +91,20 @@ class Known:
         return [f"{key}={value}" for key, value in self.labels]
 
     @property
-    def silent_since(self) -> datetime | None:
-        """When it was last heard of, where it is silent."""
-        if self.state != "Silent":
+    def unreachable_since(self) -> datetime | None:
+        """When it was last heard of, where it is unreachable."""
+        if self.state != "Unreachable":
             return None
         ready = ready_condition(self.node)
         return self.renewed_at or moment(ready.last_transition_time if ready else self.node.metadata.creation_timestamp)
 
     @property
     def fresh(self) -> bool:
-        return self.renewed_at is not None and self.state != "Silent"
+        return self.renewed_at is not None and self.state != "Unreachable"
 
     @property
     def taints(self) -> tuple[Taint, ...]:
-        """Taints set by people, and those for pressure; the state already shows NotReady and silence."""
+        """Taints set by people, and those for pressure; the state already shows NotReady and Unreachable."""
         return tuple(taint for taint in self.node.spec.taints if taint.key not in LIFECYCLE_TAINTS)
 
 
@@ -123,12 +116,11 @@ def with_lease(node: Node, now: datetime) -> Known:
 
 def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
     """One of `STATES`; what a person must know first wins."""
-    ready = ready_condition(node)
-    lost = renewed_at is not None and is_silent(node, SignsOfLife(renewed_at=renewed_at), now)
-    if (ready is not None and ready.status == "Unknown") or (lost and ready is not None):
-        return "Silent"
+    ready, created = ready_condition(node), moment(node.metadata.creation_timestamp)
+    if is_unreachable(ready.status if ready is not None else "", created, renewed_at, now):
+        return "Unreachable"
     if ready is None:
-        return "Silent" if is_silent(node, SignsOfLife(renewed_at=renewed_at), now) else "Starting"
+        return "Starting"
     if ready.status != "True":
         return "Not ready"
     return "Cordoned" if node.spec.unschedulable else "Ready"
@@ -136,19 +128,15 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
 
 def nodes_by_state(now: datetime) -> QuerySet[Any]:
     """All nodes with `renewed_at` and `rank`: the place of `state_of` in `STATES`."""
-    silent = Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE)
-    never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
-    ranks = {"Silent": silent | never, "Starting": Q(condition=""), "Not ready": ~Q(condition="True")}
+    ranks = {"Unreachable": unreachable(now), "Starting": Q(condition=""), "Not ready": ~Q(condition="True")}
     ranks |= {"Cordoned": Q(unschedulable=True), "Ready": Q()}
     places = list(STATES)
-    return NodeRecord.objects.annotate(
-        renewed_at=history.last_write_of(kind(LEASES), LEASE_NAMESPACE, "name")
-    ).annotate(
-        rank=Case(
-            *(When(found, then=Value(places.index(state))) for state, found in ranks.items() if found),
-            default=Value(places.index("Ready")),
-        )
+    rank = Case(
+        *(When(found, then=Value(places.index(state))) for state, found in ranks.items() if found),
+        default=Value(places.index("Ready")),
     )
+    ranked: QuerySet[Any] = nodes_with_leases().annotate(rank=rank)
+    return ranked
 
 
 def tab_filters(snapshot: DeviceSnapshot) -> dict[str, Q]:
@@ -163,8 +151,8 @@ def tab_filters(snapshot: DeviceSnapshot) -> dict[str, Q]:
     tainted, unhealthy = marked
     return {
         "": Q(),
-        "not-ready": Q(rank__in=[places.index(state) for state in ("Not ready", "Silent", "Starting")]),
-        "silent": Q(rank=places.index("Silent")),
+        "not-ready": Q(rank__in=[places.index(state) for state in ("Not ready", "Unreachable", "Starting")]),
+        "unreachable": Q(rank=places.index("Unreachable")),
         "cordoned": Q(unschedulable=True),
         "tainted": Q(tainted=True),
         "tainted-devices": Q(name__in=tainted),

@@ -1,8 +1,8 @@
 """Nodes: the list, one node, and changing one.
 
 - `/nodes`: all of them, with tabs for those that need attention. `?q=`, `?state=`, `?l=` (a label selector) and
-  `?page=` say which are shown. A renewed lease changes nothing on the page: only falling silent and coming back do,
-  and these change the Node.
+  `?page=` say which are shown. A renewed lease changes nothing on the page: only becoming unreachable and coming
+  back do, and these change the Node.
 - `/nodes/NAME`: one. `?change=cordon`, or `?change=taint&key=…&value=…&effect=…`, previews a change; the button under
   the preview makes it (`/nodes/NAME/change`).
 """
@@ -161,7 +161,7 @@ class NodesContext(ListContext):
     query: NodeQuery
     complaint: str
     total: int
-    silent: int
+    unreachable: int
 
 
 @listing(NODES, SLICES)
@@ -192,10 +192,10 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     if request.path.endswith(CSV):
         return table.as_csv()
     counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
-    total, silent = counts["all"], counts["silent"]
+    total, unreachable = counts["all"], counts["unreachable"]
     if query.text or query.labels:
-        everywhere = nodes.aggregate(total=Count("pk"), silent=Count("pk", filter=tabs["silent"]))
-        total, silent = everywhere["total"], everywhere["silent"]
+        everywhere = nodes.aggregate(total=Count("pk"), unreachable=Count("pk", filter=tabs["unreachable"]))
+        total, unreachable = everywhere["total"], everywhere["unreachable"]
     table = replace(
         table,
         acts=bulk_acts(NODES, "cordon", "uncordon", "drain") if person_of(request).may("update", NODES) else (),
@@ -210,7 +210,13 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         ],
     )
     context = NodesContext(
-        place="nodes", revision=revision, query=query, table=table, complaint=complaint, total=total, silent=silent
+        place="nodes",
+        revision=revision,
+        query=query,
+        table=table,
+        complaint=complaint,
+        total=total,
+        unreachable=unreachable,
     )
     return show_list(request, "inventory/nodes/list.html", context)
 
@@ -474,7 +480,8 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
     snapshot = read_devices()
     line = line_named(snapshot, known.name)
     pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
-    claims = _claims(line.tiles if line else (), there)
+    unreachable = known.state == "Unreachable"
+    claims = _claims(line.tiles if line else (), there, unreachable=unreachable)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.holder.namespace)]
     on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
@@ -505,9 +512,10 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
 def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do)."""
     check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
-    if known.state == "Silent":
+    if known.state == "Unreachable":
         then = "Its pods are evicted when their tolerations end, after 5 min unless they say otherwise."
-        yield f"{known.name} has stopped reporting.", f"{then} {check}"
+        unknown = "What its pods and devices do now is not known; this page shows what it reported last."
+        yield f"{known.name} is unreachable. {unknown}", f"{then} {check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
@@ -526,9 +534,9 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, 
             yield f"{published}; {devices} not allocatable.", then
 
 
-def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
+def _claims(tiles: Iterable[Unit], there: PodsThere, *, unreachable: bool) -> list[HeldClaim]:
     """The claims that hold the node's devices, and what their pods do."""
-    phases = {pod.key: _phase(pod) for pod in there.pods}
+    phases = {pod.key: _phase(pod, unreachable=unreachable) for pod in there.pods}
     held: dict[str, tuple[Holder, list[DeviceKey]]] = {}
     for tile in tiles:
         for part in tile.parts or (tile,):
@@ -554,8 +562,10 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
     return HeldClaim(holder, tuple(devices.items()), pods, use)
 
 
-def _phase(pod: Pod) -> str:
-    return "Deleting" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
+def _phase(pod: Pod, *, unreachable: bool) -> str:
+    if pod.metadata.deletion_timestamp:
+        return "Deleting"
+    return "Unreachable" if unreachable else pod.status.phase or "Pending"
 
 
 def _events(name: str, person: Person) -> list[ShownEvent]:

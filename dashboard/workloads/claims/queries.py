@@ -32,6 +32,7 @@ from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from claims.pod_claims import stays_allocated
 from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
+from inventory.reachability import unreachable_nodes
 from manciple.people import Person
 from manciple.store import objects, sql
 from manciple.store.history import written_since
@@ -73,8 +74,9 @@ FORGOTTEN = timedelta(minutes=3)
 class User:
     """One entry of status.reservedFor, and what became of it.
 
-    fate: preparing, running, ended, ending (being deleted, in time), overdue (should have ended by now), gone (no such
-    pod), replaced (another pod has the name now) or other (no pod, so only its own controller knows).
+    fate: preparing, running, unreachable (its node is), ended, ending (being deleted, in time), overdue (should have
+    ended by now), gone (no such pod), replaced (another pod has the name now) or other (no pod, so only its own
+    controller knows).
     """
 
     resource: str
@@ -107,8 +109,9 @@ class User:
 class ClaimRow:
     """One claim, as lists and its own page show it. cause: of its state; waits: why the first pod that names it waits.
 
-    gone_nodes, silent_nodes: of `nodes`, those without a Node, and those that are not ready. driver: whose controller
-    allocated it. finalizers: read only of claims that are deleted, or held by nobody.
+    gone_nodes, silent_nodes: of `nodes`, those without a Node, and those that are not ready; unreachable: of these,
+    those of which nothing is heard. driver: whose controller allocated it. finalizers: read only of claims that are
+    deleted, or held by nobody.
     """
 
     uid: str
@@ -124,6 +127,7 @@ class ClaimRow:
     nodes: tuple[str, ...] = ()
     gone_nodes: tuple[str, ...] = ()
     silent_nodes: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
     finalizers: tuple[str, ...] = ()
     driver: str = ""
     immediate: bool = False
@@ -165,7 +169,7 @@ class ClaimRow:
         others = f"and {len(living) - 1} more have" if len(living) > 1 else "has"
         return {
             "node-gone": f"Node {next(iter(self.gone_nodes), '')} no longer exists",
-            "node-silent": f"Node {next(iter(self.silent_nodes), '')} is not ready",
+            "node-silent": self._silence,
             "pod-stays": f"Pod {overdue} does not end",
             "pod-ended": f"Pod {over.name if over else ''} has ended",
             "pod-gone": f"Pod {over.name} {'has ended' if over.fate == 'ended' else 'no longer exists'}"
@@ -179,6 +183,12 @@ class ClaimRow:
             "deleting": f"Waits until {living[0]} {others} ended" if living else "",
             "unused": f"No pod is reserved for it{'; allocated until it is deleted' if self.immediate else ''}",
         }.get(self.cause, "")
+
+    @property
+    def _silence(self) -> str:
+        if self.unreachable:
+            return f"Node {self.unreachable[0]} is unreachable"
+        return f"Node {next(iter(self.silent_nodes), '')} is not ready"
 
 
 #: What became of a user of a claim. The claim is judged by the greatest number among its users.
@@ -218,7 +228,8 @@ def _tables() -> dict[str, str]:
 
 def _node_state(name: str) -> str:
     """Of the node of this name."""
-    state = f"CASE WHEN n.ready THEN {_READY} ELSE {_SILENT} END"
+    ready = "n.ready AND n.name NOT IN (SELECT name FROM unreachable)"
+    state = f"CASE WHEN {ready} THEN {_READY} ELSE {_SILENT} END"
     states = f"SELECT {state} FROM {{Node}} n WHERE n.name = {name}"  # noqa: S608 - our own names
     return f"COALESCE(({states}), {_GONE})"
 
@@ -265,6 +276,7 @@ FROM claims c, times t""".format(**_tables())  # noqa: S608 - names of our own
 #: The facts stand in a table of their own: else the database would find them again wherever the cause mentions one.
 _JUDGED = (
     f"WITH times AS (SELECT %s AS moment, %s AS patience, %s AS forgotten), claims AS ({{claims}}), "  # noqa: S608
+    f"unreachable AS MATERIALIZED (SELECT n.name FROM {Node._meta.db_table} n WHERE {{unreachable}}), "
     f"facts AS MATERIALIZED ({_FACTS}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "
     f"stated AS (SELECT caused.*, {_choice('cause', STATE_OF, 'cause')} AS state FROM caused), "
     f"judged AS (SELECT stated.*, {_choice('state', URGENCY, '0')} AS urgency FROM stated) "
@@ -374,9 +386,10 @@ def _judged(claims: QuerySet[Claim], wanted: str, now: datetime | None, sorting:
         statement, parameters = listed.query.sql_with_params()
     except EmptyResultSet:  # of somebody who sees no namespace
         return []
+    lost, names = sql.is_one_of("n.name", unreachable_nodes(now))
     adapt = connection.ops.adapt_datetimefield_value
     times = [adapt(now - MOMENT), adapt(now - PATIENCE), adapt(now - FORGOTTEN)]
-    return sql.fetch(_JUDGED.format(claims=statement) + wanted, [*times, *parameters])
+    return sql.fetch(_JUDGED.format(claims=statement, unreachable=lost) + wanted, [*times, *parameters, *names])
 
 
 def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Counter[str]:
@@ -437,6 +450,7 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
     }
     named = {name for nodes in places.values() for name in nodes}
     ready = dict(Node.objects.filter(name__in=named).values_list("name", "ready")) if named else {}
+    lost = unreachable_nodes(now) if named else frozenset()
     for uid, cause in causes.items():
         if (row := rows.get(uid)) is None:
             continue
@@ -455,7 +469,8 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
             wanted_by=tuple(pod for pod, _ in wanting),
             nodes=places[uid],
             gone_nodes=tuple(name for name in places[uid] if name not in ready),
-            silent_nodes=tuple(name for name in places[uid] if ready.get(name) is False),
+            silent_nodes=tuple(name for name in places[uid] if ready.get(name) is False or name in lost),
+            unreachable=tuple(name for name in places[uid] if name in lost),
             finalizers=document.metadata.finalizers if document else (),
             driver=allocation.controller_name if allocation else "",
             immediate=bool(document and stays_allocated(document)),
@@ -518,6 +533,7 @@ def read_users(namespaces: Mapping[str, str], *, now: datetime) -> Mapping[str, 
     found = Pod.objects.filter(uid__in=[row[3] for row in rows])
     columns = ("uid", "name", "node_name", "phase", "deleting", "deleted_at")
     pods = {pod.uid: pod for pod in found.values_list(*columns, named=True)} if rows else {}
+    lost = unreachable_nodes(now) if pods else frozenset()
     gone = {name for _, _, name, pod in rows if pod not in pods}
     in_use = set(Pod.objects.filter(name__in=gone).values_list("namespace", "name")) if gone else set()
     users: dict[str, list[User]] = defaultdict(list)
@@ -525,6 +541,8 @@ def read_users(namespaces: Mapping[str, str], *, now: datetime) -> Mapping[str, 
         pod = pods.get(uid)
         if pod is not None:
             fate = fate_of(pod.phase, node=pod.node_name, ends_at=pod.deleted_at, deleting=pod.deleting, now=now)
+            if fate in ("running", "preparing") and pod.node_name in lost:
+                fate = "unreachable"
             user = User(
                 resource=resource, name=pod.name, uid=uid, fate=fate, node=pod.node_name, ends_at=pod.deleted_at
             )

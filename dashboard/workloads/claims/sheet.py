@@ -53,6 +53,7 @@ LOOKED_THROUGH = 400
 FATES = {
     "preparing": "Its devices are being prepared.",
     "running": "Running.",
+    "unreachable": "Its node is unreachable, so what it does now is not known.",
     "ended": "It has ended.",
     "ending": "It is being deleted.",
     "overdue": "It is being deleted and does not end.",
@@ -354,7 +355,9 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
             text = "Nobody can unprepare them there."
             step = "Delete the pods that are bound to that node; the claim controller then releases the devices."
         case "node-silent":
-            title = f"{holds} on node {row.silent_nodes[0]}, which is not ready."
+            title = (
+                f"{holds} on node {row.silent_nodes[0]}, which is {'unreachable' if row.unreachable else 'not ready'}."
+            )
             text = (
                 "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are "
                 "released once the node confirms that they ended."

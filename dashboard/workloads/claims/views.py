@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 
 from django.contrib import messages
@@ -119,9 +120,9 @@ class ClaimsContext(ListContext):
 @opens_as_usual
 def list_claims(request: HttpRequest) -> HttpResponse:
     revision, person, query = latest_revision(), person_of(request), ClaimQuery.read(request)
-    claims = Claim.objects.restrict(person)
+    claims, now = Claim.objects.restrict(person), datetime.now(UTC)
     chosen = query.chosen(claims)
-    find = partial(find_claims, chosen, state=query.state, sort=query.sort)
+    find = partial(find_claims, chosen, state=query.state, sort=query.sort, now=now)
     table = Table(
         id="claims-list",
         topics="claims: pods: nodes",
@@ -129,13 +130,13 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         css="rows",
         query=query,
         columns=COLUMNS,
-        read=lambda part: claim_rows(find(rows=part)),
+        read=lambda part: claim_rows(find(rows=part), now=now),
         note="" if query.sort else ", stuck first, then waiting longest",
     )
     if request.path.endswith(CSV):
         return table.as_csv()
-    states = count_states(claims)
-    matching = count_states(chosen) if query.namespace or query.device_class or query.text else states
+    states = count_states(claims, now=now)
+    matching = count_states(chosen, now=now) if query.namespace or query.device_class or query.text else states
     held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))
     holding = held.aggregate(devices=Count("pk"), claims=Count("claim", distinct=True))
     classes = list(DeviceClass.objects.order_by("name").values_list("name", flat=True))

@@ -36,7 +36,7 @@ from manciple.wire.deferred import deferred_function
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
 from manciple.wire.quantity import whole
-from manciple.wire.resources import CLAIMS, EVENTS, NEW_PHASES, kind
+from manciple.wire.resources import CLAIMS, EVENTS, FINISHED_PHASES, NEW_PHASES, kind
 from scheduling.claims.extended_resources import ServedRequest
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import Mended
@@ -51,15 +51,16 @@ NODES = 8
 
 #: Neither bound nor over.
 IS_WAITING = Q(node_name="", phase__in=NEW_PHASES, deleting=False)
-#: state -> (its icon, its rows), in the order of the tabs
-STATES: Mapping[str, tuple[str, Q]] = {
-    "Waiting": ("i-wait", IS_WAITING),
-    "Starting": ("i-time", Q(phase__in=NEW_PHASES, deleting=False) & ~Q(node_name="")),
-    "Running": ("i-ok", Q(phase="Running", deleting=False)),
-    "Succeeded": ("i-ok", Q(phase="Succeeded", deleting=False)),
-    "Failed": ("i-alert", Q(phase="Failed", deleting=False)),
-    "Deleting": ("i-x", Q(deleting=True)),
-    "Unknown": ("i-alert", Q(phase="Unknown", deleting=False)),
+#: state -> its icon, in the order of the tabs
+STATES: Mapping[str, str] = {
+    "Waiting": "i-wait",
+    "Starting": "i-time",
+    "Running": "i-ok",
+    "Unreachable": "i-alert",
+    "Succeeded": "i-ok",
+    "Failed": "i-alert",
+    "Deleting": "i-x",
+    "Unknown": "i-alert",
 }
 _SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
 _DEVICES = Subquery(
@@ -70,23 +71,37 @@ _DEVICES = Subquery(
 _ORDERS: Mapping[str, Any] = {
     "name": F("name"),
     "namespace": F("namespace"),
-    "status": Case(
-        *(When(rows, then=Value(place)) for place, (_, rows) in enumerate(STATES.values())),
-        output_field=IntegerField(),
-    ),
     "since": _SINCE,
     "node_name": NullIf(F("node_name"), Value("")),
     "devices": Coalesce(_DEVICES, Value(0)),
 }
 
 
-def state_of(*, deleting: bool, phase: str, node: str) -> str:
-    """The name of a pod's state, one of `STATES`."""
+def state_of(*, deleting: bool, phase: str, node: str, unreachable: bool) -> str:
+    """The name of a pod's state, one of `STATES`. unreachable: its node is, so what it does now is not known."""
     if deleting:
         return "Deleting"
+    if unreachable and phase not in FINISHED_PHASES:
+        return "Unreachable"
     if phase in NEW_PHASES:
         return "Starting" if node else "Waiting"
     return phase
+
+
+def rows_by_state(unreachable: Collection[str]) -> dict[str, Q]:
+    """`state_of` for rows, in the order of the tabs. unreachable: nodes."""
+    lost = Q(node_name__in=unreachable) & ~Q(phase__in=FINISHED_PHASES)
+    rows = {
+        "Waiting": IS_WAITING,
+        "Starting": Q(phase__in=NEW_PHASES) & ~Q(node_name="") & ~lost,
+        "Running": Q(phase="Running") & ~lost,
+        "Unreachable": lost,
+        "Unknown": Q(phase="Unknown") & ~lost,
+    }
+    return {
+        state: Q(deleting=True) if state == "Deleting" else rows.get(state, Q(phase=state)) & Q(deleting=False)
+        for state in STATES
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +129,13 @@ class PodQuery(ListQuery):
             rows = rows.filter(uid__in=waiting_for(self.reason, mended))
         return rows.filter(uid__in=asking_for(self.device_class)) if self.device_class else rows
 
-    def in_order(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
+    def in_order(self, rows: QuerySet[PodRow], unreachable: Collection[str]) -> QuerySet[PodRow]:
+        by_state = rows_by_state(unreachable)
         if self.state:
-            rows = rows.filter(STATES[self.state][1])
-        order = _ORDERS.get(self.sort.removeprefix("-"))
+            rows = rows.filter(by_state[self.state])
+        column = self.sort.removeprefix("-")
+        places = (When(found, then=Value(place)) for place, found in enumerate(by_state.values()))
+        order = Case(*places, output_field=IntegerField()) if column == "status" else _ORDERS.get(column)
         if order is not None:
             first = order.desc(nulls_last=True) if self.sort.startswith("-") else order.asc(nulls_last=True)
             return rows.order_by(first, "namespace", "name")
@@ -141,7 +159,7 @@ class PodLine:
 
     @property
     def icon(self) -> str:
-        return STATES[self.state][0] if self.state in STATES else "i-pod"
+        return STATES.get(self.state, "i-pod")
 
     @property
     def key(self) -> str:
@@ -170,20 +188,21 @@ COLUMNS = (
 )
 
 
-def count_states(rows: QuerySet[PodRow]) -> dict[str, int]:
-    """state -> number of pods. One query."""
-    has_node = Case(When(node_name="", then=Value("")), default=Value("yes"))
+def count_states(rows: QuerySet[PodRow], unreachable: Collection[str]) -> dict[str, int]:
+    """state -> number of pods. unreachable: nodes. One query."""
+    lost = [When(node_name__in=unreachable, then=Value("lost"))] if unreachable else []
+    node = Case(When(node_name="", then=Value("")), *lost, default=Value("yes"))
     counts: dict[str, int] = {}
-    for deleting, phase, node, number in (
-        rows.order_by().values_list("deleting", "phase", has_node).annotate(number=Count("uid"))
+    for deleting, phase, on, number in (
+        rows.order_by().values_list("deleting", "phase", node).annotate(number=Count("uid"))
     ):
-        state = state_of(deleting=deleting, phase=phase, node=node)
+        state = state_of(deleting=deleting, phase=phase, node=on, unreachable=on == "lost")
         counts[state] = counts.get(state, 0) + number
     return counts
 
 
-def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
-    """Three queries, however many rows."""
+def read_lines(rows: Iterable[PodRow], unreachable: Collection[str]) -> list[PodLine]:
+    """Three queries, however many rows. unreachable: nodes."""
     rows = list(rows)
     uids = [row.uid for row in rows]
     queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
@@ -191,7 +210,9 @@ def read_lines(rows: Iterable[PodRow]) -> list[PodLine]:
     held: dict[str, int] = dict(reserved)
     lines = []
     for row in rows:
-        state = state_of(deleting=row.deleting, phase=row.phase, node=row.node_name)
+        state = state_of(
+            deleting=row.deleting, phase=row.phase, node=row.node_name, unreachable=row.node_name in unreachable
+        )
         waiting = queued.get(row.uid) if state == "Waiting" else None
         lines.append(
             PodLine(
@@ -298,8 +319,8 @@ class ContainerLine:
     health: Mapping[str, str]
 
 
-def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLine, ...]:
-    """In the order in which they run."""
+def container_lines(pod: Pod, claims: Iterable[ClaimLine], *, unreachable: bool) -> tuple[ContainerLine, ...]:
+    """In the order in which they run. unreachable: the node is, so what it last reported may be out of date."""
     by_entry = {claim.entry: claim for claim in claims}
     statuses = {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
     first = [(one, "sidecar" if one.restart_policy == "Always" else "init") for one in pod.spec.init_containers]
@@ -307,6 +328,8 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLin
     for container, role in (*first, *((one, "") for one in pod.spec.containers)):
         status = statuses.get(container.name)
         state, detail, since = _state(status.state if status else ContainerState())
+        if unreachable and state not in FINISHED_PHASES:
+            state, detail, since = "Unknown", f"{state} when the node was last heard of", None
         uses = []
         for use in container.resources.claims:
             line = by_entry.get(use.name)
@@ -329,7 +352,7 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine]) -> tuple[ContainerLin
                 restarts=status.restart_count if status else 0,
                 uses=(*uses, *(ContainerUse(title=name, devices=devices) for name, devices in extended.items())),
                 health={
-                    one.resource_id: one.health
+                    one.resource_id: "Unknown" if unreachable else one.health
                     for resource in (status.allocated_resources_status if status else ())
                     for one in resource.resources
                 },

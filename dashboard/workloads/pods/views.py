@@ -47,6 +47,7 @@ from dashboard.workloads.pods.queries import (
 from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, changes_of, meant, read_stay, read_why
 from insight.class_summary import ClassStock, read_stock
 from inventory.models import DeviceClass
+from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.people import Person, demand_edit, demand_sight, person_of
@@ -91,13 +92,14 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
     in_every_state = query.in_every_state(seen, mended)
-    counts = queries.count_states(in_every_state)
+    unreachable = unreachable_nodes(datetime.now(UTC))
+    counts = queries.count_states(in_every_state, unreachable)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
-    rows = query.in_order(in_every_state)
+    rows = query.in_order(in_every_state, unreachable)
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
     table = Table[PodLine](
         id="pods-list",
-        topics="pods:",
+        topics="pods: nodes",
         title="Pods",
         css="stack pods",
         query=query,
@@ -105,7 +107,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         read=lambda part: (
             line
             for some in sql.chunks(rows.iterator(BATCH) if part == slice(None) else rows[part], BATCH)
-            for line in queries.read_lines(some)
+            for line in queries.read_lines(some, unreachable)
         ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,
@@ -200,16 +202,22 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     tab = next((one for one, _, _ in tabs if one == request.GET.get("tab")), tabs[0][0])
     changes = changes_of(request.GET)
     why = read_why(explained, person, changes) if tab == "why" else None
+    now = datetime.now(UTC)
+    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
     if explained.state == "Schedulable":
         state = "Being scheduled"
     elif explained.state in ("Waiting", "Deleting"):
         state = explained.state
     else:
-        state = queries.state_of(deleting=False, phase=pod.status.phase, node=pod.spec.node_name)
+        state = queries.state_of(
+            deleting=False, phase=pod.status.phase, node=pod.spec.node_name, unreachable=unreachable
+        )
     queued = QueuedPod.objects.filter(uid=pod.metadata.uid).first()
     question = [("pod", f"{namespace}/{name}"), *as_query(changes)]
     attempts = queued.attempts if queued is not None and waits else 0
     topics = f"pod:{namespace}/{name} claims:{namespace} events:{namespace}"
+    if pod.spec.node_name:
+        topics += f" node:{pod.spec.node_name}"
     context = PodContext(
         place="pods",
         revision=explained.revision,
@@ -217,7 +225,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         namespace=namespace,
         name=name,
         state=state,
-        icon=STATES[state][0] if state in STATES else "i-wait",
+        icon=STATES.get(state, "i-wait"),
         waits=waits,
         gang=_gang(pod),
         placement=explained.placement,
@@ -227,10 +235,10 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         tab=tab,
         claims=claims,
         refusing=quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
-        containers=queries.container_lines(pod, claims),
+        containers=queries.container_lines(pod, claims, unreachable=unreachable),
         moments=moments,
         latest=[one for one in moments if moment(one.at)][-SHOWN_BESIDE:],
-        verdict=why.verdict if why else read_stay(pod, claims, moments, datetime.now(UTC), person),
+        verdict=why.verdict if why else read_stay(pod, claims, moments, now, person, unreachable=unreachable),
         may_edit=person.may_edit(namespace),
         what_if_url=f"{page_url('what-if')}?{urlencode(question, safe='/:')}",
         topics=f"{topics} pool: slices classes nodes" if waits else topics,  # almost anything may help a waiting pod

@@ -24,6 +24,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.pod_claims import is_done
 from dashboard.templatetags.kit import counted, joined, page_url
 from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.pods.queries import ClaimLine, Moment
@@ -753,10 +754,25 @@ UNPREPARE_FAILED = "FailedUnprepareDynamicResources"
 
 
 def read_stay(
-    pod: Pod, claims: Sequence[ClaimLine], moments: Sequence[Moment], now: datetime, person: Person
+    pod: Pod,
+    claims: Sequence[ClaimLine],
+    moments: Sequence[Moment],
+    now: datetime,
+    person: Person,
+    *,
+    unreachable: bool,
 ) -> PodVerdict | None:
-    """Why a pod that should have ended still exists; None in good time."""
+    """Why a pod that should have ended still exists, or that nobody knows what it does: its node is unreachable. None
+    where all is well.
+    """
     ends = moment(pod.metadata.deletion_timestamp)
+    if ends is None and unreachable and not is_done(pod):
+        return PodVerdict(
+            good=False,
+            title=f"Node `{pod.spec.node_name}` is unreachable.",
+            text="What the pod does now is not known; this page shows what the node reported last.",
+            next_step=f"Start the agent on `{pod.spec.node_name}` again.",
+        )
     if ends is None:
         return None
     failure = next((one.text for one in reversed(moments) if one.reason == UNPREPARE_FAILED), "")

@@ -18,7 +18,7 @@ from typing import Any, cast
 from django.db import close_old_connections
 from msgspec import structs
 
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE
+from inventory.reachability import LEASE_NAMESPACE
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError

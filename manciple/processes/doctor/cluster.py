@@ -11,7 +11,6 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import Max, Min
 
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
@@ -20,6 +19,7 @@ from claims.pod_claims import keeps_unused
 from inventory.kinds import gates
 from inventory.kinds.pools import DRAFT_GENERATION
 from inventory.models import Node
+from inventory.reachability import LEASE_NAMESPACE
 from manciple.controllers import coordination
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Cursor, Heartbeat

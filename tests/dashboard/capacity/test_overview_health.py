@@ -72,10 +72,10 @@ def test_a_redis_that_is_away_is_said_with_what_to_do() -> None:
 
 
 def test_nodes_that_fell_silent_are_named_with_what_to_do_and_told_from_those_that_report_trouble() -> None:
-    silent = [NodeSign(name=f"n{number}", ready=False, heard=ago(130)) for number in range(5)]
+    silent = [NodeSign(name=f"n{number}", ready=False, heard=ago(130), unreachable=True) for number in range(5)]
     found = line("Node agents", replace(WELL, nodes=[*WELL.nodes, *silent]))
     assert (found.severity, found.value) == ("warn", "2 of 7")
-    assert found.troubles[0].what == texts.NODE_LAST_HEARD("n0", "2 min")
+    assert found.troubles[0].what == texts.NODE_UNREACHABLE("n0", "2 min")
     assert found.troubles[0].step.startswith("Start its agent")
     assert found.troubles[3].what == texts.MORE_NODES_NOT_READY(2)
     found = line("Node agents", replace(WELL, nodes=[NodeSign(name="a", ready=False, heard=ago(3))]))

@@ -150,9 +150,9 @@ def test_a_page_reads_with_few_queries_whatever_the_size(browser: Client, django
     for index in range(30):
         publish(f"node-{index}")
     page(browser)
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         page(browser)
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-7")
 
 

@@ -11,10 +11,15 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
+from claims.devices.cache import read_devices
 from claims.devices.states import DeviceState
+from claims.models import PastAllocation
+from dashboard.inventory import incidents
 from dashboard.inventory.devices.queries import strip_of
 from dashboard.inventory.incidents import ImpairedSpan
+from dashboard.templatetags.kit import clock
 from inventory.kinds.devices import DeviceTaint
+from inventory.kinds.pools import PoolKey
 from inventory.models import Impairment, Incident
 from manciple.access import authorization
 from manciple.access.authorization import Attributes, Decision
@@ -140,6 +145,103 @@ def test_holders_elsewhere_have_no_name(scene: Cluster, monkeypatch: pytest.Monk
         assert ">web<" not in page
 
 
+def test_a_closed_incident_has_the_holders_of_every_span_of_a_device(admin: Client, scene: Cluster) -> None:
+    """Whoever holds it still, and whoever gave it back; nobody who held it before, or between."""
+    Impairment.objects.all().delete()
+    incident = Incident.objects.get(pool="node-1")
+    Incident.objects.filter(pk=incident.pk).update(ended_at=NOW)
+    still = read_devices().pools[PoolKey(DRIVER, "node-1", "node-1")].holders
+    ((_, _, device, _),) = still
+
+    def moment(minutes: int) -> datetime:
+        return NOW + timedelta(minutes=minutes)
+
+    for began, ended in ((-60, -50), (-40, -30), (-20, 5)):
+        Impairment.objects.create(
+            incident=incident, source="driver", reporter="", driver=DRIVER, pool="node-1", device=device,
+            node="node-1", key=XID, value="79", effect="NoSchedule", message="", unhealthy=True,
+            began_at=moment(began), ended_at=moment(ended),
+        )  # fmt: skip
+    for name, began, ended in (("before", -90, -61), ("first", -58, -52), ("between", -49, -41), ("second", -35, -25)):
+        PastAllocation.objects.create(
+            driver=DRIVER, pool="node-1", device=device, node="node-1", device_class="", claim_uid=name,
+            namespace="default", claim=name, pods=[f"pod-{name}"], admin_access=False, share_id="",
+            consumed_capacity={}, began_at=moment(began), ended_at=moment(ended),
+        )  # fmt: skip
+    row = admin.get(f"/incidents/{incident.id}").context["row"]
+    (found,) = row.devices
+    assert [(one.claim, one.lasts) for one in found.holders] == [("web", True), ("second", False), ("first", False)]
+    assert (found.times, row.pods, row.standing) == (3, 3, "closed")
+    shown = words(admin, "/incidents?state=closed")
+    assert "web" in shown
+    assert "between" not in shown
+
+
+def test_later_holders_of_a_busy_device_do_not_displace_those_of_the_time(
+    admin: Client, scene: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "PAST", 2)
+    scene.delete(scene.pod("web"))
+    publish(scene)
+    scene.settle()
+    began = Incident.objects.get(pool="node-1").began_at
+    (old,) = PastAllocation.objects.filter(claim="web")
+    for number in range(5):
+        at = datetime.now(UTC) + timedelta(minutes=number)
+        PastAllocation.objects.create(
+            driver=DRIVER, pool="node-1", device=old.device, node="node-1", device_class="", claim_uid=f"u{number}",
+            namespace="default", claim=f"later-{number}", pods=[], admin_access=False, share_id="",
+            consumed_capacity={}, began_at=at, ended_at=at + timedelta(seconds=30),
+        )  # fmt: skip
+    row = admin.get(f"/incidents/{ids()['node-1']}").context["row"]
+    assert row.began == began
+    assert {one.claim for one in row.holders} == {"web"}
+
+
+@pytest.mark.parametrize("source", ["node", "pool", "rule"])
+def test_an_incident_of_a_whole_node_or_pool_keeps_who_held_devices_that_have_gone_since(
+    admin: Client, scene: Cluster, source: str
+) -> None:
+    began, ended = NOW - timedelta(hours=3), NOW - timedelta(hours=2)
+    Incident.objects.all().delete()
+    Incident.objects.create(
+        id="whole", unhealthy=False, driver=DRIVER if source == "pool" else "", pool="old" if source == "pool" else "",
+        node="" if source == "rule" else "node-9", key="k", value="", began_at=began, ended_at=ended, touched_at=ended,
+    )  # fmt: skip
+    Impairment.objects.create(
+        incident_id="whole", source=source, reporter="r", driver=DRIVER if source != "node" else "",
+        pool="old" if source != "node" else "", device="", node="" if source == "rule" else "node-9", key="k", value="",
+        effect="", message="m", unhealthy=False, began_at=began, ended_at=ended,
+    )  # fmt: skip
+    held = {"then": (began, ended), "long before": (began - timedelta(hours=2), began - timedelta(hours=1))}
+    for name, (start, end) in held.items():
+        PastAllocation.objects.create(
+            driver=DRIVER, pool="old", device="gpu-7", node="node-9", device_class="", claim_uid=name,
+            namespace="default", claim=name, pods=["p"], admin_access=False, share_id="", consumed_capacity={},
+            began_at=start, ended_at=end,
+        )  # fmt: skip
+    row = admin.get("/incidents/whole").context["row"]
+    assert [one.name for one in row.devices] == ["gpu-7"]
+    assert [one.claim for one in row.holders] == ["then"]
+
+
+def test_the_wallboard_shows_what_nobody_has_acknowledged_and_what_is_broken_first(
+    admin: Client, cluster: Cluster
+) -> None:
+    cluster.with_gpus("node-1", each=1)
+    at = {"broken": 5, "maintenance": 4, "tainted": 3, "again": 2, "newest": 1}
+    for name, minutes in at.items():
+        acknowledged = NOW if name in ("maintenance", "again") else None
+        began = NOW - timedelta(minutes=minutes)
+        Incident.objects.create(
+            id=name, unhealthy=name == "broken", driver="d", pool=name, node="", key="k", value="", began_at=began,
+            touched_at=began, acknowledged_at=acknowledged,
+        )  # fmt: skip
+    context = admin.get("/wallboard").context
+    assert [one.incident.id for one in context["incidents"]] == ["broken", "newest", "tainted"]
+    assert (context["open_incidents"], context["acknowledged"]) == (3, 2)
+
+
 def test_a_list_costs_as_many_queries_for_many_incidents_as_for_one(
     admin: Client, cluster: Cluster, django_assert_max_num_queries: Any
 ) -> None:
@@ -189,7 +291,8 @@ def test_a_device_the_overview_and_a_rule_tell_of_incidents(admin: Client, scene
     page = admin.get(f"/devices/d/{DRIVER}/node-2/gpu-0").content.decode()
     assert f'href="/incidents/{ids()["node-2"]}"' in page
     assert "out of service" in page
-    assert texts.INCIDENTS_NOT_ACKNOWLEDGED(1) in words(admin, "/overview")
+    began = clock(Incident.objects.get(pool="node-1").began_at)
+    assert texts.INCIDENTS_OPEN(began, 1) in words(admin, "/overview")
     Incident.objects.update(acknowledged_at=NOW, acknowledged_by="ada")
     assert texts.INCIDENTS_ALL_ACKNOWLEDGED(1) in words(admin, "/overview")
     assert Impairment.objects.count() == 3

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.controllers import node_lifecycle
-from claims.controllers.node_lifecycle import GRACE, STARTUP_GRACE
 from claims.kinds.pods import Pod, Toleration
 from dashboard.inventory.nodes.changes import NodeChange, changed, effects
 from dashboard.inventory.nodes.queries import STATES as NODE_STATES
@@ -22,6 +21,7 @@ from dashboard.inventory.nodes.queries import PodsThere, allocated, labelled, na
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
 from inventory.models import Node as NodeRecord
+from inventory.reachability import GRACE, STARTUP_GRACE
 from manciple.store.event_log import read_after
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
@@ -128,7 +128,7 @@ def test_many_nodes_stand_on_pages(viewer: Client, cluster: Cluster) -> None:
 
 STATES: dict[str, tuple[Node, float | None, str]] = {
     "reports and renews": (stored(make_node()), 5, "Ready"),
-    "not renewed": (stored(make_node()), GRACE.total_seconds() + 1, "Silent"),
+    "not renewed": (stored(make_node()), GRACE.total_seconds() + 1, "Unreachable"),
     "says no": (stored(make_node(ready=False)), 5, "Not ready"),
     "cordoned": (stored(make_node(unschedulable=True)), 5, "Cordoned"),
     "without a lease": (stored(make_node()), None, "Ready"),
@@ -211,12 +211,12 @@ def test_the_list_is_sorted_by_each_column(viewer: Client, cluster: Cluster) -> 
         assert re.findall(r'<tr id="node-(node-\d+)"', page) == expected, sort
 
 
-def test_a_node_that_the_controller_gave_up_is_silent_with_the_time(viewer: Client, cluster: Cluster) -> None:
+def test_a_node_that_the_controller_gave_up_is_unreachable_with_the_time(viewer: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
     node_lifecycle.sweep(datetime.now(UTC) + timedelta(seconds=90))
-    assert "Silent silent since" in words(viewer, "/nodes")
+    assert texts.NODE_LAST_HEARD in words(viewer, "/nodes")
     page = words(viewer, "/nodes/node-1")
-    assert "node-1 has stopped reporting." in page
+    assert texts.NODE_IS_UNREACHABLE("node-1") in page
     assert "systemctl status manciple-agent@node-1" in page
 
 

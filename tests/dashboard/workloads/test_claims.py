@@ -167,7 +167,7 @@ def test_a_silent_node_or_a_foreign_finalizer_that_holds_a_claim_is_named(pages:
     node = cluster.node()
     silent = NodeCondition(type="Ready", status="Unknown")
     cluster.update(structs.replace(node, status=structs.replace(node.status, conditions=(silent,))))
-    assert texts.ON_A_NODE_NOT_READY("node-1") in words(pages, "/claims/default/web")
+    assert texts.ON_AN_UNREACHABLE_NODE("node-1") in words(pages, "/claims/default/web")
     is_held_by_a_finalizer(cluster, "held")
     text = words(pages, "/claims/default/held")
     assert texts.HELD_BY_FINALIZER("example.org/report") in text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -25,6 +27,8 @@ class AgentProcess:
 
     folder: Path
     kubeconfig: Path
+    #: more of the command line
+    options: Sequence[str] = ()
     process: Process = field(init=False)
 
     @property
@@ -42,6 +46,7 @@ class AgentProcess:
                 *("--state-dir", str(self.folder / "state"), "--cdi-dir", str(self.cdi)),
                 *("--driver", "none", "--plugin-dir", str(self.plugins)),
                 *("--plugin-call-seconds", str(CALL_SECONDS), "--plugin-grace-seconds", str(grace)),
+                *self.options,
             ]
         ).start()
         self.process.line("drivers none")
@@ -112,14 +117,21 @@ def let_drivers_in(api: Api, admin: Path, folder: Path, *, node: str = NODE) -> 
     return kubeconfig
 
 
-def start_system(folder: Path) -> System:
-    """Returns once the node is ready."""
-    up = Up(home=folder / "home", nodes=0, env={"MANCIPLE_FEATURE_GATES": "DRAControlPlaneController=true"}).start()
+def start_system(
+    folder: Path,
+    *,
+    env: Mapping[str, str] = MappingProxyType({}),
+    options: Sequence[str] = (),
+    grace: float = GRACE_SECONDS,
+) -> System:
+    """env: more of the system's environment; options: of the agent. Returns once the node is ready."""
+    gates = {"MANCIPLE_FEATURE_GATES": "DRAControlPlaneController=true"}
+    up = Up(home=folder / "home", nodes=0, env={**gates, **env}).start()
     api = Api(up.kubeconfig)
-    agent = AgentProcess(folder / "node", up.bootstrap(NODE, api.server))
+    agent = AgentProcess(folder / "node", up.bootstrap(NODE, api.server), options)
     for made in (agent.cdi, agent.plugins / "plugins_registry"):
         made.mkdir(parents=True)
-    agent.start()
+    agent.start(grace=grace)
     wait_for("the node to be ready", lambda: node_ready(api))
     return System(up, api, agent, let_drivers_in(api, up.kubeconfig, folder))
 

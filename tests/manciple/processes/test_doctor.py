@@ -22,7 +22,6 @@ from prometheus_client import CollectorRegistry, Gauge
 from pytest_django import Settings
 from redis import Redis
 
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.kinds.pods import PodStatus
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -32,6 +31,7 @@ from claims.kinds.resource_claims import (
 )
 from claims.models import AllocatedDevice
 from inventory.kinds import gates
+from inventory.reachability import LEASE_NAMESPACE
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates

@@ -8,9 +8,10 @@ import pytest
 from msgspec import structs
 
 from claims.controllers import node_lifecycle
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE, SignsOfLife, eviction_time, judged
-from claims.kinds.pods import Toleration
+from claims.controllers.node_lifecycle import eviction_time, judged
+from claims.kinds.pods import PodCondition, PodStatus, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
+from inventory.reachability import LEASE_NAMESPACE, SignsOfLife
 from manciple.store import history
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
@@ -153,6 +154,27 @@ def test_a_silent_node_gets_no_pods_and_loses_its_own_after_five_minutes(cluster
     assert [event.message for event in cluster.events("TaintManagerEviction")] == [
         "Marking for deletion Pod default/web"
     ]
+
+
+def test_the_pods_of_a_silent_node_are_not_ready_until_its_agent_says_otherwise(cluster: Cluster) -> None:
+    """As MarkPodsNotReady does upstream; what containers do stays as it was reported."""
+    cluster.with_gpus("node-1")
+    for name in ("web", "starting"):
+        cluster.create(make_pod(name))
+    cluster.settle()
+    status = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True", reason="own"),))
+    cluster.update(structs.replace(cluster.pod("web"), status=status))
+    cluster.now = START + timedelta(days=3650)
+    assert node_lifecycle.sweep(cluster.now) == 2, "the node, and the pod that was ready"
+    (ready,) = cluster.pod("web").status.conditions
+    assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "own")
+    assert cluster.pod("web").status.phase == "Running"
+    (of_node, of_pod) = sorted(cluster.events("NodeNotReady"), key=lambda event: event.involved_object.kind)
+    assert (of_node.involved_object.name, of_node.type) == ("node-1", "Normal")
+    assert (of_pod.involved_object.name, of_pod.type) == ("web", "Warning")
+    assert node_lifecycle.sweep(cluster.now) == 0
+    cluster.update(structs.replace(cluster.pod("web"), status=status))
+    assert node_lifecycle.sweep(cluster.now) == 0, "the cache answers; an agent that reports is heard soon, too"
 
 
 def renew(cluster: Cluster, told: str) -> None:

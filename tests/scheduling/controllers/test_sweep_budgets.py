@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from claims.controllers import generated_claims, node_lifecycle, podgc, pruning, reservations
-from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.reachability import LEASE_NAMESPACE
 from manciple.access import rbac
 from manciple.audit import recording
 from manciple.wire.base import ObjectMeta

@@ -1,0 +1,77 @@
+"""Opens and closes the incidents that no write tells of: nodes that fell silent, and pools that stay incomplete.
+
+    a node is unreachable (`inventory.reachability`)          -> its incident is open, since its Lease was overdue
+    a pool has not had all of its slices for SETTLING         -> its incident is open, since it was first seen so
+    claims hold devices of a pool without any slice           -> the same
+    the node is heard of again, the pool is complete, or gone -> closed
+
+What drivers, rules and agents say is recorded with the write that says it (`inventory.impairments`). A driver publishes
+the slices of a pool one after the other, so a pool that lacks some is no incident yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Count, Exists, OuterRef
+
+from claims.models import AllocatedDevice
+from inventory import impairments
+from inventory.kinds.pools import PoolKey
+from inventory.models import Pool
+from inventory.reachability import GRACE, nodes_with_leases, unreachable
+from manciple.controllers.declaration import Controller
+from manciple.per_process import PerProcess
+from manciple.wire.resources import DELETED, MODIFIED, NODES
+
+#: How long a driver may take to publish the rest of a pool.
+SETTLING = timedelta(seconds=10)
+
+#: of this process: the pools that were incomplete at the last look -> since when
+_incomplete = PerProcess(dict[PoolKey, datetime])
+
+
+def reconcile(now: datetime) -> int:
+    """Returns 0: incidents are no objects of the API."""
+    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    with transaction.atomic():
+        impairments.record_unreachable(nodes, at=now)
+        impairments.record_incomplete(pools, at=now)
+    return 0
+
+
+def _unreachable_nodes(now: datetime) -> Mapping[str, datetime]:
+    """name -> since when: the moment at which its Lease was overdue."""
+    rows = nodes_with_leases().filter(unreachable(now)).values_list("name", "renewed_at")
+    return {name: min(renewed_at + GRACE, now) if renewed_at else now for name, renewed_at in rows}
+
+
+def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:
+    columns = ("driver", "name", "node_name", "slices_seen", "slices_expected", "generation")
+    missing: dict[PoolKey, str] = {}
+    for driver, name, node, seen, expected, generation in Pool.objects.filter(complete=False).values_list(*columns):
+        missing[PoolKey(driver, name, node)] = f"{seen} of {expected} slices of generation {generation} are published"
+    for driver, name, node, devices in _held_unpublished():
+        held = f"{devices} {'device is' if devices == 1 else 'devices are'} held"
+        missing[PoolKey(driver, name, node)] = f"no slice is published, and {held}"
+    since = _incomplete.value = {pool: _incomplete.value.get(pool, now) for pool in missing}
+    return {pool: (since[pool], what) for pool, what in missing.items() if now - since[pool] >= SETTLING}
+
+
+def _held_unpublished() -> Iterable[tuple[str, str, str, int]]:
+    """(driver, pool, node, devices) of which claims hold devices though no slice of the pool is published at all."""
+    published = Pool.objects.filter(driver=OuterRef("driver"), name=OuterRef("pool"))
+    held = AllocatedDevice.objects.filter(~Exists(published), admin_access=False, controller="").order_by()
+    rows: Iterable[tuple[str, str, str, int]] = held.values_list("driver", "pool", "node").annotate(devices=Count("pk"))
+    return rows
+
+
+CONTROLLER = Controller(
+    name="record_incidents",
+    does="opens and closes incidents of unreachable nodes and incomplete pools",
+    reconcile=reconcile,
+    every=5,
+    wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETED)}),
+)
