@@ -182,7 +182,7 @@ def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCo
 
 
 #: States that are left out where no device is in them.
-_RARE = {"alloc", "blocked", "bad", "gone"}
+_RARE = {"alloc", "blocked", "closed", "bad", "gone"}
 
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:

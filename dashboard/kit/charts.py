@@ -33,11 +33,12 @@ BAR, MARK = timedelta(hours=1), timedelta(hours=4)
 #: States that count as held, as free, and as out of use; from the bottom of the drawing to its top.
 HELD = ("reserved", "alloc", "prep", "part")
 FREE = ("free",)
-OUT_OF_USE = ("taint", "bad", "gone")
+OUT_OF_USE = ("closed", "taint", "bad", "gone")
 LAYERS = (
     ("held", HELD),
     ("blocked", ("blocked",)),
     ("free", FREE),
+    ("closed", ("closed",)),
     ("taint", ("taint",)),
     ("bad", ("bad",)),
     ("gone", ("gone",)),

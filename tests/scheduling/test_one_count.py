@@ -20,8 +20,9 @@ from msgspec import structs
 
 from claims.devices.cache import DeviceSnapshot, PoolState, Unit, read_devices
 from claims.devices.holdings import Holdings, holding_of
-from claims.devices.nodes import Nodes
-from claims.devices.published import DeviceSlice, Published, gather, read_slice
+from claims.devices.nodes import Nodes, closed_devices
+from claims.devices.published import DeviceKey, DeviceSlice, Published, gather, read_slice
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     DeviceClaim,
@@ -37,10 +38,13 @@ from insight.selector_matches import judge
 from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
+    CELDeviceSelector,
     CounterSet,
     Device,
+    DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceSelector,
     ResourceSlice,
 )
 from inventory.kinds.devices import Counter as SharedCounter
@@ -88,8 +92,13 @@ def counted() -> dict[str, Count]:
     return {name: count(snapshot, expressions) for name, expressions in classes().items()}
 
 
-def one_device(device_class: str) -> Workload:
-    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=1)
+def one_device(device_class: str, *expressions: str) -> Workload:
+    exactly = ExactDeviceRequest(
+        device_class_name=device_class,
+        allocation_mode="ExactCount",
+        count=1,
+        selectors=tuple(DeviceSelector(cel=CELDeviceSelector(expression=one)) for one in expressions),
+    )
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="one", exactly=exactly),)))
     return of_claim(ResourceClaim(metadata=ObjectMeta(namespace="default", name="one"), spec=spec))
 
@@ -245,24 +254,37 @@ class Cluster:
         nodes_of: dict[tuple[str, str], list[str]] = defaultdict(list)
         for key in slices:
             nodes_of[key[:2]].append(key.node)
-        pools = {
-            key: PoolState(gather(key, slices[key]), holdings.of_pool(key, nodes_of[key[:2]])) for key in sorted(slices)
-        }
+        pools = {}
+        for key in sorted(slices):
+            pool = gather(key, slices[key])
+            holders = holdings.of_pool(key, nodes_of[key[:2]])
+            pools[key] = PoolState(pool, holders, closed=closed_devices(pool, nodes.now))
         published = Published(one for pool in pools.values() for one in pool.pool.slices)
         return DeviceSnapshot(revision=1, pools=pools, nodes=nodes.now, published=published)
 
     def placed(self, device_class: str) -> int:
+        """How many claims for one device of the class the allocator places, one after the other."""
+        rehearsal = Rehearsal(Apart(self.state(), lambda: None), one_device(device_class))
+        number = 0
+        while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):
+            number += 1
+        return number
+
+    def gives(self, device: DeviceKey) -> bool:
+        """Whether the allocator gives this device to a claim that tolerates nothing."""
+        driver, pool, name, _ = device
+        own = f'device.driver == "{driver}" && device.attributes["{driver}"].?id.orValue("") == "{pool}/{name}"'
+        rehearsal = Rehearsal(Apart(self.state(), lambda: None), one_device("every", own))
+        return isinstance(rehearsal.place_next(), Placement)
+
+    def state(self) -> ClusterState:
         state = ClusterState()
         for resource, found in ((NODE_RESOURCE, self.nodes), (SLICES, self.slices), (CLAIMS, self.claims)):
             for one in found:
                 state.put(resource, one)
         for name, expressions in CLASSES.items():
             state.put(DEVICE_CLASSES, make_class(name, expressions=expressions))
-        rehearsal = Rehearsal(Apart(state, lambda: None), one_device(device_class))
-        number = 0
-        while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):
-            number += 1
-        return number
+        return state
 
 
 #: More than any of these clusters gives.
@@ -405,6 +427,31 @@ def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluste
     fits = {name: count(snapshot, expressions).fits for name, expressions in CLASSES.items()}
     with override_settings(SCHEDULER_PLACEMENT="pack"):
         assert fits == {name: cluster.placed(name) for name in CLASSES}
+
+
+@settings(max_examples=some(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_what_is_free_in_a_random_cluster_is_what_the_allocator_gives_now(cluster: Cluster) -> None:
+    """Of each device by itself; of what is partly shared it may give more, and of nothing else."""
+    cluster.slices = [marked(one) for one in cluster.slices]
+    snapshot = cluster.snapshot()
+    states = {one.key: snapshot.state_of(one) for one in snapshot.candidates}
+    given = {key for key in states if cluster.gives(key)}
+    free = {key for key, state in states.items() if state == DeviceState.FREE}
+    partly = {key for key, state in states.items() if state == DeviceState.PARTLY_SHARED}
+    assert free <= given <= free | partly, {key: states[key] for key in given ^ free}
+    counted = count(snapshot, CLASSES["every"])
+    assert counted.free == len(free)
+
+
+def marked(published: ResourceSlice) -> ResourceSlice:
+    """With a name for each of its devices that a selector can ask for."""
+    spec, pool = published.spec, published.spec.pool.name
+    devices = [
+        structs.replace(one, attributes={**one.attributes, "id": DeviceAttribute(string_value=f"{pool}/{one.name}")})
+        for one in spec.devices
+    ]
+    return structs.replace(published, spec=structs.replace(spec, devices=tuple(devices)))
 
 
 def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:

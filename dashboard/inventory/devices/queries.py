@@ -426,7 +426,7 @@ def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]
 
 #: What a strip shows before anything else, the worst first.
 OUT_OF_ORDER = (DeviceState.UNHEALTHY, DeviceState.TAINTED)
-_WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "free"}
+_WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "not held"}
 
 
 def _seconds(spans: Iterable[tuple[datetime, datetime]]) -> float:
