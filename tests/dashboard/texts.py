@@ -31,7 +31,12 @@ NOT_UNDONE = Text("Nothing was undone: too much time has passed, or something ha
 WAITS_BECAUSE = Text("It would wait because")
 NEXT_WAIT_FOR_A_RELEASE = Text("Next Wait until one is released")
 
+# What a person does not see
+NOT_COUNTED = Text("Pods and claims of namespaces that you do not see are not counted.")
+PODS_SEEN_WAIT = Text("{} that you see, oldest")
+
 # Devices
+CHOOSES_NOTHING = Text("The expression does not compile, so it chooses no device")
 DEVICES_DRAINED = Text("{} is being drained.")
 DEVICES_ARE_TAINTED = Text("{} are tainted.")
 LATER_DEVICES_TAINTED_TOO = Text("devices published later in pool {} are tainted as well")
@@ -134,8 +139,9 @@ BOTH_DEVICES_HELD = Text("accepts only {} and both are held.")
 ONLY_DEVICE_HELD = Text("accepts only 1 device and it is held.")
 WAITS_AS_REQUEST = Text("It waits because request {} ")
 WAITED_FOR_BY = Text("Nobody yet; {} waits for it.")
-WAITERS_OF_CLAIM = Text("Who waits for these {} asks for a device of {} .")
-WAITERS_HEADING = Text("ask for a device")
+WAITERS_OF_CLAIM = Text(
+    "Who waits for these {} waits for a release and would accept one of these. Requested through {} ."
+)
 CLAIM_TO_FILE_HEADING = Text("From claim to file")
 CLAIM_TO_FILE = Text("Claim {} Pod {} Node {} Device {} CDI {} file")
 LEAKED = Text("This claim holds {} for a pod that no longer exists.")
@@ -154,7 +160,9 @@ NO_CLASS = Text("No device class yet")
 CLASS_FITS = Text("{} of {} · {} free, {} more fit")
 NOT_SAVED_AS_NOT_COMPILED = Text("Cannot save yet Selector {} does not compile.")
 NOT_SAVED_AS_FIELD_INVALID = Text("Cannot save yet A field is invalid.")
-SELECTOR_LEFT_OUT = Text("Selector {} joins once it compiles.")
+SELECTOR_LEFT_OUT = Text(
+    "Selector {} does not compile: until it is corrected, no claim gets a device through the class."
+)
 COST_UNKNOWN = Text("Cost is estimated once every selector compiles.")
 WAITED_FOR_BY_NONE = Text("None waits for this class.")
 EXTENDED_NAME_INVALID = Text("must be a valid extended resource name")
@@ -382,6 +390,8 @@ REHEARSAL_FIGURES = Text("Asked for {} Fit in all {} Would wait {}")
 MORE_NODES_NEEDED = Text("{} more node like {} for the {} that would wait: each takes {}.")
 ALL_WOULD_START = Text("All {} would start now")
 ALL_WOULD_START_ON = Text(ALL_WOULD_START + ", on {}.")
+START_WITH_NEW_NODES = Text("{} of {} would start now, {} only with {} nodes that do not exist yet.")
+STARTS_WITH_A_NEW_NODE = Text("It would start only with a node that does not exist yet: {}.")
 MORE_WOULD_FIT = Text("After that, {} more would fit.")
 ONE_WOULD_START_ON = Text("It would start now on {}.")
 WOULD_START_WITHOUT_SELECTOR = Text("Without selector {} it would start now on {}")
