@@ -439,6 +439,9 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
 
 
 def _it_holds(row: ClaimRow) -> str:
+    """A driver's controller need not say which devices it allocated."""
+    if not row.devices:
+        return f"This claim holds {f'what driver {row.driver} allocated' if row.driver else 'no device'}"
     return f"This claim holds {counted(row.devices, 'device')}"
 
 
