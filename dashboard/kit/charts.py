@@ -68,8 +68,9 @@ class Layer:
 
     @property
     def word(self) -> str:
-        """The state's, as the grid has it."""
-        return STATES.get(self.state, "Held")
+        """The state's, as the grid has it; what a claim holds counts as held here, whatever its state."""
+        word = STATES.get(self.state, "Held")
+        return f"{word}, not held" if self.state in ("taint", "bad", "gone") else word
 
     @property
     def last(self) -> str:

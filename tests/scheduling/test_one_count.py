@@ -5,15 +5,18 @@ For every class of the demo's laboratory, and for classes of random clusters.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from django.test import override_settings
+from django.test import Client, override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -33,6 +36,7 @@ from claims.kinds.resource_claims import (
 )
 from dashboard.kit.charts import HELD
 from insight.capacity import expressions_of
+from insight.class_summary import read_stock
 from insight.how_many_fit import Count, count, how_many
 from insight.selector_matches import judge
 from inventory.kinds.devices import (
@@ -75,7 +79,7 @@ from tests.builders import (
     make_result,
     make_slice,
 )
-from tests.claims.devices.scene import signed_in
+from tests.claims.devices.scene import put, remove, signed_in
 from tests.examples import sample, some
 from tests.laboratory import furnish
 
@@ -180,7 +184,7 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     # Tainted: so many nodes have such devices, whoever says it.
     tabs = {tab.label: tab.count for tab in nodes["table"].tabs}
     (tainted,) = [one.aside for one in overview["figures"] if one.state == "taint"]
-    assert tainted == f"on {tabs['Devices tainted']} nodes"
+    assert tainted == f"on {tabs['Devices tainted']} nodes, 4 held"
     assert tabs["Node tainted"] == 0
     listed = context("/nodes?state=tainted-devices")["table"].rows
     assert len(listed) == sum(any(state == "taint" for state, _ in row.devices.bar) for row in rows) == 2
@@ -442,6 +446,69 @@ def test_what_is_free_in_a_random_cluster_is_what_the_allocator_gives_now(cluste
     assert free <= given <= free | partly, {key: states[key] for key in given ^ free}
     counted = count(snapshot, CLASSES["every"])
     assert counted.free == len(free)
+
+
+@settings(max_examples=some(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_every_page_calls_free_in_a_random_cluster_what_the_allocator_gives_now(cluster: Cluster) -> None:
+    cluster.slices = [marked(one) for one in cluster.slices]
+    client, known = _browser(), [make_class(name, expressions=expressions) for name, expressions in CLASSES.items()]
+    stored = [put(one) for one in (*known, *cluster.nodes, *cluster.slices, *cluster.claims)]
+
+    def context(path: str) -> Any:
+        answer = client.get(path)
+        assert answer.status_code == HTTPStatus.OK, path
+        return answer.context
+
+    try:
+        snapshot = read_devices()
+        free = {one.key for one in snapshot.candidates if cluster.gives(one.key)}
+        free -= {one.key for one in snapshot.candidates if snapshot.held_by(one.key)}  # partly shared
+        of_class = {name: len(judge(texts, snapshot.published).matching) for name, texts in CLASSES.items()}
+        free_of_class = {
+            name: sum(one.key in free for one in judge(texts, snapshot.published).matching)
+            for name, texts in CLASSES.items()
+        }
+        # Published devices, by class.
+        rows = context("/overview")["classes"]
+        assert {row.name: (row.free, row.total) for row in rows} == {
+            name: (free_of_class[name], of_class[name]) for name in CLASSES
+        }
+        assert all(row.total == row.free + row.blocked + row.held + row.out_of_use for row in rows)
+        assert {row.name: row.count.free for row in context("/classes")["table"].rows} == free_of_class
+        for name, texts in CLASSES.items():
+            bench = context(f"/classes/c/{name}")["bench"]
+            shown = [one for one in (*bench.shown, *bench.rest) if one.state == DeviceState.FREE]
+            assert (bench.count.free, {one.candidate.key for one in shown}) == (
+                free_of_class[name],
+                {one.key for one in judge(texts, snapshot.published).matching} & free,
+            )
+            (said,) = context(f"/devices?class={name}")["page"].class_counts
+            assert f" {free_of_class[name]} free;" in said
+        assert {one.name: one.free for one in read_stock(datetime.now(UTC))} == free_of_class
+        for one in snapshot.candidates:
+            panel = context(f"/devices/panel?at={quote(one.address)}")["panel"]
+            assert (panel.state == DeviceState.FREE) == (one.key in free)
+        # Devices: a card counts once, and is free if something of it can be had.
+        units = [unit for pool in snapshot.pools.values() for unit in pool.units]
+        cards = [unit for unit in units if not unit.holders and any(one.key in free for one in unit.candidates)]
+        figures = {one.state: one.count for one in context("/overview")["figures"]}
+        grid = context("/devices")["page"]
+        assert figures["free"] == grid.free == len(cards)
+        assert sum(row.devices.free for row in context("/drivers")["table"].rows) == len(cards)
+        assert context("/overview")["use"].free == len(cards)
+        by_node = Counter(unit.candidates[0].node for unit in cards)
+        for row in context("/nodes")["table"].rows:
+            assert row.devices.free == by_node[row.name]
+            assert context(f"/nodes/{row.name}")["sheet"].devices.free == by_node[row.name]
+    finally:
+        for one in stored:
+            remove(one)
+
+
+@functools.cache
+def _browser() -> Client:
+    return signed_in("ada", staff=True)
 
 
 def marked(published: ResourceSlice) -> ResourceSlice:

@@ -241,7 +241,7 @@ class Bench:
     @property
     def judged_sentence(self) -> str:
         behind = ", from what compiles" if self.broken else f", judged in {self.milliseconds:.0f} ms"
-        return f"{self.verdicts.total} {'device' if self.verdicts.total == 1 else 'devices'}{behind}"
+        return f"{counted(self.verdicts.total, 'published device')}{behind}"
 
     @property
     def broken_sentence(self) -> str:
