@@ -144,6 +144,9 @@ def draw(
         return None
     top = nice_top(max([sum(one.usage.counts.values()) for one in known]))
     steps, number = _busiest(known, step), math.ceil(span / step)
+    # The last step is the present, which stands on the page beside the chart.
+    latest = {min(known[-1].after // step, number - 1): known[-1].usage}
+    steps = {at: one for at, one in steps.items() if at < number} | latest
     by_state = [(name, {at: total_of(one.counts, states) for at, one in steps.items()}) for name, states in LAYERS]
     most = max([one.usage.waiting for one in known])
     return Chart(

@@ -448,10 +448,11 @@ def test_what_is_free_in_a_random_cluster_is_what_the_allocator_gives_now(cluste
     assert counted.free == len(free)
 
 
-@settings(max_examples=some(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=some(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters())
 def test_every_page_calls_free_in_a_random_cluster_what_the_allocator_gives_now(cluster: Cluster) -> None:
     cluster.slices = [marked(one) for one in cluster.slices]
+    cluster.claims = [one for one in cluster.claims if not _looks_on(one)]  # as their namespace may not
     client, known = _browser(), [make_class(name, expressions=expressions) for name, expressions in CLASSES.items()]
     stored = [put(one) for one in (*known, *cluster.nodes, *cluster.slices, *cluster.claims)]
 
@@ -499,11 +500,16 @@ def test_every_page_calls_free_in_a_random_cluster_what_the_allocator_gives_now(
         assert context("/overview")["use"].free == len(cards)
         by_node = Counter(unit.candidates[0].node for unit in cards)
         for row in context("/nodes")["table"].rows:
-            assert row.devices.free == by_node[row.name]
-            assert context(f"/nodes/{row.name}")["sheet"].devices.free == by_node[row.name]
+            assert row.devices.free == by_node[row.known.name]
+            assert context(f"/nodes/{row.known.name}")["sheet"].devices.free == by_node[row.known.name]
     finally:
         for one in stored:
             remove(one)
+
+
+def _looks_on(claim: ResourceClaim) -> bool:
+    allocation = claim.status.allocation
+    return allocation is not None and any(one.admin_access for one in allocation.devices.results)
 
 
 @functools.cache
