@@ -503,8 +503,8 @@ def test_every_page_calls_free_in_a_random_cluster_what_the_allocator_gives_now(
             assert row.devices.free == by_node[row.known.name]
             assert context(f"/nodes/{row.known.name}")["sheet"].devices.free == by_node[row.known.name]
     finally:
-        for one in stored:
-            remove(one)
+        for created in stored:
+            remove(created)
 
 
 def _looks_on(claim: ResourceClaim) -> bool:
