@@ -363,11 +363,9 @@ def _expect(claim: ResourceClaim, uid: str) -> None:
 
 #: Devices that are named in one sentence.
 NAMED = 8
-#: Why a device cannot be allocated although nobody holds it: what follows "is".
+#: Why a device cannot be allocated although nobody holds it: what follows "is", where that is not the state's name.
 _OUT_OF_USE = {
     DeviceState.CLOSED: "on a node that accepts no pods",
-    DeviceState.TAINTED: "tainted",
-    DeviceState.UNHEALTHY: "unhealthy",
     DeviceState.UNPUBLISHED: "not published",
 }
 
@@ -389,7 +387,7 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
             state = snapshot.pools[candidate.home].state_without(claim.metadata.uid, candidate)
         if state in OUT_OF_USE:
             published = candidate is not None and state == DeviceState.UNPUBLISHED
-            kept[key] = "in an incomplete pool" if published else _OUT_OF_USE[state]
+            kept[key] = "in an incomplete pool" if published else _OUT_OF_USE.get(state, state.name.lower())
     given = [name for key, name in names.items() if key not in kept]
     whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
     if kept:
