@@ -288,7 +288,9 @@ class DeviceSerializer(Row):
     hidden_holders = serializers.SerializerMethodField()
 
     def get_state(self, row: inventory.Device) -> str:
-        """One of: free, reserved, allocated, preparing, partly_shared, blocked, tainted, unhealthy, unpublished."""
+        """One of: free, reserved, allocated, preparing, partly_shared, blocked, closed, tainted, unhealthy,
+        unpublished.
+        """
         pool, key = self._place(row)
         if pool is None:
             return STATES[DeviceState.UNPUBLISHED]

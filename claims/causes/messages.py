@@ -123,9 +123,8 @@ def _not_selected(cause: NotSelected, subject: str) -> str:
 
 def _candidates(cause: NotSelected) -> str:
     """Which devices were left before the selector."""
-    if cause.of_class and not cause.by_class:
-        return f"of class `{cause.class_name}`"
-    return f"that node `{cause.node}` sees" if cause.node else "that these nodes see"
+    seen = f"that node `{cause.node}` sees" if cause.node else "that these nodes see"
+    return f"of class `{cause.class_name}` {seen}" if cause.of_class and not cause.by_class else seen
 
 
 def selector_name(cause: NotSelected) -> str:

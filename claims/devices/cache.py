@@ -18,7 +18,7 @@ browsers cost as much as one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -28,7 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from claims.devices.holdings import Holder, Holders, Holdings, holding_of, is_preparing, level_of, state_of
-from claims.devices.nodes import Nodes, NodeState, node_of
+from claims.devices.nodes import Nodes, NodeState, closed_devices, node_of
 from claims.devices.published import (
     CandidateDevice,
     DeviceKey,
@@ -291,7 +291,8 @@ _counts = Alike[Counter[DeviceState]]()
 class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
-    pool: without slices where nobody publishes it, though somebody holds something of it. unreachable: nodes.
+    pool: without slices where nobody publishes it, though somebody holds something of it. closed: the devices that only
+    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes.
     """
 
     def __init__(
@@ -300,6 +301,7 @@ class PoolState:
         holders: Holders,
         layout: Layout | None = None,
         *,
+        closed: frozenset[CandidateDevice] = frozenset(),
         unreachable: frozenset[str] = frozenset(),
     ) -> None:
         """layout: of this very pool, where it is known."""
@@ -307,10 +309,11 @@ class PoolState:
         self.holders = holders
         self.unreachable = unreachable
         self.layout = layout_of(pool) if layout is None else layout
+        self.closed = closed
 
-    def now(self, holders: Holders, unreachable: frozenset[str]) -> PoolState:
-        """The same pool with these holders, while these nodes are unreachable."""
-        return PoolState(self.pool, holders, self.layout, unreachable=unreachable)
+    def now(self, holders: Holders, *, closed: frozenset[CandidateDevice], unreachable: frozenset[str]) -> PoolState:
+        """The same pool with these holders, while these devices are closed and these nodes unreachable."""
+        return PoolState(self.pool, holders, self.layout, closed=closed, unreachable=unreachable)
 
     def is_unreachable(self, one: CandidateDevice) -> bool:
         return bool(self.unreachable) and one.node in self.unreachable
@@ -376,10 +379,19 @@ class PoolState:
     def state_of(self, one: CandidateDevice) -> DeviceState:
         """Of a published device; partitions each by themselves."""
         blocked = bool(one.draws) and is_blocked(one, self.left)
+        return self._state_of(one, self.holders.get(one.key, ()), blocked=blocked)
+
+    def state_without(self, claim_uid: str, one: CandidateDevice) -> DeviceState:
+        """What its state would be if this claim, which holds it, released it."""
+        others = [holder for holder in self.holders.get(one.key, ()) if holder.claim_uid != claim_uid]
+        return self._state_of(one, others, blocked=False)
+
+    def _state_of(self, one: CandidateDevice, holders: Sequence[Holder], *, blocked: bool) -> DeviceState:
         return state_of(
             one,
-            self.holders.get(one.key, ()),
+            holders,
             complete=self.complete,
+            closed=one in self.closed,
             blocked=blocked,
             unreachable=self.is_unreachable(one),
         )
@@ -520,13 +532,17 @@ class DeviceCache(View):
             self._applying[resource](obj, False)
 
     def ready(self) -> None:
+        self._nodes.take_changed()
         self._refresh({*self._slices_of, *self._holdings.pools()})
 
     def apply(self, changes: Sequence[Written]) -> None:
         touched: set[PoolKey] = set()
         for change in changes:
             touched |= self._applying[change.resource](change.object, change.type == "DELETED")
-        self._refresh(touched)
+        changed = self._nodes.take_changed()
+        self._refresh(
+            touched, {key for key in self._slices_of if not key.node or key.node in changed} if changed else ()
+        )
 
     def are_unreachable(self, nodes: frozenset[str]) -> None:
         """These nodes are now, and no others."""
@@ -534,9 +550,8 @@ class DeviceCache(View):
         if not news:
             return
         self._snapshot = None
-        for key, known in self._pools.items():
-            if key.node in news or (not key.node and any(one.node in news for one in known.candidates)):
-                self._pools[key] = known.now(known.holders, nodes)
+        changed = self._nodes.take_changed() | news
+        self._refresh((), {key for key in self._pools if not key.node or key.node in changed})
 
     def snapshot(self) -> DeviceSnapshot:
         if self._snapshot is None or self._snapshot.revision != self.revision:
@@ -592,18 +607,21 @@ class DeviceCache(View):
             self._snapshot = None
         return set()
 
-    def _refresh(self, pools: Iterable[PoolKey]) -> None:
-        touched = set(pools)
+    def _refresh(self, pools: Iterable[PoolKey], on_changed_nodes: Collection[PoolKey] = ()) -> None:
+        touched = {*pools, *on_changed_nodes}
         for key in tuple(touched):
             touched |= self._count_slices(key)
         for key in {one for pool in touched for one in (pool, *self._in_use_with(pool))}:
             published = self._counts.get(key[:2], {})
             known, holders = self._pools.get(key), self._holdings.of_pool(key, published)
+            pool = self._read_pool(key) if known is None else known.pool
+            stays = known.closed if known is not None and key not in on_changed_nodes else None
+            closed = closed_devices(pool, self._nodes.now) if stays is None else stays
             unreachable = self._nodes.unreachable
             if known is None:
-                known = PoolState(self._read_pool(key), holders, unreachable=unreachable)
+                known = PoolState(pool, holders, closed=closed, unreachable=unreachable)
             else:
-                known = known.now(holders, unreachable)
+                known = known.now(holders, closed=closed, unreachable=unreachable)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:

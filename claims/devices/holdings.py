@@ -74,19 +74,21 @@ def state_of(
     holders: Sequence[Holder],
     *,
     complete: bool = True,
+    closed: bool = False,
     blocked: bool = False,
     unreachable: bool = False,
 ) -> DeviceState:
     """What a person must know first wins. candidate: None where nobody publishes it; complete: its pool is.
 
-    blocked: others hold hardware that it needs. unreachable: its node is, so nothing else is certain.
+    closed: no node that sees it accepts pods. blocked: others hold hardware that it needs. unreachable: its node is, so
+    nothing else is certain.
     """
     if unreachable or candidate is None or not complete:
         return DeviceState.UNREACHABLE if unreachable else DeviceState.UNPUBLISHED
     if candidate.fence:
         return candidate.fence
     if not holders:
-        return DeviceState.BLOCKED if blocked else DeviceState.FREE
+        return DeviceState.CLOSED if closed else DeviceState.BLOCKED if blocked else DeviceState.FREE
     if all(holder.shared for holder in holders) and level_of(candidate, holders) < FULL:
         return DeviceState.PARTLY_SHARED
     if any(holder.preparing for holder in holders):

@@ -26,7 +26,7 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
     is_unhealthy,
 )
-from inventory.kinds.pools import PoolKey, SliceTally
+from inventory.kinds.pools import DRAFT_GENERATION, PoolKey, SliceTally
 from manciple.wire.limits import short_text_cache
 from manciple.wire.quantity import Quantity
 
@@ -189,6 +189,11 @@ class DevicePool:
     slices: tuple[DeviceSlice, ...]
     complete: bool
     memo: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def generation_said(self) -> str:
+        """For pages; a pool of NodeResourceSlices has no generation."""
+        return "none" if self.generation == DRAFT_GENERATION else str(self.generation)
 
     @property
     def count(self) -> SliceTally:

@@ -9,7 +9,7 @@ from enum import StrEnum
 class DeviceState(StrEnum):
     """In the order of legends. The values are short: stylesheets, URLs and usage samples hold them."""
 
-    #: no claim holds it
+    #: no claim holds it, and a claim could be given it now
     FREE = "free"
     #: a claim with users holds it
     RESERVED = "reserved"
@@ -21,6 +21,8 @@ class DeviceState(StrEnum):
     PARTLY_SHARED = "part"
     #: overlapping partitions that are held use its hardware
     BLOCKED = "blocked"
+    #: no claim holds it, but no node that sees it accepts pods
+    CLOSED = "closed"
     #: a taint of its driver or of an administrator keeps claims without a toleration away
     TAINTED = "taint"
     #: its driver reports a fault, and keeps claims away
@@ -32,7 +34,13 @@ class DeviceState(StrEnum):
 
 
 #: States in which a device is not allocated; claims from before, or with a toleration, may still hold it.
-OUT_OF_USE = (DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED, DeviceState.UNREACHABLE)
+OUT_OF_USE = (
+    DeviceState.CLOSED,
+    DeviceState.TAINTED,
+    DeviceState.UNHEALTHY,
+    DeviceState.UNPUBLISHED,
+    DeviceState.UNREACHABLE,
+)
 
 
 def by_use(counts: Mapping[str, int], held_out_of_use: Mapping[str, int]) -> dict[str, int]:

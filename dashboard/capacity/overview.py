@@ -114,7 +114,10 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         devices=bool(signs.nodes) and census.total > 0, classes=bool(census.classes), pods=Pod.objects.exists()
     )
     drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
-    numbers = (counted(len(signs.nodes), "node"), counted(census.total, "device"), counted(drivers, "driver"))
+    devices, published = counted(census.total, "device"), len(census.snapshot.candidates)
+    if published > census.total:
+        devices = f"{devices} ({published:,} published, with each partition)"
+    numbers = (counted(len(signs.nodes), "node"), devices, counted(drivers, "driver"))
     context = OverviewContext(
         place="overview",
         revision=revision,
@@ -184,7 +187,7 @@ def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCo
 
 
 #: States that are left out where no device is in them.
-_RARE = {"alloc", "blocked", "bad", "gone", "away"}
+_RARE = {"alloc", "blocked", "closed", "bad", "gone", "away"}
 
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
@@ -193,15 +196,24 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
     short = sum(not pool.complete for pool in snapshot.published_pools)
     lost = {line.node for line in lines_of(snapshot) if line.unreachable}
     percent = round(100 * totals.get("reserved", 0) / total) if total else 0
+    held: Counter[str] = Counter()
+    for pool in snapshot.pools.values():
+        held.update(pool.held_out_of_use)
     return {
         "free": f"of {total:,}",
         "reserved": f"{percent}%",
         "alloc": "no pod uses it" if totals.get("alloc") == 1 else "no pod uses them",
         "part": "room left in it" if totals.get("part") == 1 else "room left in all" if totals.get("part") else "",
-        "taint": f"on {counted(len(fenced), 'node')}" if fenced else "",
-        "gone": f"{counted(short, 'pool')} short" if short else "",
-        "away": f"on {counted(len(lost), 'node')}" if lost else "",
+        "taint": _with_held(f"on {counted(len(fenced), 'node')}" if fenced else "", held["taint"]),
+        "bad": _with_held("", held["bad"]),
+        "gone": _with_held(f"{counted(short, 'pool')} short" if short else "", held["gone"]),
+        "away": _with_held(f"on {counted(len(lost), 'node')}" if lost else "", held["away"]),
     }
+
+
+def _with_held(aside: str, held: int) -> str:
+    """held: of these devices, those that a claim holds, which count as held as well."""
+    return ", ".join(filter(None, (aside, f"{held:,} held" if held else "")))
 
 
 def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:

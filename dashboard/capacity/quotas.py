@@ -363,10 +363,13 @@ class UnplacedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassUse:
-    """What a namespace has of a class: devices that it holds, claims and pods that wait for some."""
+    """What a namespace has of a class: devices in its claims, devices that claims without any ask for at most (a quota
+    counts both), claims and pods that wait for some.
+    """
 
     name: str
     held: int
+    asked: int
     claims: int
     pods: int
 
@@ -414,20 +417,27 @@ def read_class_use(namespace: str, quotas: Iterable[ResourceQuota], waiting: Ite
     for one in waiting:
         pods.update(one.classes)
         claims.update(name for claim in one.lacking for name in {name for _, name in requested_classes(claim)})
-    claims.update(_pending_claims(namespace))
+    asked = Counter[str]()
+    for claim in _pending_claims(namespace):
+        claims.update({name for _, name in requested_classes(claim)})
+        asked.update(_devices_counted(usage_of(CLAIMS, claim, classes={})))
     limited = {limit.device_class for quota in quotas for limit in limits_of(quota)} - {""}
     return [
-        ClassUse(name=name, held=held[name], claims=claims[name], pods=pods[name])
-        for name in sorted({*held, *pods, *claims, *limited})
+        ClassUse(name=name, held=held[name], asked=asked[name], claims=claims[name], pods=pods[name])
+        for name in sorted({*held, *pods, *claims, *asked, *limited})
     ]
 
 
-def _pending_claims(namespace: str) -> Iterable[str]:
-    """The classes that each claim without devices asks for."""
+def _devices_counted(usage: Usage) -> dict[str, int]:
+    """class -> devices that a quota counts."""
+    return {key.removesuffix(DEVICES): amount.as_int64_ceil() for key, amount in usage.items() if key.endswith(DEVICES)}
+
+
+def _pending_claims(namespace: str) -> Iterable[ResourceClaim]:
+    """Those without devices, the first thousand by name."""
     rows = models.Claim.objects.filter(namespace=namespace, allocated=False, deleting=False)
     keys = cast("list[Key]", list(rows.order_by("name").values_list("namespace", "name")[:PODS_READ]))
-    for claim in _claims(keys).values():
-        yield from {name for _, name in requested_classes(claim)}
+    return _claims(keys).values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -687,7 +697,7 @@ COLUMNS = (
         text=lambda line: "; ".join(f"{one.key} {one.used or NONE} of {one.hard}" for one in line.limits),
     ),
     ListColumn[QuotaLine](
-        title="Devices held",
+        title="Devices in claims",
         sort="held",
         text=lambda line: "; ".join(f"{name} {count}" for name, count in line.held.items()),
     ),

@@ -277,7 +277,8 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     seen.sort(key=lambda one: (-one[1], one[0].namespace, natural(one[0].claim)))
     hidden = len(driver.holders) - len(seen)
     hold = counted(hidden, "claim of other namespaces holds", "claims of other namespaces hold")
-    generations = [str(one) for one in sorted({pool.generation for pool in driver.pools})] or ["none"]
+    pools = sorted(driver.pools, key=lambda pool: pool.generation)
+    generations = [pool.generation_said for pool in pools] or ["none"]
     context = DriverContext(
         place="drivers",
         revision=revision,

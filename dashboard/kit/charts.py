@@ -33,11 +33,12 @@ BAR, MARK = timedelta(hours=1), timedelta(hours=4)
 #: States that count as held, as free, and as out of use; from the bottom of the drawing to its top.
 HELD = ("reserved", "alloc", "prep", "part")
 FREE = ("free",)
-OUT_OF_USE = ("taint", "bad", "gone", "away")
+OUT_OF_USE = ("closed", "taint", "bad", "gone", "away")
 LAYERS = (
     ("held", HELD),
     ("blocked", ("blocked",)),
     ("free", FREE),
+    ("closed", ("closed",)),
     ("taint", ("taint",)),
     ("bad", ("bad",)),
     ("gone", ("gone",)),
@@ -68,8 +69,9 @@ class Layer:
 
     @property
     def word(self) -> str:
-        """The state's, as the grid has it."""
-        return STATES.get(self.state, "Held")
+        """The state's, as the grid has it; what a claim holds counts as held here, whatever its state."""
+        word = STATES.get(self.state, "Held")
+        return f"{word}, not held" if self.state in ("taint", "bad", "gone") else word
 
     @property
     def last(self) -> str:
@@ -143,6 +145,9 @@ def draw(
         return None
     top = nice_top(max([sum(one.usage.counts.values()) for one in known]))
     steps, number = _busiest(known, step), math.ceil(span / step)
+    # The last step is the present, which stands on the page beside the chart.
+    latest = {min(known[-1].after // step, number - 1): known[-1].usage}
+    steps = {at: one for at, one in steps.items() if at < number} | latest
     by_state = [(name, {at: total_of(one.counts, states) for at, one in steps.items()}) for name, states in LAYERS]
     most = max([one.usage.waiting for one in known])
     return Chart(

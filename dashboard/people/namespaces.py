@@ -340,7 +340,10 @@ COLUMNS = (
         title="Namespace", sort="name", key=lambda held: held.name, text=lambda held: held.name
     ),
     ListColumn[NamespaceHoldings](
-        title="Devices held", sort="devices", key=lambda held: -held.device_count, text=lambda held: held.device_count
+        title="Devices in claims",
+        sort="devices",
+        key=lambda held: -held.device_count,
+        text=lambda held: held.device_count,
     ),
     ListColumn[NamespaceHoldings](
         title="Claims", sort="claims", key=lambda held: -held.claim_count, text=lambda held: held.claim_count

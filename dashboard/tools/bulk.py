@@ -25,7 +25,6 @@ from django.views.decorators.http import require_http_methods
 from claims.devices.cache import read_devices
 from claims.models import Claim
 from dashboard.inventory.classes import views as classes
-from dashboard.inventory.classes.queries import users_of
 from dashboard.inventory.nodes.changes import NodeChange, What, changed, evict, is_drained
 from dashboard.inventory.nodes.queries import pods_on
 from dashboard.inventory.taint_rules import RuleChange, effect_of
@@ -175,7 +174,7 @@ def effect_of_deleting(resource: str, picked: Picks, person: Person) -> BulkEffe
         of_names = templates.effects_of_deletion([(one.namespace, one.name) for one in picked])
         effects = {one.uid: of_names[key] for one in picked if (key := (one.namespace, one.name)) in of_names}
     else:
-        effects = {one.uid: classes.effect_of_deletion(one.object, users_of(one.name, person)) for one in picked}
+        effects = {one.uid: classes.effect_of_deletion(one.object, person) for one in picked}
     each = [(one, effects[one.uid].consequences) for one in picked if one.uid in effects]
     return BulkEffect(whole=ActionEffect(consequences=()), each=each)
 

@@ -86,7 +86,7 @@ COLUMNS = (
     ListColumn[TemplateRow](title="Pods", css="num", sort="pods", text=lambda row: row.pods),
     ListColumn[TemplateRow](title="Claims", css="num", sort="claims", text=lambda row: row.claims),
     ListColumn[TemplateRow](title="Waiting", css="num", sort="waiting", text=lambda row: row.waiting),
-    ListColumn[TemplateRow](title="Devices held", css="num", sort="devices", text=lambda row: row.devices),
+    ListColumn[TemplateRow](title="Devices in claims", css="num", sort="devices", text=lambda row: row.devices),
     ListColumn[TemplateRow](
         title="Age", css="num", sort="age", text=lambda row: f"{row.created_at:%Y-%m-%dT%H:%M:%SZ}"
     ),

@@ -77,7 +77,6 @@ from scheduling.rehearsal.workload import (
     Changes,
     NotRehearsable,
     Workload,
-    is_imagined,
     of_documents,
     spoken,
     stored_claim,
@@ -290,7 +289,7 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         url = page_url("pod-move", *asked.name.partition("/")[::2]) if real else ""
         moves = shown_plan(answer.moves, person, url=url)
     return Result(
-        good=not answer.left and bool(answer.placed),
+        good=not answer.left and bool(answer.placed) and not _on_new_nodes(answer),
         title=_title(answer) if gang is None else _gang_title(answer, gang),
         text=f"{_text(answer)} {evictions}".strip(),
         next_step=spoken(next_step(answer.cause)) if answer.cause and answer.left else "",
@@ -313,19 +312,25 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
 
 
 def _title(answer: SimulationAnswer) -> str:
-    wanted, fits, because = answer.replicas, answer.fits, _because(answer)
+    wanted, fits, because, new = answer.replicas, answer.fits, _because(answer), _on_new_nodes(answer)
     if not answer.counted_all and fits < wanted:
         return f"{fits} of {wanted} were placed before the time for a rehearsal was over."
+    if not answer.placed:
+        return f"It would wait{because}." if wanted == 1 else f"None of the {wanted} would start{because}."
     if wanted == 1:
-        if not answer.placed:
-            return f"It would wait{because}."
-        where = answer.placed[0].node
-        return f"It would start now on {spoken(where) if is_imagined(where) else f'`{where}`'}."
-    if not answer.left:
-        return f"All {wanted} would start now, on {_nodes(answer)}."
-    if not fits:
-        return f"None of the {wanted} would start{because}."
-    return f"{fits} of {wanted} would start now, on {_nodes(answer)}; {answer.left} would wait{because}."
+        only = f"only with a node that does not exist yet: {spoken(new[0].node)}" if new else ""
+        return f"It would start {only or f'now on `{answer.placed[0].node}`'}."
+    rest = f"; {answer.left} would wait{because}" if answer.left else ""
+    if new:
+        nodes = counted(len({one.node for one in new}), "node that does not exist yet", "nodes that do not exist yet")
+        now = len(answer.placed) - len(new)
+        return f"{now or 'None'} of {wanted} would start now, {len(new)} only with {nodes}{rest}."
+    some = f"{fits} of {wanted}" if answer.left else f"All {wanted}"
+    return f"{some} would start now, on {_nodes(answer)}{rest}."
+
+
+def _on_new_nodes(answer: SimulationAnswer) -> list[Placed]:
+    return [one for one in answer.placed if one.on_new_node]
 
 
 def _gang_title(answer: SimulationAnswer, gang: GangPreview) -> str:
@@ -334,7 +339,8 @@ def _gang_title(answer: SimulationAnswer, gang: GangPreview) -> str:
     running = f" ({gang.placed} of them have a place already)" if gang.placed else ""
     if gang.whole:
         where = f"{where}, {_nodes(answer)}" if where else f" on {_nodes(answer)}"
-        return f"Gang `{gang.name}` fits whole{where}: its {gang.wanted} pods would start now{running}."
+        when = "with the nodes that do not exist yet" if _on_new_nodes(answer) else "now"
+        return f"Gang `{gang.name}` fits whole{where}: its {gang.wanted} pods would start {when}{running}."
     return (
         f"Gang `{gang.name}` would not start: {gang.fits} of its {gang.wanted} pods fit at once{where}{running}, "
         f"{gang.lacks} do{'es' if gang.lacks == 1 else ''} not."

@@ -5,6 +5,8 @@ were empty, all holders are removed first, and put back one after the other as l
 highest priority first; also each holder is tried alone. This is how kube-scheduler looks for victims
 (preemption.SelectVictimsOnNode), but here none is evicted.
 
+`could_run_on` asks which pods a node could take if nobody held its devices.
+
 `what_if_gone` is the reverse: which devices come free if pods are deleted, and which waiting pods would start then.
 They are tried by the code that schedules, in the order of the queue.
 """
@@ -12,22 +14,26 @@ They are tried by the code that schedules, in the order of the queue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice
 from claims.pod_claims import claim_names, is_done, is_for_pod
+from inventory.kinds.nodes import Node
 from inventory.models import Pool
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.limits import TimeLimitExceeded, time_limit
-from manciple.wire.resources import CLAIMS, PODS, kind
+from manciple.wire.resources import CLAIMS, NODES, PODS, kind
 from scheduling.allocator import Deadline, NodeView, place
+from scheduling.claims.readiness import request_of
 from scheduling.metrics import imagined
+from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
-from scheduling.rehearsal.explanations import NodeReport, Report, apart
+from scheduling.rehearsal.explanations import Apart, NodeReport, Report, apart
 from scheduling.rehearsal.rehearsal import NextReplica, Rehearsal
 
 #: Nodes that are looked at, those that lack least first.
@@ -185,6 +191,39 @@ def _fits_without(rehearsal: Rehearsal, replica: NextReplica, node: NodeView, le
         if not state.nodes.fits(replica.request.pod, node.name):
             return False
         return place(state.snapshot(), replica.wanting, (node,)).node is not None
+
+
+# What a node could take ----------------------------------------------------------------------------------------------
+
+
+def could_run_on(node: Node, before: Node, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """The pods that `node` would take if nobody held its devices. before: the node as it is stored.
+
+    A pod whose claims or classes are not there yet is not among them; nor is one for which there was no time.
+    """
+    asked, name = list(pods), node.metadata.name
+    if not asked:
+        return ()
+    view = NodeView(name, node.metadata.labels)
+    holders, deadline = _holders([view]).get(name, ()), Deadline.after(TIMEOUT)
+    with apart() as copy, imagined(), copy.state.overlay.undone(), suppress(TimeLimitExceeded), time_limit(deadline):
+        copy.state.overlay.imagine(NODES, node, instead_of=before)
+        return tuple(pod for pod in asked if _could_run(copy, pod, view, holders))
+    return ()
+
+
+def _could_run(copy: Apart, pod: Pod, node: NodeView, holders: Iterable[HoldingClaim]) -> bool:
+    state, own = copy.state, {(pod.metadata.namespace, name) for name in claim_names(pod)}
+    copy.give_way()
+    with state.overlay.undone():
+        for holder in holders:
+            if holder.key not in own:
+                state.overlay.leave_out(CLAIMS, holder.claim)
+        request = request_of(state, pod)
+        if isinstance(request, Hold) or state.nodes.refusals_without(pod, node.name, (), claims=request.held):
+            return False
+        wanting = request.wanting_on(state.nodes.allocatable(node.name))
+        return not wanting or place(state.snapshot(), wanting, (node,)).node is not None
 
 
 # Deleting one pod ----------------------------------------------------------------------------------------------------

@@ -647,6 +647,9 @@ def _holding(claim: ResourceClaim) -> str:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation else ()
     named = ", ".join(f"`{one.driver}/{one.pool}/{one.device}`" for one in results[:NAMED])
+    if not named:  # a driver's controller need not say which devices it allocated
+        driver = allocation.controller_name if allocation else ""
+        named = f"what driver `{driver}` allocated" if driver else "no device"
     more = f" and {len(results) - NAMED} more" if len(results) > NAMED else ""
     users = ", ".join(f"`{one.name}`" for one in claim.status.reserved_for[:NAMED])
     return f"it holds {named}{more}" + (f", for {users}" if users else ", and nobody uses it")

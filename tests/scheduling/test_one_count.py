@@ -5,23 +5,27 @@ For every class of the demo's laboratory, and for classes of random clusters.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from django.test import override_settings
+from django.test import Client, override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.devices.cache import DeviceSnapshot, PoolState, Unit, read_devices
 from claims.devices.holdings import Holdings, holding_of
-from claims.devices.nodes import Nodes
-from claims.devices.published import DeviceSlice, Published, gather, read_slice
+from claims.devices.nodes import Nodes, closed_devices
+from claims.devices.published import DeviceKey, DeviceSlice, Published, gather, read_slice
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     DeviceClaim,
@@ -32,15 +36,19 @@ from claims.kinds.resource_claims import (
 )
 from dashboard.kit.charts import HELD
 from insight.capacity import expressions_of
+from insight.class_summary import read_stock
 from insight.how_many_fit import Count, count, how_many
 from insight.selector_matches import judge
 from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
+    CELDeviceSelector,
     CounterSet,
     Device,
+    DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceSelector,
     ResourceSlice,
 )
 from inventory.kinds.devices import Counter as SharedCounter
@@ -71,7 +79,7 @@ from tests.builders import (
     make_result,
     make_slice,
 )
-from tests.claims.devices.scene import signed_in
+from tests.claims.devices.scene import put, remove, signed_in
 from tests.examples import sample, some
 from tests.laboratory import furnish
 
@@ -88,8 +96,13 @@ def counted() -> dict[str, Count]:
     return {name: count(snapshot, expressions) for name, expressions in classes().items()}
 
 
-def one_device(device_class: str) -> Workload:
-    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=1)
+def one_device(device_class: str, *expressions: str) -> Workload:
+    exactly = ExactDeviceRequest(
+        device_class_name=device_class,
+        allocation_mode="ExactCount",
+        count=1,
+        selectors=tuple(DeviceSelector(cel=CELDeviceSelector(expression=one)) for one in expressions),
+    )
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="one", exactly=exactly),)))
     return of_claim(ResourceClaim(metadata=ObjectMeta(namespace="default", name="one"), spec=spec))
 
@@ -171,7 +184,7 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     # Tainted: so many nodes have such devices, whoever says it.
     tabs = {tab.label: tab.count for tab in nodes["table"].tabs}
     (tainted,) = [one.aside for one in overview["figures"] if one.state == "taint"]
-    assert tainted == f"on {tabs['Devices tainted']} nodes"
+    assert tainted == f"on {tabs['Devices tainted']} nodes, 4 held"
     assert tabs["Node tainted"] == 0
     listed = context("/nodes?state=tainted-devices")["table"].rows
     assert len(listed) == sum(any(state == "taint" for state, _ in row.devices.bar) for row in rows) == 2
@@ -245,24 +258,37 @@ class Cluster:
         nodes_of: dict[tuple[str, str], list[str]] = defaultdict(list)
         for key in slices:
             nodes_of[key[:2]].append(key.node)
-        pools = {
-            key: PoolState(gather(key, slices[key]), holdings.of_pool(key, nodes_of[key[:2]])) for key in sorted(slices)
-        }
+        pools = {}
+        for key in sorted(slices):
+            pool = gather(key, slices[key])
+            holders = holdings.of_pool(key, nodes_of[key[:2]])
+            pools[key] = PoolState(pool, holders, closed=closed_devices(pool, nodes.now))
         published = Published(one for pool in pools.values() for one in pool.pool.slices)
         return DeviceSnapshot(revision=1, pools=pools, nodes=nodes.now, published=published)
 
     def placed(self, device_class: str) -> int:
+        """How many claims for one device of the class the allocator places, one after the other."""
+        rehearsal = Rehearsal(Apart(self.state(), lambda: None), one_device(device_class))
+        number = 0
+        while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):
+            number += 1
+        return number
+
+    def gives(self, device: DeviceKey) -> bool:
+        """Whether the allocator gives this device to a claim that tolerates nothing."""
+        driver, pool, name, _ = device
+        own = f'device.driver == "{driver}" && device.attributes["{driver}"].?id.orValue("") == "{pool}/{name}"'
+        rehearsal = Rehearsal(Apart(self.state(), lambda: None), one_device("every", own))
+        return isinstance(rehearsal.place_next(), Placement)
+
+    def state(self) -> ClusterState:
         state = ClusterState()
         for resource, found in ((NODE_RESOURCE, self.nodes), (SLICES, self.slices), (CLAIMS, self.claims)):
             for one in found:
                 state.put(resource, one)
         for name, expressions in CLASSES.items():
             state.put(DEVICE_CLASSES, make_class(name, expressions=expressions))
-        rehearsal = Rehearsal(Apart(state, lambda: None), one_device(device_class))
-        number = 0
-        while number < ENOUGH and isinstance(rehearsal.place_next(), Placement):
-            number += 1
-        return number
+        return state
 
 
 #: More than any of these clusters gives.
@@ -405,6 +431,100 @@ def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluste
     fits = {name: count(snapshot, expressions).fits for name, expressions in CLASSES.items()}
     with override_settings(SCHEDULER_PLACEMENT="pack"):
         assert fits == {name: cluster.placed(name) for name in CLASSES}
+
+
+@settings(max_examples=some(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_what_is_free_in_a_random_cluster_is_what_the_allocator_gives_now(cluster: Cluster) -> None:
+    """Of each device by itself; of what is partly shared it may give more, and of nothing else."""
+    cluster.slices = [marked(one) for one in cluster.slices]
+    snapshot = cluster.snapshot()
+    states = {one.key: snapshot.state_of(one) for one in snapshot.candidates}
+    given = {key for key in states if cluster.gives(key)}
+    free = {key for key, state in states.items() if state == DeviceState.FREE}
+    partly = {key for key, state in states.items() if state == DeviceState.PARTLY_SHARED}
+    assert free <= given <= free | partly, {key: states[key] for key in given ^ free}
+    counted = count(snapshot, CLASSES["every"])
+    assert counted.free == len(free)
+
+
+@settings(max_examples=some(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_every_page_calls_free_in_a_random_cluster_what_the_allocator_gives_now(cluster: Cluster) -> None:
+    cluster.slices = [marked(one) for one in cluster.slices]
+    cluster.claims = [one for one in cluster.claims if not _looks_on(one)]  # as their namespace may not
+    client, known = _browser(), [make_class(name, expressions=expressions) for name, expressions in CLASSES.items()]
+    stored = [put(one) for one in (*known, *cluster.nodes, *cluster.slices, *cluster.claims)]
+
+    def context(path: str) -> Any:
+        answer = client.get(path)
+        assert answer.status_code == HTTPStatus.OK, path
+        return answer.context
+
+    try:
+        snapshot = read_devices()
+        free = {one.key for one in snapshot.candidates if cluster.gives(one.key)}
+        free -= {one.key for one in snapshot.candidates if snapshot.held_by(one.key)}  # partly shared
+        of_class = {name: len(judge(texts, snapshot.published).matching) for name, texts in CLASSES.items()}
+        free_of_class = {
+            name: sum(one.key in free for one in judge(texts, snapshot.published).matching)
+            for name, texts in CLASSES.items()
+        }
+        # Published devices, by class.
+        rows = context("/overview")["classes"]
+        assert {row.name: (row.free, row.total) for row in rows} == {
+            name: (free_of_class[name], of_class[name]) for name in CLASSES
+        }
+        assert all(row.total == row.free + row.blocked + row.held + row.out_of_use for row in rows)
+        assert {row.name: row.count.free for row in context("/classes")["table"].rows} == free_of_class
+        for name, texts in CLASSES.items():
+            bench = context(f"/classes/c/{name}")["bench"]
+            shown = [one for one in (*bench.shown, *bench.rest) if one.state == DeviceState.FREE]
+            assert (bench.count.free, {one.candidate.key for one in shown}) == (
+                free_of_class[name],
+                {one.key for one in judge(texts, snapshot.published).matching} & free,
+            )
+            (said,) = context(f"/devices?class={name}")["page"].class_counts
+            assert f" {free_of_class[name]} free;" in said
+        assert {one.name: one.free for one in read_stock(datetime.now(UTC))} == free_of_class
+        for one in snapshot.candidates:
+            panel = context(f"/devices/panel?at={quote(one.address)}")["panel"]
+            assert (panel.state == DeviceState.FREE) == (one.key in free)
+        # Devices: a card counts once, and is free if something of it can be had.
+        units = [unit for pool in snapshot.pools.values() for unit in pool.units]
+        cards = [unit for unit in units if not unit.holders and any(one.key in free for one in unit.candidates)]
+        figures = {one.state: one.count for one in context("/overview")["figures"]}
+        grid = context("/devices")["page"]
+        assert figures["free"] == grid.free == len(cards)
+        assert sum(row.devices.free for row in context("/drivers")["table"].rows) == len(cards)
+        assert context("/overview")["use"].free == len(cards)
+        by_node = Counter(unit.candidates[0].node for unit in cards)
+        for row in context("/nodes")["table"].rows:
+            assert row.devices.free == by_node[row.known.name]
+            assert context(f"/nodes/{row.known.name}")["sheet"].devices.free == by_node[row.known.name]
+    finally:
+        for created in stored:
+            remove(created)
+
+
+def _looks_on(claim: ResourceClaim) -> bool:
+    allocation = claim.status.allocation
+    return allocation is not None and any(one.admin_access for one in allocation.devices.results)
+
+
+@functools.cache
+def _browser() -> Client:
+    return signed_in("ada", staff=True)
+
+
+def marked(published: ResourceSlice) -> ResourceSlice:
+    """With a name for each of its devices that a selector can ask for."""
+    spec, pool = published.spec, published.spec.pool.name
+    devices = [
+        structs.replace(one, attributes={**one.attributes, "id": DeviceAttribute(string_value=f"{pool}/{one.name}")})
+        for one in spec.devices
+    ]
+    return structs.replace(published, spec=structs.replace(spec, devices=tuple(devices)))
 
 
 def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:

@@ -36,9 +36,11 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, TEMPLATES, Key
-from manciple.wire.validation import natural
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, natural
 from scheduling.cel import CompileError, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
+from scheduling.models import QueuedPod
+from scheduling.queue.hints import resource_key
 
 #: Different values of one operand that get a group each.
 VALUES_APART = 4
@@ -70,13 +72,16 @@ class ClassRequest:
 @dataclass(frozen=True, slots=True)
 class Users:
     """What uses a class, as far as a person sees it. holding: (namespace, name) of claims that hold devices by it;
-    by_namespace: how many waiting and holding claims, templates and pods each namespace has.
+    by_namespace: how many waiting and holding claims, templates and pods each namespace has; served, unserved: pods
+    that ask for its extended resources, with devices and without.
     """
 
     waiting: tuple[ClassRequest, ...]
     templates: tuple[ClassRequest, ...]
     holding: frozenset[Key]
     by_namespace: tuple[tuple[str, Mapping[str, int]], ...]
+    served: tuple[Key, ...] = ()
+    unserved: tuple[Key, ...] = ()
 
 
 class Askers(View):
@@ -149,8 +154,8 @@ def _requests_of(devices: DeviceClaim) -> dict[str, tuple[Selectors, ...]]:
 _askers = Follower(Askers)
 
 
-def users_of(class_name: str, person: Person) -> Users:
-    """A handful of queries, whatever the size of the cluster."""
+def users_of(class_name: str, person: Person, *, extended: str | None = None) -> Users:
+    """A handful of queries, whatever the size of the cluster. extended: the extended resource that the class names."""
     with _askers.view() as view:
         waiting, templates = (
             tuple(request for request in view.of(resource, class_name) if person.sees(request.namespace))
@@ -164,12 +169,33 @@ def users_of(class_name: str, person: Person) -> Users:
         "templates": Counter(request.namespace for request in templates),
         "pods": Counter[str](),
     }
-    namespaces = sorted({name for numbers in counts.values() for name in numbers})
+    served, unserved = _with_extended_resources(class_name, extended, person)
+    concerned = {name for numbers in counts.values() for name in numbers}
     claims = holding | {(request.namespace, request.name) for request in waiting}
-    for namespace, names in Pod.objects.filter(namespace__in=namespaces).values_list("namespace", "claim_names"):
-        counts["pods"][namespace] += any((namespace, name) in claims for name in names)
+    pods = {*served, *unserved}
+    for namespace, pod, names in Pod.objects.filter(namespace__in=concerned).values_list(
+        "namespace", "name", "claim_names"
+    ):
+        if any((namespace, name) in claims for name in names):
+            pods.add((namespace, pod))
+    counts["pods"] = Counter(namespace for namespace, _ in pods)
+    namespaces = sorted(concerned | counts["pods"].keys())
     by_namespace = ((name, {use: numbers[name] for use, numbers in counts.items()}) for name in namespaces)
-    return Users(waiting, templates, holding, tuple(by_namespace))
+    return Users(waiting, templates, holding, tuple(by_namespace), served, unserved)
+
+
+def _with_extended_resources(
+    class_name: str, extended: str | None, person: Person
+) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    """The pods that ask for the class's extended resources: those with devices, and those that wait."""
+    keys = {resource_key(name) for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{class_name}", extended) if name}
+    queue = QueuedPod.objects.waiting().restrict(person).values_list("namespace", "name", "awaited")
+    unserved = sorted((namespace, name) for namespace, name, awaited in queue if not keys.isdisjoint(awaited))
+    rows = AllocatedDevice.objects.restrict(person).filter(
+        device_class=class_name, claim__source="extended_resource", claim__reservations__resource="pods"
+    )
+    served = sorted(set(rows.values_list("claim__namespace", "claim__reservations__name")))
+    return tuple(served), tuple(unserved)
 
 
 def counts(person: Person, class_names: Iterable[str]) -> Mapping[str, tuple[int, int, int]]:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from dashboard.inventory.classes.forms import (
     refusals,
     to_class,
 )
-from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, Users, counts, judge, users_of
+from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, counts, judge, users_of
 from dashboard.inventory.classes.workbench import Bench, cel_table, evaluate, pressed, published_devices
 from dashboard.inventory.devices.grid import bar_of, in_words
 from dashboard.kit.differences import Finding
@@ -48,7 +48,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
-from dashboard.templatetags.kit import claim_url, class_url, counted, template_url
+from dashboard.templatetags.kit import claim_url, class_url, counted, pod_url, template_url
 from dashboard.tools.objects import ShownHistory, history_of
 from insight.capacity import expressions_of, waiting_by_class
 from insight.how_many_fit import NOTHING, Count, count, how_many
@@ -61,7 +61,7 @@ from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
-from manciple.wire.resources import CLASSES, SLICES, kind
+from manciple.wire.resources import CLASSES, SLICES, Key, kind
 from scheduling.cel import CelFeatures
 from scheduling.models import QueuedPod
 
@@ -83,6 +83,11 @@ class ClassRow:
     count: Count
     waiting: int
     uses: tuple[int, int, int]
+
+    @property
+    def matched(self) -> int:
+        """No claim gets a device through a class with a selector that does not compile."""
+        return self.verdicts.matched if self.verdicts.compiles else 0
 
     @property
     def bar(self) -> list[tuple[str, int]]:
@@ -155,8 +160,8 @@ COLUMNS = (
         title="Match",
         css="num",
         sort="match",
-        key=lambda row: row.verdicts.matched,
-        text=lambda row: f"{row.verdicts.matched}{' (incomplete)' if row.verdicts.unjudged else ''}",
+        key=lambda row: row.matched,
+        text=lambda row: f"{row.matched}{' (incomplete)' if row.verdicts.unjudged else ''}",
     ),
     _number("Free", lambda row: row.count.free),
     _number("Fits", lambda row: row.count.fits),
@@ -453,18 +458,20 @@ def delete_class(request: HttpRequest, name: str) -> HttpResponse:
         noun="class",
         uid=existing.metadata.uid,
         above=(("Classes", reverse("classes")), (name, class_url(name))),
-        effect=effect_of_deletion(existing, users_of(name, person)),
+        effect=effect_of_deletion(existing, person),
         topics="claims: template:",
     )
     return show_preview(request, preview, place="classes", revision=revision)
 
 
-def effect_of_deletion(existing: DeviceClass, users: Users) -> ActionEffect:
+def effect_of_deletion(existing: DeviceClass, person: Person) -> ActionEffect:
+    users = users_of(existing.metadata.name, person, extended=existing.spec.extended_resource_name)
+
     def concerned(
-        term: str, those: Sequence[ClassRequest], follows: str, url: Callable[[str, str], str], none: str
+        term: str, those: Sequence[Key], follows: str, url: Callable[[str, str], str], none: str
     ) -> Consequence:
         sentence = f"{len(those)} {follows}:" if those else none
-        links = tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED])
+        links = tuple((f"{namespace}/{name}", url(namespace, name)) for namespace, name in those[:NAMED])
         return Consequence(term=term, sentences=(sentence,), links=links, more=max(0, len(those) - NAMED))
 
     holding = len(users.holding)
@@ -472,12 +479,25 @@ def effect_of_deletion(existing: DeviceClass, users: Users) -> ActionEffect:
     held = f"{holding} {keep}." if holding else "None holds devices through it."
     lost, blocked = "could not be allocated any more", "would create claims that wait"
     consequences = [
-        concerned("Claims that wait", users.waiting, lost, claim_url, "None waits for this class."),
-        concerned("Templates", users.templates, blocked, template_url, "None names this class."),
+        concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None waits for this class."),
+        concerned("Templates", _keys(users.templates), blocked, template_url, "None names this class."),
         Consequence(term="Claims that hold", sentences=(held,)),
     ]
+    if users.unserved:
+        without = "could not start any more: they ask for its extended resource"
+        consequences.append(concerned("Pods that wait", users.unserved, without, pod_url, ""))
+    if users.served:
+        again = "keep the devices of its extended resource, and would get none if created again"
+        consequences.append(concerned("Pods with devices", users.served, again, pod_url, ""))
     if resource := existing.spec.extended_resource_name:
         sentence = f"Containers that ask for {resource} would get no devices."
         consequences.append(Consequence(term="Extended resource", sentences=(sentence,)))
+    if person.namespaces is not None:
+        sentence = "What uses it in namespaces that you do not see is not counted."
+        consequences.append(Consequence(term="Elsewhere", sentences=(sentence,)))
     summary = "It is removed immediately. Claims that wait for it wait until a class of this name exists again."
     return ActionEffect(summary=summary, consequences=tuple(consequences))
+
+
+def _keys(those: Iterable[ClassRequest]) -> list[Key]:
+    return [(one.namespace, one.name) for one in those]

@@ -76,10 +76,10 @@ def expressions_of(device_class: DeviceClass) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ShownDevice:
-    """A device that matches."""
+    """A device that matches. state: None while a selector does not compile, for then nobody is given it."""
 
     candidate: CandidateDevice
-    state: DeviceState
+    state: DeviceState | None
 
     @property
     def url(self) -> str:
@@ -87,7 +87,7 @@ class ShownDevice:
 
     @property
     def state_name(self) -> str:
-        return STATES[self.state]
+        return STATES[self.state] if self.state else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class Bench:
 
     @cached_property
     def count(self) -> Count:
-        """The devices that match, by state, and how many more claims fit; from what compiles, if there is time."""
-        if self.verdicts.unjudged or (self.broken and not self.compiling):
+        """The devices that match, by state, and how many more claims fit; if every selector compiles, in time."""
+        if self.verdicts.unjudged or self.broken:
             return NOTHING
         try:
             return count(self.snapshot, self.compiling)
@@ -171,6 +171,8 @@ class Bench:
     @cached_property
     def _matching(self) -> list[ShownDevice]:
         """The free ones first."""
+        if self.broken:
+            return [ShownDevice(device, None) for device in self.verdicts.matching]
         devices = [ShownDevice(device, self.snapshot.state_of(device)) for device in self.verdicts.matching]
         return sorted(devices, key=lambda device: device.state is not DeviceState.FREE)
 
@@ -239,13 +241,14 @@ class Bench:
     @property
     def judged_sentence(self) -> str:
         behind = ", from what compiles" if self.broken else f", judged in {self.milliseconds:.0f} ms"
-        return f"{self.verdicts.total} {'device' if self.verdicts.total == 1 else 'devices'}{behind}"
+        return f"{counted(self.verdicts.total, 'published device')}{behind}"
 
     @property
     def broken_sentence(self) -> str:
         numbers = ", ".join(self.broken)
-        one = len(self.broken) == 1
-        return f"Selector {numbers} joins once it compiles." if one else f"Selectors {numbers} join once they compile."
+        one, it = ("Selector", "it is") if len(self.broken) == 1 else ("Selectors", "they are")
+        verb = "does" if len(self.broken) == 1 else "do"
+        return f"{one} {numbers} {verb} not compile: until {it} corrected, no claim gets a device through the class."
 
     @property
     def partial_sentence(self) -> str:
@@ -260,13 +263,15 @@ class Bench:
         """Said aloud as the verdicts change."""
         matched, total = self.verdicts.matched, self.verdicts.total
         devices, verb = "device" if total == 1 else "devices", "matches" if matched == 1 else "match"
-        return f"{matched} of {total} {devices} {verb}"
+        return f"{matched} of {total} {devices} {verb}{' the selectors that compile' if self.broken else ''}"
 
     @property
     def fits_sentence(self) -> str:
         verdicts = self.verdicts
         if verdicts.unjudged:
             return f"of {verdicts.judged:,} evaluated"
+        if self.broken:
+            return f"of {verdicts.judged:,} by the selectors that compile"
         return f"of {verdicts.judged:,} · {self.count.free:,} free, {how_many(self.count.fits)} more fit"
 
     @property
@@ -293,6 +298,8 @@ class Bench:
     @property
     def effects(self) -> tuple[Effect, ...]:
         """On the first few claims."""
+        if self.broken:
+            return ()
         return (*self.impact.fewer[:SHOWN], *self.impact.more[:SHOWN])
 
     @property
@@ -310,7 +317,8 @@ class Bench:
     def explanation(self) -> str:
         """Behind the title; empty where `impact` says it."""
         if not self.may_edit:
-            return f"Try selectors here; administrators save classes. {self.impact.sentence}"
+            said = self.broken_sentence if self.broken else self.impact.sentence
+            return f"Try selectors here; administrators save classes. {said}"
         if not self.savable:
             why = "A selector may cost too much." if self.cost.exceeds else "A field is invalid."
             if self.broken:
@@ -364,7 +372,7 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
                 unnamed = error.field.startswith("metadata.name") and not form.text("name")
                 if not unnamed and not error.field.startswith("spec.selectors["):
                     complain(form, [{"field": error.field, "message": error.body}])
-    users = users_of(edited.metadata.name, person)
+    users = users_of(edited.metadata.name, person, extended=edited.spec.extended_resource_name)
     compiling = tuple(text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error)
     change = Impact(before=None, after=verdicts.matched, partial=True)
     if not verdicts.unjudged:

@@ -45,6 +45,7 @@ STATES: Mapping[str, str] = {
     DeviceState.PREPARING: "Preparing",
     DeviceState.PARTLY_SHARED: "Partly shared",
     DeviceState.BLOCKED: "Blocked",
+    DeviceState.CLOSED: "Node closed",
     DeviceState.TAINTED: "Tainted",
     DeviceState.UNHEALTHY: "Unhealthy",
     DeviceState.UNPUBLISHED: "Unpublished",
@@ -53,12 +54,13 @@ STATES: Mapping[str, str] = {
 
 #: state -> one sentence for a person who meets the mark for the first time
 MEANINGS: Mapping[str, str] = {
-    DeviceState.FREE: "No claim holds it.",
+    DeviceState.FREE: "No claim holds it, and it can be allocated now.",
     DeviceState.RESERVED: "A claim holds it, and somebody uses that claim.",
     DeviceState.ALLOCATED: "A claim holds it, and nobody uses that claim.",
     DeviceState.PREPARING: "A claim holds it for a pod that is on its node and does not run yet.",
     DeviceState.PARTLY_SHARED: "Some of it is held and some of it is left.",
     DeviceState.BLOCKED: "Others hold the hardware that it needs; it is free again when they are done.",
+    DeviceState.CLOSED: "No claim holds it, but its node accepts no pods: cordoned, tainted, full or not there.",
     DeviceState.TAINTED: "Its driver or an administrator tainted it; claims need a toleration.",
     DeviceState.UNHEALTHY: "Its driver reports a fault; claims need a toleration.",
     DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
@@ -71,6 +73,7 @@ IN_BARS = (
     DeviceState.ALLOCATED,
     DeviceState.PREPARING,
     DeviceState.PARTLY_SHARED,
+    DeviceState.CLOSED,
     DeviceState.TAINTED,
     DeviceState.UNHEALTHY,
     DeviceState.UNPUBLISHED,

@@ -145,6 +145,11 @@ class TileFilter:
     verdict: SelectorVerdict | None = None
     unjudged: int = 0
 
+    @property
+    def complaint(self) -> str:
+        """Why its expression is not used; then nothing may be counted, chosen or changed by this filter."""
+        return self.verdict.complaint if self.verdict else ""
+
 
 def select(asked: DeviceFilters, published: Published, classes: Mapping[str, Sequence[str]]) -> TileFilter:
     """classes: name -> selectors."""
@@ -428,7 +433,7 @@ def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]
 
 #: What a strip shows before anything else, the worst first.
 OUT_OF_ORDER = (DeviceState.UNREACHABLE, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED, DeviceState.TAINTED)
-_WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "free"}
+_WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "not held"}
 
 
 def _seconds(spans: Iterable[tuple[datetime, datetime]]) -> float:
@@ -773,12 +778,14 @@ class Chosen:
     `at`: addresses of devices, a line each; `tile`: addresses of tiles, a card stands for all that it is cut into;
     `matching`: a query of the grid, for whatever its filters let through.
 
-    keys: in the order of their places. gone: addresses of which nothing is known.
+    keys: in the order of their places. gone: addresses of which nothing is known. complaint: why an expression chose
+    nothing.
     """
 
     snapshot: DeviceSnapshot
     keys: tuple[DeviceKey, ...]
     gone: tuple[str, ...] = ()
+    complaint: str = ""
 
     @property
     def text(self) -> str:
@@ -817,10 +824,13 @@ def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str,
     for unit in _units(snapshot) if tiles else ():
         if unit.key in tiles:
             found.update(dict.fromkeys(one.key for one in unit.candidates))
+    complaint = ""
     if "matching" in data:
         asked = DeviceFilters.in_url(QueryDict(data.get("matching", "").removeprefix("?")))
-        found.update(dict.fromkeys(_matching(asked, snapshot, classes)))
-    return Chosen(snapshot=snapshot, keys=tuple(sorted(found, key=_place)), gone=tuple(gone))
+        selection = select(asked, snapshot.published, classes)
+        complaint = selection.complaint
+        found.update(dict.fromkeys(() if complaint else _matching(selection, snapshot)))
+    return Chosen(snapshot=snapshot, keys=tuple(sorted(found, key=_place)), gone=tuple(gone), complaint=complaint)
 
 
 def _lines(fields: Iterable[str]) -> Iterator[str]:
@@ -831,14 +841,11 @@ def _units(snapshot: DeviceSnapshot) -> Iterator[Unit]:
     return (unit for pool in snapshot.pools.values() for unit in pool.units)
 
 
-def _matching(
-    asked: DeviceFilters, snapshot: DeviceSnapshot, classes: Mapping[str, Sequence[str]]
-) -> Iterator[DeviceKey]:
+def _matching(selection: TileFilter, snapshot: DeviceSnapshot) -> Iterator[DeviceKey]:
     """What a card is cut into is asked one by one: the filters may mean some of it only.
 
     Raises: TimeLimitExceeded.
     """
-    selection = select(asked, snapshot.published, classes)
     if selection.unjudged:
         raise TimeLimitExceeded  # nothing is done to a part of what was asked for
     matches = selection.matches

@@ -79,8 +79,8 @@ from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.templatetags.kit import claim_url, counted, listed, taint_rule_url
-from insight.how_many_fit import NOTHING, count, how_many
-from insight.selector_matches import class_selectors, judge
+from insight.how_many_fit import count, how_many
+from insight.selector_matches import class_selectors, complaint, judge
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
 from manciple.api import verbs
@@ -216,8 +216,14 @@ class Grid:
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
-            except (CompileError, TimeLimitExceeded):
-                found = NOTHING
+            except CompileError as error:
+                counts.append(
+                    f"Class {name}: no device is allocated through it, as a selector does not compile: "
+                    f"{complaint(error)}."
+                )
+                continue
+            except TimeLimitExceeded:
+                continue  # `unjudged` says so
             fits, fit = how_many(found.fits), "more claim fits" if found.fits == 1 else "more claims fit"
             devices = f"{counted(found.devices, 'device')}{apart}, {found.free:,} free"
             counts.append(f"Class {name}: {devices}; {fits} {fit}.")
@@ -470,7 +476,10 @@ def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET
     chosen = read_chosen(data, read_devices(), class_selectors())
     if not chosen.keys:
-        messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
+        why = f"The expression does not compile, so it chooses no device: {chosen.complaint}"
+        messages.error(
+            request, why if chosen.complaint else "No device is chosen. Choose some in the grid, or use the filters."
+        )
         return redirect(_back(request, data))
     return show(request, data, act, chosen)
 

@@ -10,7 +10,7 @@ eviction's (`controllers.node_lifecycle`), on values; writing goes through the A
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -38,6 +38,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.resources import NEW_PHASES, NODES, PODS, kind
 from scheduling.rehearsal.changes import Aftermath, Imagined, what_if_changed
+from scheduling.rehearsal.departures import could_run_on
 from scheduling.state.budgets import KeptPod
 from scheduling.state.node_fit import check, needs_of
 
@@ -80,7 +81,9 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What a change would do now. asked: how many waiting pods were asked. kept: by disruption budgets; they stay."""
+    """What a change would do now. kept_off, let_in: the waiting pods that the node could run if nobody held its devices
+    and that the change keeps away, or lets come. asked: how many wait. kept: by disruption budgets; they stay.
+    """
 
     leaving: tuple[Leaving, ...]
     staying: int
@@ -161,11 +164,11 @@ class NodeChangeForm(PageForm):
 
 def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
     """What the change would do to the pods on the node, and to those that wait."""
-    after, waiting = changed(node, change, now), read_waiting()
-    if change.what != "drain":
-        return effects(node, after, there, waiting, now=now)
-    kept = read_kept(pod for pod in there.pods if is_drained(pod))
-    return effects(node, after, there, waiting, now=now, drains=True, kept=kept)
+    after, waiting, drains = changed(node, change, now), read_waiting(), change.what == "drain"
+    kept = read_kept(pod for pod in there.pods if is_drained(pod)) if drains else ()
+    found = effects(node, after, there, waiting, now=now, drains=drains, kept=kept)
+    kept_off, let_in = could_run_on(node, node, found.kept_off), could_run_on(after, node, found.let_in)
+    return replace(found, kept_off=kept_off, let_in=let_in)
 
 
 def effects(

@@ -233,7 +233,7 @@ class PoolLine:
         """What is wrong with an incomplete pool."""
         there, expected = len(self.pool.slices), self.pool.expected
         if there < expected:
-            return f"{there} of {expected} slices of generation {self.pool.generation} are there"
+            return f"{there} of {expected} slices of generation {self.pool.generation_said} are there"
         if there == 1:
             return f"1 slice is published, but it announces {expected}"
         return f"{there} slices are there, and they say that there are {expected}"
@@ -273,8 +273,8 @@ class NodeRow:
     @property
     def generations(self) -> str:
         """`generation 3`, or `generations 1 to 7`, of its complete pools."""
-        found = sorted({pool.generation for pool in self.pools})
-        return f"generation {found[0]}" if len(found) == 1 else f"generations {found[0]} to {found[-1]}"
+        found = [pool.generation_said for pool in sorted(self.pools, key=lambda pool: pool.generation)]
+        return f"generation {found[0]}" if found[0] == found[-1] else f"generations {found[0]} to {found[-1]}"
 
 
 def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:

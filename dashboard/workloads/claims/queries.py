@@ -444,7 +444,7 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
         (row.namespace, row.name) for uid, row in rows.items() if row.deleting or (row.allocated and uid not in users)
     }
     documents = _documents(unsure)
-    waiting = _waiting({(row.namespace, row.name) for row in rows.values() if not row.allocated})
+    waiting = waiting_pods({(row.namespace, row.name) for row in rows.values() if not row.allocated})
     places = {
         uid: tuple(sorted({user.node for user in users.get(uid, ()) if user.node} or held[uid].nodes)) for uid in rows
     }
@@ -506,7 +506,7 @@ def _documents(keys: Collection[Key]) -> dict[Key, ResourceClaim]:
     return {(stored.namespace, stored.name): decoded(stored, ResourceClaim) for stored in found}
 
 
-def _waiting(pending: Collection[Key]) -> Mapping[Key, Sequence[tuple[str, AnyCause | None]]]:
+def waiting_pods(pending: Collection[Key]) -> Mapping[Key, Sequence[tuple[str, AnyCause | None]]]:
     """Pending claim -> the pods without a node that name it, and what the scheduler found of each."""
     rows = sql.select(PodClaim, ["pod_id", "namespace", "claim"], ["namespace", "claim"], pending) if pending else []
     pods = sql.select(Pod, ["uid", "name", "node_name", "deleting"], ["uid"], ((uid,) for uid, *_ in rows))

@@ -6,7 +6,9 @@ too; where it was pruned, the claim's own times stand in.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +17,10 @@ import orjson
 import yaml
 
 from claims.causes.messages import brief, sentence
+from claims.causes.next_steps import topic_of
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
+from claims.devices.published import DevicePool, pool_of
 from claims.event_recorder import DEFAULT_NAMESPACE, cause_in
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
@@ -25,16 +29,19 @@ from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceClaim,
     DeviceRequestAllocationResult,
+    DeviceSubRequest,
+    ExactDeviceRequest,
     ResourceClaim,
     class_of,
     node_of,
 )
 from claims.models import AllocatedDevice, Claim, PastAllocation
-from claims.pod_claims import controller_of, requested_classes
+from claims.pod_claims import controller_of
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
-from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims
+from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims, waiting_pods
+from insight.selector_matches import class_selectors, passing
 from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import history, objects
@@ -42,12 +49,16 @@ from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.machinery import Event
 from manciple.wire.resources import EVENTS, PODS, kind
+from scheduling.cel import CompileError, compile_selector
 from scheduling.rehearsal.explanations import Explanation, explain_claim
 
-#: Pending claims that are looked through for those that ask for the same classes.
+#: Pending claims that are looked through for those that would accept the devices of a claim.
 LOOKED_THROUGH = 400
+#: Topics of pods that wait until somebody releases devices.
+AWAITING_RELEASE = {"held", "few-free", "one-node", "together"}
 
 #: What is said of each user, after its name.
 FATES = {
@@ -166,17 +177,52 @@ def _template(claim: ResourceClaim, pods: Mapping[str, Pod]) -> str:
 
 
 def _rivals(person: Person, claim: ResourceClaim) -> tuple[list[Link], list[Link]]:
-    """The classes of the devices that it holds, and the pending claims that ask for one of these, the oldest first."""
+    """The classes of the devices that it holds, and the pending claims whose pods wait until such a device is released,
+    the oldest first: by whatever class, a request of theirs accepts one of these.
+    """
     rows = AllocatedDevice.objects.filter(claim=claim.metadata.uid).values_list("device_class", flat=True)
     classes = sorted(set(rows) - {""})
-    waiting = [
-        other.metadata
-        for other in (pending_documents(person, most=LOOKED_THROUGH) if classes else ())
-        if not {name for _, name in requested_classes(other)}.isdisjoint(classes)
+    pending = {other.key: other for other in pending_documents(person, most=LOOKED_THROUGH)}
+    waiting = waiting_pods(pending)
+    for_release = [
+        other
+        for key, other in pending.items()
+        if any(cause is not None and topic_of(cause).key in AWAITING_RELEASE for _, cause in waiting.get(key, ()))
     ]
-    oldest = sorted(waiting, key=lambda meta: meta.creation_timestamp or "")
+    held = _held_places(claim) if for_release else {}
+    selectors = class_selectors() if for_release else {}
+    rivals = [other.metadata for other in for_release if _accepts_one(other, held, selectors)]
+    oldest = sorted(rivals, key=lambda meta: meta.creation_timestamp or "")
     links = [(meta.name, claim_url(meta.namespace, meta.name)) for meta in oldest]
     return [(name, class_url(name)) for name in classes], links
+
+
+def _held_places(claim: ResourceClaim) -> Mapping[DevicePool, int]:
+    """The published devices that it holds: pool -> a bit each, by `DevicePool.candidates`."""
+    snapshot, allocation = read_devices(), claim.status.allocation
+    held: dict[DevicePool, int] = defaultdict(int)
+    for one in allocation.devices.results if allocation else ():
+        key = snapshot.find(one.driver, one.pool, one.device, node_of(allocation) if allocation else "")
+        state = snapshot.pools.get(pool_of(key))
+        if state is not None and not one.admin_access:
+            held[state.pool] |= sum(1 << place for place, known in enumerate(state.candidates) if known.key == key)
+    return held
+
+
+def _accepts_one(other: ResourceClaim, held: Mapping[DevicePool, int], classes: Mapping[str, Sequence[str]]) -> bool:
+    """Whether some request of a claim would take one of these devices if it were released."""
+    for request in other.spec.devices.requests:
+        asked: Sequence[ExactDeviceRequest | DeviceSubRequest] = request.first_available
+        for wanted in (request.exactly,) if request.exactly else asked:
+            if wanted.device_class_name not in classes:
+                continue
+            own = (selector.cel.expression for selector in wanted.selectors if selector.cel)
+            texts = (*classes[wanted.device_class_name], *own)
+            with suppress(CompileError, TimeLimitExceeded):
+                compiled = [compile_selector(text) for text in texts]
+                if any(passing(pool, compiled).match & devices for pool, devices in held.items()):
+                    return True
+    return False
 
 
 def _past(uid: str) -> list[Past]:
@@ -396,6 +442,9 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
 
 
 def _it_holds(row: ClaimRow) -> str:
+    """A driver's controller need not say which devices it allocated."""
+    if not row.devices:
+        return f"This claim holds {f'what driver {row.driver} allocated' if row.driver else 'no device'}"
     return f"This claim holds {counted(row.devices, 'device')}"
 
 

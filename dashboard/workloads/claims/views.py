@@ -21,8 +21,8 @@ from msgspec import structs
 
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
-from claims.devices.published import DeviceKey, pool_of
-from claims.devices.states import DeviceState
+from claims.devices.published import DeviceKey
+from claims.devices.states import OUT_OF_USE, DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
 from claims.models import AllocatedDevice, Claim
 from dashboard.kit.guards import namespaced
@@ -232,7 +232,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
         gone = force_release(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
-    messages.success(request, f"Released claim {name} by force; {'it is gone' if gone else 'its devices are free'}.")
+    messages.success(request, f"Released claim {name} by force; {'it is gone' if gone else 'it holds nothing now'}.")
     return redirect("claims") if gone else redirect(claim_url(namespace, name))
 
 
@@ -364,6 +364,11 @@ def _expect(claim: ResourceClaim, uid: str) -> None:
 
 #: Devices that are named in one sentence.
 NAMED = 8
+#: Why a device cannot be allocated although nobody holds it: what follows "is", where that is not the state's name.
+_OUT_OF_USE = {
+    DeviceState.CLOSED: "on a node that accepts no pods",
+    DeviceState.UNPUBLISHED: "not published",
+}
 
 
 def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
@@ -378,13 +383,12 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
     }
     kept = dict[DeviceKey, str]()  # devices that cannot be allocated though nobody holds them -> why
     for key in names if freed.startswith("are free") else ():
-        candidate = snapshot.candidate(key)
-        if candidate is None:
-            kept[key] = "not published"
-        elif candidate.fence is not None:
-            kept[key] = "unhealthy" if candidate.fence == DeviceState.UNHEALTHY else "tainted"
-        elif not snapshot.pools[pool_of(key)].complete:
-            kept[key] = "in an incomplete pool"
+        candidate, state = snapshot.candidate(key), DeviceState.UNPUBLISHED
+        if candidate is not None:
+            state = snapshot.pools[candidate.home].state_without(claim.metadata.uid, candidate)
+        if state in OUT_OF_USE:
+            published = candidate is not None and state == DeviceState.UNPUBLISHED
+            kept[key] = "in an incomplete pool" if published else _OUT_OF_USE.get(state, state.name.lower())
     given = [name for key, name in names.items() if key not in kept]
     whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
     if kept:

@@ -80,7 +80,7 @@ LABELS = {
     VISIBLE: "Visible from an eligible node",
     UNTAINTED: "Not tainted",
     LARGE: "Large enough",
-    FREE: "Free",
+    FREE: "Not held",  # others may hold the hardware of a partition: then it is not free
 }
 
 
@@ -251,7 +251,7 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
         ways = []
         for stage in request.funnel:
             if stage.name.startswith(CLASS_SELECTOR):
-                ways.append(f"{stage.left} of class {plan.class_name}")
+                ways.append(f"{stage.left} of them of class {plan.class_name}")
             elif stage.selector is not None:
                 ways.append(f"{stage.left} pass selector {stage.selector.index + 1}")
             else:
@@ -387,7 +387,7 @@ def node_table(report: Report) -> FunnelNodes:
         for stage in own[: COLUMNS - 1 - len(columns)]:
             number = stage.selector.index + 1 if stage.selector else 1
             columns.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
-        columns.append(("Free", "that nobody holds", FREE))
+        columns.append(("Not held", "that nobody holds, or that have room left", FREE))
     ranked = []
     for node in report.nodes:
         request = next((one for one in node.examination.requests if decisive and _key(one) == _key(decisive)), None)

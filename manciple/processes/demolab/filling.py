@@ -388,7 +388,7 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
         held = _at_each_minute(spans, begin)
         for minute in range(MINUTES):
             at = begin + timedelta(minutes=minute)
-            counts = _counts(one.counts, held[minute])
+            counts = _counts(one.by_use, held[minute])
             queue = waiting[minute] if one.name == ALL else 0
             yield UsageSample(at=at, device_class=one.name, counts=counts, waiting=queue)
 

@@ -43,8 +43,8 @@ def test_layers_stand_on_each_other_from_held_to_out_of_use() -> None:
     held, free, taint = chart.layers
     assert [layer.state for layer in chart.layers] == ["held", "free", "taint"]
     # four devices: two held reach half of the height, and each of the others a quarter more
-    assert held.path == "M1000 1000V500H1000V1000H1000Z"
-    assert (free.path, taint.path) == ("M1000 500V250H1000V500H1000Z", "M1000 250V0H1000V250H1000Z")
+    assert held.path == "M993.1 1000V500H1000V1000H993.1Z"
+    assert (free.path, taint.path) == ("M993.1 500V250H1000V500H993.1Z", "M993.1 250V0H1000V250H993.1Z")
 
 
 def test_a_step_shows_its_busiest_minute_and_a_gap_stays_empty() -> None:
@@ -85,3 +85,11 @@ def test_the_table_has_a_row_for_every_hour_that_was_recorded() -> None:
     assert chart is not None
     rows = [(row.at, row.held, row.free, row.out_of_use) for row in chart.rows]
     assert rows == [(NOW - timedelta(minutes=125), 2, 1, 0), (NOW - timedelta(minutes=10), 3, 0, 0)]
+
+
+def test_the_end_of_the_chart_is_the_present_even_where_more_was_held_a_minute_ago() -> None:
+    for ago in (1, 5, 9):
+        chart = charts.draw([sample(ago, held=4), sample(0, held=1, free=3)], NOW)
+        assert chart is not None
+        assert {layer.state: layer.last for layer in chart.layers} == {"held": "1", "free": "3"}
+        assert chart.peak_held == 4

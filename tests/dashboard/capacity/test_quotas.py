@@ -62,7 +62,7 @@ def test_a_quota_is_shown_with_what_is_used_held_and_refused_where_one_looks_for
 
     # its own page
     text = words(viewer, PAGE)
-    assert texts.QUOTA_CLASSES(f"{CLASS} 1 2 2") in text
+    assert texts.QUOTA_CLASSES(f"{CLASS} 1 1 2 2") in text
     _, refused = viewer.get(PAGE).content.decode().split('id="refused"')
     assert "FailedResourceClaimCreation" in refused
     assert re.search(f"most.*{DEVICES}.* 1[^0-9].* 2 .* 2 ", refused, re.DOTALL)

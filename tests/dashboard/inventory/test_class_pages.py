@@ -139,7 +139,7 @@ def test_the_verdicts_name_the_operand_the_value_and_the_nodes(admin: Client, vi
         assert "2 of 4" in _judged(viewer, LARGE), "whoever may not save may try"
     assert not [query for query in asked if "inventory_device" in query["sql"] and "class" not in query["sql"]]
     shelf.create(make_slice(node="node-3", devices=[make_device("gpu-0")]))
-    assert texts.CLASS_FITS(5, 5, 5, 4) in _judged(admin, OF_DRIVER)
+    assert texts.CLASS_FITS(5, 5, 4, 4) in _judged(admin, OF_DRIVER), "nothing is free where there is no node"
     shelf.delete(make_slice(node="node-3"))
     assert texts.CLASS_FITS(4, 4, 4, 4) in _judged(admin, OF_DRIVER)
 

@@ -50,6 +50,7 @@ def dim(markup: str) -> list[str]:
 def lab() -> None:
     """node-1: two A100s, the first held in namespace lab; node-2: an H100, tainted."""
     put(make_class("hopper", expressions=[f'device.attributes["{DRIVER}"].model == "H100"']))
+    put(make_node())
     publish()
     h100 = make_device(
         "gpu-0", attributes={"model": "H100"}, capacity={"memory": "141Gi"}, taints=[make_device_taint()]

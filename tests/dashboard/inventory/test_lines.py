@@ -15,7 +15,7 @@ from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.kinds.pods import PodStatus
 from dashboard.inventory.devices.grid import GridLine, line_named, lines_of
 from manciple.per_process import reset_all
-from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
+from tests.builders import make_claim, make_device, make_device_taint, make_node, make_node_selector, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +43,7 @@ def states(name: str = "node-1") -> list[str]:
 
 
 def test_the_lines_follow_what_happens() -> None:
+    put(make_node())
     publish()
     assert states() == ["free", "free"]
     pod = run(phase="Pending")
@@ -66,6 +67,7 @@ def test_a_taint_and_a_pool_that_is_a_slice_short_show_at_once() -> None:
 
 
 def test_a_device_that_is_held_though_nobody_publishes_it_any_more_stays_in_its_line() -> None:
+    put(make_node())
     publish()
     hold("training", "gpu-1")
     publish(count=1)
@@ -86,9 +88,10 @@ def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None
     draw = random.Random(5)
     read_devices()
     pods = [run(f"p{index}", phase="Pending") for index in range(3)]
-    for _ in range(60):
+    put(make_slice("zone", node=None, pool="zone", node_selector=make_node_selector({"zone": "a"})))
+    for _ in range(90):
         node, claim = f"node-{draw.randrange(3)}", f"c{draw.randrange(4)}"
-        match draw.randrange(5):
+        match draw.randrange(6):
             case 0:
                 taints = [make_device_taint()] if draw.random() < 0.3 else []
                 publish(
@@ -104,6 +107,11 @@ def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None
                 put(structs.replace(pod, status=PodStatus(phase=draw.choice(["Pending", "Running"]))))
             case 4:
                 remove(put(make_claim(claim, namespace="lab")))
+            case 5:
+                known = put(make_node(node, labels={"zone": draw.choice("ab")}, capacity={"pods": draw.choice("139")}))
+                put(structs.replace(known, spec=structs.replace(known.spec, unschedulable=draw.random() < 0.3)))
+                if draw.random() < 0.2:
+                    remove(known)
         if draw.random() < 0.5:
             warm = read_devices()
             reset_all()

@@ -133,6 +133,9 @@ def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluste
     assert " 3 devices node-1/gpu-0 " in text
     assert texts.NOT_FREE_AS_TAINTED("node-1/gpu-1") in text
     assert texts.NOT_FREE_AS_UNPUBLISHED("node-1/gpu-2") in text
+    cordoned = cluster.update(with_spec(cluster.node(), unschedulable=True))
+    assert texts.NOT_FREE_AS_CLOSED("node-1/gpu-0") in words(pages, "/claims/default/web/release")
+    cluster.update(with_spec(cordoned, unschedulable=False))
     cluster.create(make_taint_rule("more", device="gpu-0"))
     assert texts.NOT_FREE_AS_ALL_TAINTED("node-1/gpu-0, node-1/gpu-1") in words(pages, "/claims/default/web/release")
     cluster.settle()

@@ -58,7 +58,7 @@ WORLDS: dict[str, tuple[Sequence[ApiObject], Sequence[str], str]] = {
         [make_class(), make_node(unschedulable=True), make_slice()], [], "node-1 2 2 2 Cordoned",
     ),
     "where nothing is left nothing more is lost": (
-        [make_class(), make_node(), make_slice()], ["false"], "Not tainted 0 Free 0",
+        [make_class(), make_node(), make_slice()], ["false"], "Not tainted 0 Not held 0",
     ),
     "each selector of a class is told by what it asks": (
         [CLASS_OF_TWO, make_node(), make_slice()], [], "size(driver) > 3 0",

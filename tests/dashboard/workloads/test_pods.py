@@ -45,7 +45,7 @@ def test_a_waiting_pod_says_who_holds_the_devices_and_their_holder_shows_them(pa
     text = close_words(pages, "/pods/default/second")
     assert texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices") in text
     assert texts.NEXT_WAIT_FOR_A_RELEASE in text
-    assert "Free0all 2 held" in text
+    assert "Not held0all 2 held" in text
     assert "Who holds the 2" in text
     assert "node-1 gpu-0, gpu-1 first default" in text
     assert "All held" in text

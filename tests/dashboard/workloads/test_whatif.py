@@ -70,7 +70,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     cluster.create(make_template("gpus", requests=[make_request(count=4)]))
     address = pages.get("/what-if?template=default/gpus&replicas=3").context["page"].result.missing_url
     text = close_words(pages, address)
-    assert texts.ALL_WOULD_START_ON(3, "3 nodes") in text
+    assert texts.START_WITH_NEW_NODES(1, 3, 2, 2) in text
     assert "new node 1 like node-1" in text
     assert "~" not in text
     cluster.create(make_template("one"))
@@ -79,6 +79,17 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     assert texts.MORE_WOULD_FIT(1) in text
     answer = pages.get("/what-if?template=default/one&replicas=999999999&nodes=9999&shape=node-1")
     assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200), "it is bounded"
+
+
+def test_nothing_starts_now_on_a_node_that_does_not_exist(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    wants(cluster, "first", count=2)
+    wants(cluster, "second", count=2)
+    address = "/what-if?pod=default/second&nodes=1&shape=node-1"
+    text, result = close_words(pages, address), pages.get(address).context["page"].result
+    assert texts.STARTS_WITH_A_NEW_NODE("new node 1 like node-1") in text
+    assert not result.good
+    assert pages.get("/what-if?pod=default/second&nodes=1&shape=nobody").context["page"].result is None
 
 
 def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Cluster) -> None:

@@ -481,3 +481,16 @@ def test_the_explanation_of_a_pod_whose_claim_is_allocated_elsewhere_names_the_n
     for cause in (rehearsed.cause, explain_pod(NAMESPACE, "second").cause):
         assert isinstance(cause, AwaitingDrivers)
         assert cause.message == Outline("… shared …")
+
+
+def test_its_claims_and_classes_stand_on_the_pages_for_those_who_may_list_them(draft: Draft) -> None:
+    draft.claim_wanted()
+    draft.user("pod")
+    draft.settle()
+    pages = signed_in("ada", staff=True)
+    claims = words(pages, "/claims").partition("ResourceClaim of cdi.k8s.io")[2]
+    assert all(part in claims for part in ("shared", NAMESPACE, ALLOCATED, "node-1", "acme-gpu", "1/"))
+    assert "acme-gpu" in words(pages, "/classes").partition("ResourceClass of cdi.k8s.io")[2]
+    assert pages.get(f"/yaml/{CLAIM.resource}/shared?ns={NAMESPACE}").status_code == 200
+    assert "shared" in words(signed_in("mia", f"namespace:{NAMESPACE}"), "/claims")
+    assert "shared" not in words(signed_in("omar", "namespace:other"), "/claims")

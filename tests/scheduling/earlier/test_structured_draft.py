@@ -30,6 +30,7 @@ from scheduling.queue.verdicts import Placement, Wait
 from scheduling.rehearsal import repairs
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_node, make_pod
+from tests.dashboard.browsing import signed_in, words
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
@@ -518,3 +519,31 @@ def test_why_such_a_claim_waits_is_explained(cards: DraftCluster) -> None:
     for document, wanted in zip((claim(), EIGHTY_GIB, parameters(SELECTOR)), explained, strict=True):
         cards.apply(document)
         assert wanted in cards.api.get(path).text
+
+
+def test_its_classes_and_slices_stand_on_the_pages_and_what_is_said_of_them_is_true(cards: DraftCluster) -> None:
+    cards.apply(parameters(SELECTOR), claim(mode="Immediate"))
+    cards.cluster.later(3600)
+    cards.settle()
+    pages = signed_in("ada", staff=True)
+    driver, pool, device = DRIVER, NODE, "gpu-1"
+    said = {
+        path: words(pages, path)
+        for path in (
+            *("/overview", "/nodes", f"/nodes/{NODE}", "/drivers", f"/drivers/{driver}", "/classes", "/claims"),
+            *(f"/devices?at={driver}/{pool}/{device}", f"/devices/d/{driver}/{pool}/{device}"),
+            *("/claims/default/my-card", "/claims?at=default/my-card"),
+        )
+    }
+    for path, text in said.items():
+        assert "generation -1" not in text, path
+        assert " -1 " not in text, path
+        assert " holds , " not in text, path
+    assert CLASS in said["/classes"]
+    assert DRIVER in said["/classes"]
+    assert f"{CARDS['metadata']['name']} " in said["/drivers"].partition("NodeResourceSlice")[2]
+    (row,) = pages.get("/claims").context["table"].rows
+    assert (row.state, row.cause) == ("unused", "unused")
+    assert pages.get(f"/yaml/noderesourceslices.resource.k8s.io/{CARDS['metadata']['name']}").status_code == 200
+    with gates.using(**{GATE: False}):
+        assert "NodeResourceSlice" not in words(pages, "/drivers").partition("Rows")[2]

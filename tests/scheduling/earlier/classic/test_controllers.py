@@ -12,10 +12,11 @@ from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.store import objects
 from scheduling.earlier import classic
-from scheduling.rehearsal.explanations import explain_pod
+from scheduling.rehearsal.explanations import explain_claim, explain_pod
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Workload
 from tests.builders import make_claim, make_class, make_pod
+from tests.dashboard.browsing import signed_in
 from tests.scheduling.cluster import with_spec
 from tests.scheduling.earlier.classic.world import DRIVER, World, classic_spec
 
@@ -108,6 +109,11 @@ def test_an_immediate_claim_is_waited_for_and_kept_when_nobody_uses_it(world: Wo
     status = world.claim("gpu").status
     assert status.allocation is not None
     assert (status.reserved_for, status.deallocation_requested) == ((), False)
+    assert explain_claim("default", "gpu").reason == f"it holds what driver `{DRIVER}` allocated, and nobody uses it"
+    advice = signed_in("ada", staff=True).get("/claims/default/gpu").context["sheet"].advice
+    assert DRIVER in advice.title
+    assert "0 device" not in advice.title
+    assert not advice.alarming
 
 
 def test_a_claim_that_is_not_shareable_is_for_one_pod_at_a_time(lab: World) -> None:
