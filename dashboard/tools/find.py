@@ -421,7 +421,8 @@ Place = tuple[str, str, str]
 
 def places(person: Person) -> list[Place]:
     """The navigation, "More", the account's menu, and what administrators have besides."""
-    named = [*PLACES, *MORE, ("account", "Your account", "i-person"), ("keys", "Keys", "i-key")]
+    own = (("notifications", "Notifications", "i-alert"), ("account", "Your account", "i-person"))
+    named = [*PLACES, *MORE, *own, ("keys", "Keys", "i-key")]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:
