@@ -35,7 +35,7 @@ from manciple.store import history, sql
 from manciple.store.records import Change
 from manciple.wire.base import condition_of
 from manciple.wire.identity import controller
-from manciple.wire.resources import CLAIMS, DELETED, FINISHED_PHASES, PODS
+from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS
 
 #: How long records are kept, and how many of a namespace.
 KEPT_FOR, MOST = timedelta(days=30), 20_000
@@ -84,11 +84,9 @@ class EndingRow(NamedTuple):
     revision: int
 
 
-def record(changes: Sequence[Change]) -> None:
+def record(deletions: Sequence[Change]) -> None:
     """In the transaction that deletes them."""
-    gone = [change for change in changes if change.type == DELETED]
-    if gone:
-        sql.insert(Ending, EndingRow._fields, [_row(change) for change in gone])
+    sql.insert(Ending, EndingRow._fields, [_row(change) for change in deletions])
 
 
 def _row(change: Change) -> EndingRow:

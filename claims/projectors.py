@@ -367,11 +367,16 @@ def project_pods(changes: Sequence[Change]) -> None:
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
     _sync_rows(Pod, PodRow._fields, removed, as_stored)
     _sync_pod_claims(changes)
-    endings.record(changes)
+    _record_endings(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         unwell = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
         _record_reports(unwell, deleted=deleted, at=changes[0].at)
+
+
+def _record_endings(changes: Sequence[Change]) -> None:
+    if gone := [change for change in changes if change.type == "DELETED"]:
+        endings.record(gone)
 
 
 def _sync_pod_claims(changes: Sequence[Change]) -> None:
@@ -462,7 +467,7 @@ def project_claims(changes: Sequence[Change]) -> None:
         sql.delete(Reservation, ["claim_id"], released)
     if reserved:
         sql.insert(Reservation, ReservationRow._fields, reserved)
-    endings.record(changes)
+    _record_endings(changes)
     freed, given = _row_changes(changes, device_rows)
     if freed:
         sql.delete(AllocatedDevice, ["claim_id"], freed)

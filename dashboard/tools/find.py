@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
+from django.db.models import Case, IntegerField, Model, Q, QuerySet, Subquery, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -240,7 +240,7 @@ def search_drivers(sought: Sought, person: Person) -> Hits:
 def search_ended(sought: Sought, person: Person) -> Hits:
     """Pods and claims that were deleted, the latest first; behind those of the name that exist."""
     place, name = sought.parts
-    newest = Ending.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    newest = Subquery(Ending.objects.order_by("-pk").values("pk")[:1])
     rows = Ending.objects.restrict(person).filter(pk__gt=newest - MOST_ENDINGS, name__icontains=name)
     if place:
         rows = rows.filter(namespace__icontains=place)
