@@ -155,7 +155,7 @@ def note_test(person: Any, channel: Channel, *, now: datetime) -> Delivery:
     made = Notification.objects.create(
         person=person,
         happening=TEST,
-        title="Notifications from Manciple reach you here",
+        title="Test notification from Manciple",
         text="This is a test that you asked for.",
         path="/notifications",
         at=now,

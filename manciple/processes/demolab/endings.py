@@ -15,11 +15,12 @@ _COLLECTOR = controller("resource-claim-controller").name
 _PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 #: (uid, namespace, name, node, why, details, who, claim, minutes ago, minutes that it lived)
 PAST = (
-    (ENDED_POD, "vision", "clip-eval-8", "gpu-a03", Reason.PREEMPTED, _PREEMPTED, _SCHEDULER, "clip-eval-8-gpus", 42,
+    (ENDED_POD, "vision", "clip-sweep-0", "gpu-a03", Reason.PREEMPTED, _PREEMPTED, _SCHEDULER, "clip-sweep-0-gpus", 42,
      190),
-    ("0b6f2a1c", "nlp-lab", "llama-eval-2", "gpu-b08", Reason.SUCCEEDED, "", "bob", "llama-eval-2-gpus", 95, 610),
-    ("1c7e3b2d", "climate-ml", "downscale-era5-full-0", "gpu-d02", Reason.FAILED, "main: OOMKilled, exit code 137",
-     "ann", "downscale-era5-full-0-gpus", 130, 55),
+    ("0b6f2a1c", "nlp-lab", "llama-finetune-0", "gpu-b08", Reason.SUCCEEDED, "", "bob", "llama-finetune-0-gpus",
+     95, 610),
+    ("1c7e3b2d", "climate-ml", "downscale-era5-pilot-0", "gpu-d02", Reason.FAILED, "main: OOMKilled, exit code 137",
+     "ann", "downscale-era5-pilot-0-gpus", 130, 55),
     ("2d8f4c3e", "teaching", "course-dl-anna-1", "gpu-c02", Reason.DELETED, "", "anna", "course-dl-anna-1-gpus", 260,
      31),
     ("3e905d4f", "robotics", "sim2real-sweep-4", "gpu-a09", Reason.NODE_TAINT,
