@@ -7,7 +7,7 @@ namespace carries that namespace, so that only people who may see it are notifie
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -18,7 +18,7 @@ from django.urls import reverse
 from claims.causes.causes import decode
 from claims.causes.messages import clause
 from claims.controllers.node_lifecycle import GRACE, LEASE_NAMESPACE, STARTUP_GRACE
-from claims.models import AllocatedDevice, DeviceKey, QuotaLimit
+from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
 from inventory.models import Impairment, Incident, Node, Pool
 from manciple.audit import searching
 from manciple.durations import duration
@@ -36,15 +36,17 @@ NAMED = 4
 _BEFORE_STARTING = (None, "", "Pending")
 
 
-def of_pods(records: Iterable[EventRecord], *, authors: bool) -> list[NewsItem]:
-    """Pods that began to run, or failed. authors: whether it is asked who created them."""
-    changed = [(record, happening) for record in records if (happening := _became(record))]
+def of_pods(records: Sequence[EventRecord], *, authors: bool) -> list[NewsItem]:
+    """Pods that began to run, failed, or were evicted. authors: whether it is asked who created them."""
+    gone = [record.uid for record in records if record.type == DELETED]
+    evicted = dict(Ending.objects.filter(uid__in=gone, reason__in=EVICTED).values_list("uid", "reason")) if gone else {}
+    changed = [(record, happening) for record in records if (happening := _became(record, evicted))]
     created = searching.creators([record.uid for record, _ in changed]) if authors and changed else {}
     return [
         NewsItem(
             happening=happening,
             subject=f"{happening}:{record.uid}",
-            line=_said(record, happening),
+            line=_said(record, happening, evicted.get(record.uid, "")),
             path=reverse("pod", args=(record.namespace, record.name)),
             namespace=record.namespace,
             author=created.get(record.uid, ""),
@@ -53,9 +55,19 @@ def of_pods(records: Iterable[EventRecord], *, authors: bool) -> list[NewsItem]:
     ]
 
 
-def _became(record: EventRecord) -> Happening | None:
+#: Why pods end that nobody wanted to end.
+EVICTED = (
+    *(Ending.Reason.PREEMPTED, Ending.Reason.EVICTED, Ending.Reason.MOVED, Ending.Reason.NODE_TAINT),
+    *(Ending.Reason.DEVICE_TAINT, Ending.Reason.NODE_PRESSURE, Ending.Reason.NODE_LOST),
+)
+
+
+def _became(record: EventRecord, evicted: Container[str]) -> Happening | None:
+    """evicted: uids of pods that were."""
     phase, before = record.fields.get("status.phase", ""), (record.previous_fields or {}).get("status.phase")
-    if record.type == DELETED or before == phase:
+    if record.type == DELETED:
+        return Happening.POD_FAILED if record.uid in evicted else None
+    if before == phase:
         return None
     if phase == "Failed":
         return Happening.POD_FAILED
@@ -63,9 +75,13 @@ def _became(record: EventRecord) -> Happening | None:
     return Happening.POD_STARTED if phase in ("Running", "Succeeded") and before in _BEFORE_STARTING else None
 
 
-def _said(record: EventRecord, happening: Happening) -> str:
+def _said(record: EventRecord, happening: Happening, reason: str) -> str:
+    """reason: why it ended, of one that was evicted."""
     pod, node = f"{record.namespace}/{record.name}", record.fields.get("spec.nodeName", "")
     where = f" on {node}" if node else ""
+    if reason:
+        why = str(Ending.Reason(reason).label)
+        return f"Pod {pod} ended{where}: {why[0].lower()}{why[1:]}"
     return f"Pod {pod} {'started' if happening == Happening.POD_STARTED else 'failed'}{where}"
 
 

@@ -51,7 +51,7 @@ BATCH, TURNS = 1000, 20
 #: of several things: (title, the page that shows them together)
 _TOGETHER = {
     Happening.POD_STARTED: ("{count} pods started", "/pods"),
-    Happening.POD_FAILED: ("{count} pods failed", "/pods"),
+    Happening.POD_FAILED: ("{count} pods failed or were evicted", "/ended"),
     Happening.POD_WAITS: ("{count} pods have waited for long", "/pods"),
     Happening.DEVICE_FAILS: ("{count} reports of unhealthy devices", "/incidents"),
     Happening.NODE_SILENT: ("{count} nodes are silent", "/nodes?state=silent"),

@@ -95,6 +95,10 @@ def _prepared(one: Delivery, now: datetime) -> Dispatch | None:
     if not sight.may_tell(notification):
         _end(one, "you may not see what it is about any more", now=now)
         return None
+    closed = Delivery.objects.filter(notification__closes=notification, channel=one.channel, state=Delivery.State.SENT)
+    if one.attempts > 1 and closed.exists():  # what would be opened now is closed by nobody
+        _end(one, recording.OVER_BEFORE_SENT, now=now)
+        return None
     address = addresses.address_of(notification.person)
     return Dispatch(delivery=one, address=address, message=message_of(notification), now=now)
 

@@ -123,16 +123,20 @@ def close(subjects: Collection[str], *, quietly: bool = False, now: datetime) ->
 
 def _close(told: Notification, *, quietly: bool, now: datetime) -> bool:
     """Whether somebody is told that it is over."""
-    unsent = told.deliveries.filter(state=Delivery.State.DUE)
-    unsent.update(state=Delivery.State.GIVEN_UP, ended_at=now, problem=OVER_BEFORE_SENT)
-    went_out = told.deliveries.filter(Q(state=Delivery.State.SENT) | Q(problem=OVER_BEFORE_SENT, attempts__gt=0))
-    channels = set(went_out.values_list("channel", flat=True))
     if quietly:
+        # A pod that failed and is gone a moment later has failed all the same: that is sent.
         address = NotificationAddress.objects.filter(person_id=told.person_id).first()
         keeps_open = address is not None and address.webhook_format == WebhookFormat.PAGERDUTY
-        channels &= {Channel.WEBHOOK.value} if keeps_open else set()
+        sent_by = told.deliveries.filter(channel=Channel.WEBHOOK if keeps_open else "")
+        went_out = sent_by.filter(state__in=(Delivery.State.SENT, Delivery.State.DUE))
+    else:
+        unsent = told.deliveries.filter(state=Delivery.State.DUE)
+        unsent.update(state=Delivery.State.GIVEN_UP, ended_at=now, problem=OVER_BEFORE_SENT)
+        went_out = told.deliveries.filter(Q(state=Delivery.State.SENT) | Q(problem=OVER_BEFORE_SENT, attempts__gt=0))
+    channels = set(went_out.values_list("channel", flat=True))
     if told.rule is None or not channels:
         return False
+    sent_at = max(now, told.gathers_until or now)
     made = Notification.objects.create(
         person_id=told.person_id,
         rule=told.rule,
@@ -143,7 +147,7 @@ def _close(told: Notification, *, quietly: bool, now: datetime) -> bool:
         namespaces=told.namespaces,
         at=now,
         count=told.count,
-        gathers_until=now + AFTERWARDS,
+        gathers_until=sent_at + AFTERWARDS,
         closes=told,
     )
     plan(made, sorted(channels), now=now, due_at=made.gathers_until)

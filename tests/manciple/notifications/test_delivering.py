@@ -317,6 +317,17 @@ def test_that_something_is_over_is_sent_even_where_the_first_message_got_no_answ
     assert [one["event_action"] for one in heard.documents] == ["trigger", "resolve"], "and no trigger after it"
 
 
+def test_an_alert_that_was_resolved_is_not_opened_by_a_late_attempt(ann: User) -> None:
+    with receiver(503, 202) as heard:
+        addresses.set_webhook(ann, heard.url, format=WebhookFormat.PAGERDUTY, integration_key="R" * 32)
+        due(ann, Channel.WEBHOOK, happening=Happening.POD_FAILED, namespace="team-a")
+        recording.close(["pod-failed:1"], quietly=True, now=NOW)
+        delivering.deliver(NOW)
+        delivering.deliver(NOW + recording.AFTERWARDS)
+        delivering.deliver(NOW + timedelta(hours=1))
+    assert [one["event_action"] for one in heard.documents] == ["trigger", "resolve"]
+
+
 # Hostile receivers ---------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from msgspec import structs
 
+from claims.evictions import NODE_LOST, NODE_TAINT, Disruption, disrupt, preemption_by
+from claims.kinds.pods import Pod
 from insight import notifications
 from inventory.models import Node
 from manciple.api import verbs
@@ -300,6 +302,26 @@ def test_a_pod_that_has_ended_before_it_was_seen_running_has_started_too(scene: 
     run(scene)
     (made,) = Notification.objects.all()
     assert made.count == 2
+
+
+@pytest.mark.parametrize("why", [NODE_TAINT, NODE_LOST, preemption_by("default-scheduler")], ids=lambda why: why.reason)
+def test_a_pod_that_is_evicted_has_failed_and_one_that_is_deleted_has_not(scene: Cluster, why: Disruption) -> None:
+    ada = person("ada", staff=True)
+    wants(ada, Happening.POD_FAILED, scene.now, channels=[Channel.WEBHOOK.value])
+    NotificationAddress.objects.create(person=ada, webhook="https://x/", webhook_format="pagerduty")
+    run(scene)
+    with objects.writing() as writer:
+        pod = writer.get(kind(PODS), "team-a", "job-1")
+        assert isinstance(pod, Pod)
+        disrupt(writer, pod, why, now=scene.now)
+    for name in ("job-1", "job-2"):
+        if (found := scene.find(Pod, name, "team-a")) is not None:
+            scene.delete(found)
+    run(scene)
+    made, closing = Notification.objects.order_by("pk")
+    assert made.title.startswith("Pod team-a/job-1 ")
+    assert (made.deliveries.get().state, closing.closes) == ("due", made), "it is sent although the pod is gone"
+    assert closing.deliveries.get().due_at > made.deliveries.get().due_at
 
 
 def test_pods_that_somebody_creates_on_the_page_are_theirs(scene: Cluster) -> None:
