@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Q
 
+from claims import evictions
 from claims.kinds.disruption_budgets import DISRUPTION_TARGET
 from claims.kinds.pods import ContainerStateTerminated, Pod
 from claims.kinds.resource_claims import ResourceClaim, node_of
@@ -47,13 +48,13 @@ BATCH, MOST_AT_ONCE = 500, 5000
 Reason = Ending.Reason
 #: The reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
-    "PreemptionByScheduler": Reason.PREEMPTED,
-    "EvictionByEvictionAPI": Reason.EVICTED,
-    "EvictionByDefragmentation": Reason.MOVED,
-    "DeletionByTaintManager": Reason.NODE_TAINT,
-    "DeletionByDeviceTaintManager": Reason.DEVICE_TAINT,
+    evictions.preemption_by("").reason: Reason.PREEMPTED,
+    evictions.EVICTION_API.reason: Reason.EVICTED,
+    evictions.DEFRAGMENTATION.reason: Reason.MOVED,
+    evictions.NODE_TAINT.reason: Reason.NODE_TAINT,
+    evictions.DEVICE_TAINT.reason: Reason.DEVICE_TAINT,
+    evictions.NODE_LOST.reason: Reason.NODE_LOST,
     "TerminationByKubelet": Reason.NODE_PRESSURE,
-    "DeletionByPodGC": Reason.NODE_LOST,
 }
 #: Phases of pods that have ended by themselves.
 _ENDS = {"Succeeded": Reason.SUCCEEDED, "Failed": Reason.FAILED}
