@@ -174,6 +174,68 @@ class PastAllocation(models.Model):
         return f"{self.driver}/{self.pool}/{self.device} of {self.namespace}/{self.claim}"
 
 
+class Ending(models.Model):
+    """A pod or claim that was deleted: what it was, when it ended and why. See `claims.endings`.
+
+    Like `PastAllocation` it cannot be rebuilt from documents.
+    """
+
+    class Reason(models.TextChoices):
+        """Why it ended, as its last document or, for those below OWNER, the author of the deletion says."""
+
+        SUCCEEDED = "succeeded", "Finished"
+        FAILED = "failed", "Failed"
+        PREEMPTED = "preempted", "Preempted"
+        EVICTED = "evicted", "Evicted by request"
+        MOVED = "moved", "Evicted to make room elsewhere"
+        NODE_TAINT = "node-taint", "Evicted by a taint of its node"
+        DEVICE_TAINT = "device-taint", "Evicted by a taint of its device"
+        NODE_PRESSURE = "node-pressure", "Evicted by its node"
+        NODE_LOST = "node-lost", "Node lost"
+        OWNER = "owner", "Owner ended"
+        NAMESPACE = "namespace", "Namespace deleted"
+        CLEANED_UP = "cleaned-up", "Cleaned up by the system"
+        DELETED = "deleted", "Deleted"
+
+    resource = models.CharField(max_length=NAME)
+    uid = models.CharField(max_length=UID)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
+    node = models.CharField(max_length=NAME)  # "" of what had none
+    reason = models.CharField(max_length=16, choices=Reason.choices)
+    #: what its last document says of it: the message of a condition, exit codes
+    message = models.TextField()
+    #: `Job train`: the object that it belonged to; ""
+    owner = models.TextField()
+    #: of a pod the names of its claims, of a claim those of its pods
+    others = models.JSONField()
+    created_at = models.DateTimeField()
+    #: when its deletion was first asked for; None where it went at once
+    asked_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField()
+    #: of its last entry in the log
+    revision = models.BigIntegerField()
+    #: in whose name it was deleted; None until the audit trail was asked, "" where that does not know
+    author = models.TextField(null=True)
+
+    readable = OfNamespace()
+    objects: ClassVar[RestrictedManager[Ending]] = RestrictedManager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["namespace", "name"], name="ending_name"),
+            models.Index(fields=["ended_at"], name="ending_ended"),
+            models.Index(fields=["uid"], name="ending_uid"),
+            models.Index(fields=["id"], condition=models.Q(author__isnull=True), name="ending_without_author"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("ending", args=(self.uid,))
+
+
 class UseSpellQuerySet(RestrictedQuerySet["UseSpell"]):
     def standing(self, claims: Iterable[str]) -> UseSpellQuerySet:
         """The spells of these claims (by uid) that have not ended."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Max, Q
 
+from claims import endings
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
@@ -365,10 +366,16 @@ def project_pods(changes: Sequence[Change]) -> None:
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
     _sync_rows(Pod, PodRow._fields, removed, as_stored)
     _sync_pod_claims(changes)
+    _record_endings(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         unwell = [change.object for change in reported.values()]
         deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
         _record_reports(unwell, deleted=deleted, at=changes[0].at)
+
+
+def _record_endings(changes: Sequence[Change]) -> None:
+    if gone := [change for change in changes if change.type == "DELETED"]:
+        endings.record(gone)
 
 
 def _sync_pod_claims(changes: Sequence[Change]) -> None:
@@ -459,6 +466,7 @@ def project_claims(changes: Sequence[Change]) -> None:
         sql.delete(Reservation, ["claim_id"], released)
     if reserved:
         sql.insert(Reservation, ReservationRow._fields, reserved)
+    _record_endings(changes)
     freed, given = _row_changes(changes, device_rows)
     if freed:
         sql.delete(AllocatedDevice, ["claim_id"], freed)

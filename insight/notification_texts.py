@@ -1,4 +1,4 @@
-"""Notification texts: what happened, from the log, the impairments and the queue.
+"""Notification texts: what happened, from the log, the impairments and the queue; and what is wrong now.
 
 Each happening has one text for all recipients, which `insight.notifications` chooses. A text about an object of a
 namespace carries that namespace, so that only people who may see it are notified.
@@ -7,38 +7,46 @@ namespace carries that namespace, so that only people who may see it are notifie
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
+from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
 from claims.causes.causes import decode
 from claims.causes.messages import clause
-from claims.models import AllocatedDevice, DeviceKey
-from inventory.models import Impairment
+from claims.controllers.node_lifecycle import GRACE, LEASE_NAMESPACE, STARTUP_GRACE
+from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
+from inventory.models import Impairment, Incident, Node, Pool
 from manciple.audit import searching
 from manciple.durations import duration
 from manciple.notifications.models import Happening
 from manciple.notifications.recording import NewsItem
+from manciple.store import history
 from manciple.store.records import EventRecord
+from manciple.wire.resources import DELETED, LEASES, kind
 from scheduling.models import QueuedPod
 
 #: Pods of the queue that are looked at: those that wait longest.
 LOOKED_AT = 2_000
 #: Devices that are named in one line.
 NAMED = 4
-_PHASES = {"Running": Happening.POD_STARTED, "Failed": Happening.POD_FAILED}
+_BEFORE_STARTING = (None, "", "Pending")
 
 
-def of_pods(records: Iterable[EventRecord], *, authors: bool) -> list[NewsItem]:
-    """Pods that began to run, or failed. authors: whether it is asked who created them."""
-    changed = [(record, happening) for record in records if (happening := _became(record))]
+def of_pods(records: Sequence[EventRecord], *, authors: bool) -> list[NewsItem]:
+    """Pods that began to run, failed, or were evicted. authors: whether it is asked who created them."""
+    gone = [record.uid for record in records if record.type == DELETED]
+    evicted = dict(Ending.objects.filter(uid__in=gone, reason__in=EVICTED).values_list("uid", "reason")) if gone else {}
+    changed = [(record, happening) for record in records if (happening := _became(record, evicted))]
     created = searching.creators([record.uid for record, _ in changed]) if authors and changed else {}
     return [
         NewsItem(
             happening=happening,
             subject=f"{happening}:{record.uid}",
-            line=_said(record, happening),
+            line=_said(record, happening, evicted.get(record.uid, "")),
             path=reverse("pod", args=(record.namespace, record.name)),
             namespace=record.namespace,
             author=created.get(record.uid, ""),
@@ -47,16 +55,33 @@ def of_pods(records: Iterable[EventRecord], *, authors: bool) -> list[NewsItem]:
     ]
 
 
-def _became(record: EventRecord) -> Happening | None:
-    phase = record.fields.get("status.phase", "")
-    if record.type == "DELETED" or (record.previous_fields or {}).get("status.phase") == phase:
+#: Why pods end that nobody wanted to end.
+EVICTED = (
+    *(Ending.Reason.PREEMPTED, Ending.Reason.EVICTED, Ending.Reason.MOVED, Ending.Reason.NODE_TAINT),
+    *(Ending.Reason.DEVICE_TAINT, Ending.Reason.NODE_PRESSURE, Ending.Reason.NODE_LOST),
+)
+
+
+def _became(record: EventRecord, evicted: Container[str]) -> Happening | None:
+    """evicted: uids of pods that were."""
+    phase, before = record.fields.get("status.phase", ""), (record.previous_fields or {}).get("status.phase")
+    if record.type == DELETED:
+        return Happening.POD_FAILED if record.uid in evicted else None
+    if before == phase:
         return None
-    return _PHASES.get(phase)
+    if phase == "Failed":
+        return Happening.POD_FAILED
+    # A pod may end before its agent has reported that it runs.
+    return Happening.POD_STARTED if phase in ("Running", "Succeeded") and before in _BEFORE_STARTING else None
 
 
-def _said(record: EventRecord, happening: Happening) -> str:
+def _said(record: EventRecord, happening: Happening, reason: str) -> str:
+    """reason: why it ended, of one that was evicted."""
     pod, node = f"{record.namespace}/{record.name}", record.fields.get("spec.nodeName", "")
     where = f" on {node}" if node else ""
+    if reason:
+        why = str(Ending.Reason(reason).label)
+        return f"Pod {pod} ended{where}: {why[0].lower()}{why[1:]}"
     return f"Pod {pod} {'started' if happening == Happening.POD_STARTED else 'failed'}{where}"
 
 
@@ -139,7 +164,107 @@ def _holders(impairments: Sequence[Impairment]) -> Mapping[DeviceKey, Sequence[H
 
 def _unhealthy(rows: Sequence[Impairment]) -> str:
     names = sorted({one.device for one in rows})
-    named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     where = rows[0].node or rows[0].pool
     why = rows[0].message or (f"{rows[0].key}={rows[0].value}" if rows[0].value else rows[0].key)
-    return f"{named} on {where} {'is' if len(names) == 1 else 'are'} unhealthy ({why})"
+    return f"{_listed(names)} on {where} {'is' if len(names) == 1 else 'are'} unhealthy ({why})"
+
+
+# What is wrong now ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """Something that is wrong. key: the same for as long as it is, and of nothing else of the happening.
+
+    item: what people are told of it; its subject is the alarm's.
+    """
+
+    key: str
+    item: NewsItem
+
+
+def silent_nodes(now: datetime) -> Iterator[Wrong]:
+    """Nodes that are not heard of, by the rule of the page Nodes: a Lease that is overdue, or marked as silent."""
+    overdue = Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE)
+    never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
+    rows = Node.objects.annotate(renewed_at=history.last_write_of(kind(LEASES), LEASE_NAMESPACE, "name"))
+    for node in rows.filter(overdue | never).order_by("position", "name"):
+        heard = f" {duration((now - node.renewed_at).total_seconds())} ago" if node.renewed_at else ""
+        line = f"Node {node.name} is silent: " + (f"last heard of{heard}" if heard else "it was never heard of")
+        yield _wrong(Happening.NODE_SILENT, node.name, line, node.get_absolute_url())
+
+
+def incomplete_pools(_now: datetime) -> Iterator[Wrong]:
+    """Pools with too few or too many slices, and pools that claims hold devices of and nobody publishes any more."""
+    for pool in Pool.objects.filter(complete=False).order_by("driver", "name", "node_name"):
+        where = f" on {pool.node_name}" if pool.node_name else ""
+        line = (
+            f"Pool {pool.driver}/{pool.name}{where} is incomplete: {pool.slices_seen} of {pool.slices_expected} slices "
+            "are published, so its devices are not allocated"
+        )
+        yield _wrong(
+            Happening.POOL_INCOMPLETE, f"{pool.driver}/{pool.name}/{pool.node_name}", line, _driver_path(pool.driver)
+        )
+    published = Pool.objects.filter(driver=OuterRef("driver"), name=OuterRef("pool"))
+    held = AllocatedDevice.objects.filter(~Exists(published), admin_access=False).order_by("driver", "pool")
+    for driver, name in held.values_list("driver", "pool").distinct():
+        line = f"Driver {driver} does not publish pool {name} any more, and claims hold devices of it"
+        yield _wrong(Happening.POOL_INCOMPLETE, f"{driver}/{name}", line, _driver_path(driver))
+
+
+def _driver_path(driver: str) -> str:
+    return reverse("driver", args=(driver,))
+
+
+#: Open incidents of which people are told; more are too many to read.
+MOST_INCIDENTS = 500
+
+
+def open_incidents(_now: datetime) -> Iterator[Wrong]:
+    """Each incident for whoever sees all devices, and for each namespace whose claims hold some of its devices."""
+    incidents = {one.id: one for one in Incident.objects.filter(ended_at=None).order_by("-began_at")[:MOST_INCIDENTS]}
+    rows = Impairment.objects.filter(incident__in=incidents, ended_at=None).order_by("incident_id", "pk")
+    standing = {number: list(some) for number, some in groupby(rows, key=lambda one: one.incident_id)}
+    claims = _holders([one for some in standing.values() for one in some])
+    for number, incident in incidents.items():
+        impaired = standing.get(number, [])
+        line, path = f"Incident: {_impaired(incident, impaired)}", incident.get_absolute_url()
+        yield _wrong(Happening.INCIDENT, number, line, path)
+        held = {claim[1:] for one in impaired for claim in claims.get((one.driver, one.pool, one.device, one.node), ())}
+        for namespace, found in groupby(sorted(held), key=lambda claim: claim[0]):
+            names = [f"{namespace}/{name}" for _, name in found]
+            held_by = f"{line}. Held by claim{'' if len(names) == 1 else 's'} {_listed(names)}"
+            yield _wrong(Happening.INCIDENT, f"{number}/{namespace}", held_by, path, namespace=namespace)
+
+
+def _impaired(incident: Incident, rows: Sequence[Impairment]) -> str:
+    """`gpu-0 on node-1: gpu.example.com/xid=79`."""
+    cause = f"{incident.key}={incident.value}" if incident.value else incident.key
+    why = cause or next((one.message for one in rows if one.message), "") or "reported unhealthy"
+    named = sorted({one.device for one in rows if one.device})
+    where = incident.node or incident.pool or incident.driver
+    what = _listed(named) if named else "devices"
+    return f"{what} on {where}: {why}" if where else f"{what}: {why}"
+
+
+#: The part of a limit above which a quota is nearly full.
+NEARLY_FULL = 0.9
+
+
+def full_quotas(_now: datetime) -> Iterator[Wrong]:
+    """Limits of which nearly everything is used. A limit of 0 allows nothing, and is nobody's news."""
+    rows = QuotaLimit.objects.filter(fraction__gte=NEARLY_FULL).exclude(hard="0").select_related("quota")
+    for limit in rows.order_by("quota__namespace", "quota__name", "resource"):
+        quota = limit.quota
+        state = "full" if (limit.fraction or 0) >= 1 else "nearly full"
+        line = f"Quota {quota.namespace}/{quota.name} is {state}: {limit.used} of {limit.hard} {limit.resource}"
+        key = f"{limit.quota_id}:{limit.resource}"
+        yield _wrong(Happening.QUOTA_FULL, key, line, quota.get_absolute_url(), namespace=quota.namespace)
+
+
+def _wrong(happening: Happening, key: str, line: str, path: str, *, namespace: str = "") -> Wrong:
+    return Wrong(key=key, item=NewsItem(happening=happening, subject="", line=line, path=path, namespace=namespace))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

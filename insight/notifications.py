@@ -1,38 +1,47 @@
-"""Finds out whom to tell of what happened, by the rules that people made for themselves (`manciple.notifications`).
+"""Decides which notifications people get, by the rules that they made (`manciple.notifications`).
 
-It follows the log of pods and the impairments of devices, each from where it has come to (`Cursor`), and looks at the
-queue. A place moves in the transaction that notes what is told, so nothing is told twice or left out by a crash. Where
-the log was pruned before it was read, or an older database was put back, it goes on from the newest entry. While
-nobody has a rule it reads nothing; saving the first rule sets both places (`begin`).
+    pods that started or failed    from the log, from the cursor on
+    devices that failed            from the impairments, from the cursor on
+    pods that wait                 from the queue
+    silent nodes, incomplete pools, open incidents, quotas nearly full
+                                   from the current state, as alarms: `Alarm` keeps since when each has been wrong
 
-Who is told what:
+A cursor moves in the transaction that records the notifications, so a crash neither repeats nor loses any. Where the
+log was pruned before it was read, or an older database was restored, reading continues from the newest entry. While
+there are no rules nothing is read; saving the first rule sets both cursors (`begin`).
 
-    the rule names a namespace            -> of that one alone
+Who is notified:
+
+    the rule names a namespace            -> of that namespace only
     "only pods that I created"            -> the audit trail knows who created a pod
-    the person does not see the namespace -> nothing, whatever the rule says
-    a device that no claim of theirs has  -> only who may list ResourceSlices
+    the person does not see the namespace -> of nothing, whatever the rule says
+    what belongs to no namespace          -> whoever may list the resource (`may_hear`)
+
+When everything that a notification is about is over, `recording.close` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists
 
 from insight import notification_texts
-from inventory.models import Impairment
+from insight.notification_texts import Wrong
+from inventory.models import Impairment, Incident
 from manciple.controllers.declaration import Controller
 from manciple.controllers.models import Cursor
 from manciple.notifications import recording
-from manciple.notifications.models import Happening, NotificationRule
+from manciple.notifications.models import Alarm, Happening, NotificationRule, ToldSubject
 from manciple.notifications.recording import NewsItem
 from manciple.people import Person, person_of_user
 from manciple.store import event_log
 from manciple.store.event_log import Stretch, since
 from manciple.store.records import EventRecord
-from manciple.wire.resources import PODS, SLICES
+from manciple.wire.resources import DELETED, NODES, PODS, QUOTAS, SLICES
 
 #: Names of the places.
 POD_CURSOR, DEVICE_CURSOR = "notify: pods", "notify: devices"
@@ -42,10 +51,60 @@ BATCH, TURNS = 1000, 20
 #: of several things: (title, the page that shows them together)
 _TOGETHER = {
     Happening.POD_STARTED: ("{count} pods started", "/pods"),
-    Happening.POD_FAILED: ("{count} pods failed", "/pods"),
+    Happening.POD_FAILED: ("{count} pods failed or were evicted", "/ended"),
     Happening.POD_WAITS: ("{count} pods have waited for long", "/pods"),
     Happening.DEVICE_FAILS: ("{count} reports of unhealthy devices", "/incidents"),
+    Happening.NODE_SILENT: ("{count} nodes are silent", "/nodes?state=silent"),
+    Happening.POOL_INCOMPLETE: ("{count} pools are incomplete", "/drivers"),
+    Happening.INCIDENT: ("{count} incidents", "/incidents"),
+    Happening.QUOTA_FULL: ("{count} limits of quotas are nearly used up", "/quotas"),
 }
+#: Happenings of things that belong to no namespace -> what a person must be allowed to list.
+CLUSTER_WIDE = {
+    Happening.NODE_SILENT: NODES,
+    Happening.POOL_INCOMPLETE: SLICES,
+    Happening.INCIDENT: SLICES,
+    Happening.DEVICE_FAILS: SLICES,
+}
+#: Of which whoever may list the resource is told as such, and others are told of the claims of theirs that it affects.
+_BY_HOLDER = (Happening.DEVICE_FAILS, Happening.INCIDENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmKind:
+    """How alarms of one happening come and go.
+
+    read: what is wrong now. grace: how long it has to be wrong before anybody is told; linger: how long it has to be
+    right before it is over: what flaps is one alarm.
+    """
+
+    read: Callable[[datetime], Iterable[Wrong]]
+    grace: timedelta = timedelta()
+    linger: timedelta
+
+
+ALARMS = {
+    # A driver that publishes its pool again passes through states with too few slices.
+    Happening.POOL_INCOMPLETE: AlarmKind(
+        read=notification_texts.incomplete_pools, grace=timedelta(minutes=1), linger=timedelta(minutes=1)
+    ),
+    # That a node is silent is known 40 seconds after it was last heard of.
+    Happening.NODE_SILENT: AlarmKind(read=notification_texts.silent_nodes, linger=timedelta(minutes=1)),
+    Happening.INCIDENT: AlarmKind(read=notification_texts.open_incidents, linger=timedelta(minutes=1)),
+    # Pods that come and go take a quota over the line and back.
+    Happening.QUOTA_FULL: AlarmKind(
+        read=notification_texts.full_quotas, grace=timedelta(seconds=30), linger=timedelta(minutes=5)
+    ),
+}
+
+
+def may_hear(person: Person, happening: str, namespaces: Collection[str]) -> bool:
+    """Whether somebody may be told of such a thing in these namespaces; without any, of one that belongs to none."""
+    if not namespaces:
+        resource = next((one for known, one in CLUSTER_WIDE.items() if known == happening), "")
+        return bool(resource) and person.may("list", resource)
+    may_list = all(person.may("list", QUOTAS, one) for one in namespaces) if happening == Happening.QUOTA_FULL else True
+    return may_list and all(map(person.sees, namespaces))
 
 
 class Audience:
@@ -73,15 +132,11 @@ class Audience:
         if one.happening != rule.happening or (rule.mine and one.author != rule.person.get_username()):
             return False
         person = self._person(rule)
-        if one.happening == Happening.DEVICE_FAILS:
-            # Of everything, or of what one's claims hold: the news has both, and nobody is told twice.
-            sees_all = not rule.namespace and person.may("list", SLICES)
-            return sees_all if not one.namespace else not sees_all and self._is_in(rule, person, one)
-        return self._is_in(rule, person, one)
-
-    @staticmethod
-    def _is_in(rule: NotificationRule, person: Person, one: NewsItem) -> bool:
-        return rule.namespace in ("", one.namespace) and person.sees(one.namespace)
+        if not one.namespace:
+            return not rule.namespace and may_hear(person, rule.happening, ())
+        if rule.happening in _BY_HOLDER and not rule.namespace and may_hear(person, rule.happening, ()):
+            return False  # told of the device itself
+        return rule.namespace in ("", one.namespace) and may_hear(person, rule.happening, (one.namespace,))
 
     def _person(self, rule: NotificationRule) -> Person:
         if rule.person_id not in self._people:
@@ -105,13 +160,14 @@ def reconcile(now: datetime) -> int:
         Cursor.objects.filter(~Exists(rules.values("pk")), name__in=(POD_CURSOR, DEVICE_CURSOR)).delete()
         return 0
     begin()  # for a rule of somebody whose account was closed, and is open again
-    return _tell_of_pods(audience, now) + _tell_of_devices(audience, now) + _tell_of_waits(audience, now)
+    told = _tell_of_pods(audience, now) + _tell_of_devices(audience, now) + _tell_of_waits(audience, now)
+    return told + _tell_of_alarms(audience, now) + _close_incidents(now)
 
 
 def _tell_of_pods(audience: Audience, now: datetime) -> int:
     happenings = (Happening.POD_STARTED, Happening.POD_FAILED)
     place: int | None = Cursor.objects.get(name=POD_CURSOR).revision
-    told = 0
+    told, have_an_end = 0, bool(audience.of(Happening.POD_WAITS, Happening.POD_FAILED))
     for _ in range(TURNS):
         stretch = since(place, _pods_after)
         if stretch is None:
@@ -120,11 +176,24 @@ def _tell_of_pods(audience: Audience, now: datetime) -> int:
         found: list[NewsItem] = []
         if audience.of(*happenings):
             found = notification_texts.of_pods(stretch.changes, authors=audience.asks_for_authors(*happenings))
-        told += _tell_and_move(audience, found, happenings, POD_CURSOR, stretch.revision, now=now)
+        over = _over(stretch.changes) if have_an_end else ()
+        told += _tell_and_move(audience, found, happenings, POD_CURSOR, stretch.revision, over=over, now=now)
         place = stretch.revision
         if not stretch.more:
             break
     return told
+
+
+def _over(records: Iterable[EventRecord]) -> list[str]:
+    """What is over after these writes: a wait, once the pod has a node; a failure, once the pod is gone."""
+    bound, gone = list[str](), list[str]()
+    for record in records:
+        if record.type == DELETED:
+            gone.append(record.uid)
+        elif record.fields.get("spec.nodeName") and not (record.previous_fields or {}).get("spec.nodeName"):
+            bound.append(record.uid)
+    waits = [f"{Happening.POD_WAITS}:{uid}" for uid in (*bound, *gone)]
+    return [*waits, *(f"{Happening.POD_FAILED}:{uid}" for uid in gone)]
 
 
 def _pods_after(place: int) -> Stretch[EventRecord]:
@@ -152,6 +221,65 @@ def _tell_of_waits(audience: Audience, now: datetime) -> int:
     return told
 
 
+def _tell_of_alarms(audience: Audience, now: datetime) -> int:
+    told = 0
+    for happening, alarm_kind in ALARMS.items():
+        if not audience.of(happening):
+            continue
+        with transaction.atomic():
+            wrong = {one.key: one for one in alarm_kind.read(now)}
+            standing = {one.key: one for one in Alarm.objects.filter(happening=happening, ended_at=None)}
+            over = _ended(standing, wrong, alarm_kind, now)
+            fresh = [Alarm(happening=happening, key=key, began_at=now) for key in wrong.keys() - standing.keys()]
+            for alarm in Alarm.objects.bulk_create(fresh):
+                standing[alarm.key] = alarm
+            due = [(one, standing[key]) for key, one in wrong.items()]
+            items = [
+                replace(one.item, subject=_subject(alarm))
+                for one, alarm in due
+                if now - alarm.began_at >= alarm_kind.grace
+            ]
+            told += audience.tell(items, happening, now=now)
+            told += recording.close([_subject(alarm) for alarm in over], now=now) if over else 0
+    return told
+
+
+def _ended(standing: dict[str, Alarm], wrong: Collection[str], alarm_kind: AlarmKind, now: datetime) -> list[Alarm]:
+    """Note since when alarms are right again; those for which that is long enough end, and leave `standing`."""
+    back = [one for key, one in standing.items() if key in wrong and one.right_since is not None]
+    right = [one for key, one in standing.items() if key not in wrong and one.right_since is None]
+    right_long = now - alarm_kind.linger
+    over = [one for key, one in standing.items() if key not in wrong and (one.right_since or now) <= right_long]
+    for rows, fields in ((back, {"right_since": None}), (right, {"right_since": now}), (over, {"ended_at": now})):
+        if rows:
+            Alarm.objects.filter(pk__in=[one.pk for one in rows]).update(**fields)
+    for one in over:
+        del standing[one.key]
+    return over
+
+
+def _subject(alarm: Alarm) -> str:
+    return f"{alarm.happening}:{alarm.pk}"
+
+
+#: How long an incident has to be closed before the notification about its devices is.
+CLOSED_FOR = timedelta(minutes=1)
+
+
+def _close_incidents(now: datetime) -> int:
+    """Devices that failed work again, once their incident is closed."""
+    standing = ToldSubject.objects.filter(rule__happening=Happening.DEVICE_FAILS, over_at=None)
+    subjects = set(standing.exclude(notification=None).values_list("subject", flat=True))
+    if not subjects:
+        return 0
+    by_incident = {subject: subject.split(":")[1] for subject in subjects}
+    lasting = Incident.objects.filter(pk__in=set(by_incident.values())).exclude(ended_at__lte=now - CLOSED_FOR)
+    open_still = set(lasting.values_list("pk", flat=True))
+    over = [subject for subject, incident in by_incident.items() if incident not in open_still]
+    with transaction.atomic():
+        return recording.close(over, now=now) if over else 0
+
+
 def _tell_and_move(
     audience: Audience,
     found: Sequence[NewsItem],
@@ -159,10 +287,14 @@ def _tell_and_move(
     cursor: str,
     place: int,
     *,
+    over: Sequence[str] = (),
     now: datetime,
 ) -> int:
+    """over: subjects of earlier notifications that are over by now."""
     with transaction.atomic():
         told = audience.tell(found, *happenings, now=now)
+        if over:
+            told += recording.close(over, quietly=True, now=now)
         Cursor.objects.filter(name=cursor).update(revision=place)
     return told
 

@@ -28,4 +28,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
 # A view without declared rights ends the start of every process that serves pages.
 demand_declarations(urlpatterns)
 
+handler404 = "dashboard.tools.missing.show_missing"
 handler500 = "dashboard.kit.guards.handle_uncaught"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from claims import projectors
+from claims import endings, projectors
 from inventory import impairments
 from manciple.controllers.declaration import Controller, batches
 from manciple.notifications import recording
@@ -25,7 +25,8 @@ MOST = 2000
 
 def sweep(now: datetime) -> int:
     """Returns how many Events, log entries and rows of the history were deleted."""
-    rows = projectors.prune_history(now) + impairments.prune(now) + recording.prune(now)
+    endings.note_authors()  # before the audit trail is pruned
+    rows = projectors.prune_history(now) + endings.prune(now) + impairments.prune(now) + recording.prune(now)
     space.drop_full(now)
     events = history.written_before(kind(EVENTS), now - EVENTS_KEPT_FOR, limit=MOST)
     return sum(_delete(batch) for batch in batches(events, BATCH)) + space.prune(now=now) + rows

@@ -18,13 +18,14 @@ from django.http import HttpRequest
 
 from claims.live import claim_topics
 from dashboard.kit.signing_in import BY_PROXY
+from insight.notifications import may_hear
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
 from manciple.access.authentication.external import ProxyHeaders
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.notifications import sight
-from manciple.notifications.models import Happening, Notification
+from manciple.notifications.models import Notification
 from manciple.notifications.recording import TEST
 from manciple.people import Person, person_of_user
 from manciple.store.records import EventRecord
@@ -125,14 +126,7 @@ def _still_vouched_for(user: Any, by_proxy: object, shown: Credentials) -> bool:
     return identity.name == user.get_username() if identity else not by_proxy
 
 
-#: What one must be allowed to list to hear of devices that no claim of one's own holds.
-DEVICES = "resourceslices.resource.k8s.io"
-
-
 def may_tell(notification: Notification) -> bool:
-    person = person_of_user(notification.person)
     if notification.happening == TEST:  # about nothing but the person's own address
         return True
-    if notification.happening == Happening.DEVICE_FAILS and not notification.namespaces:
-        return person.may("list", DEVICES)
-    return bool(notification.namespaces) and all(map(person.sees, notification.namespaces))
+    return may_hear(person_of_user(notification.person), notification.happening, notification.namespaces)

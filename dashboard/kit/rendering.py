@@ -82,6 +82,7 @@ MORE = (
     ("usage", "Usage", "i-over"),
     ("incidents", "Incidents", "i-alert"),
     ("events", "Events", "i-time"),
+    ("ended", "What ended", "i-time"),
     ("namespaces", "Namespaces", "i-over"),
     ("drivers", "Drivers", "i-dev"),
     ("templates", "Templates", "i-claim"),

@@ -1,8 +1,9 @@
 """`/notifications`: a person's own rules, where they are sent, a test of each channel, and what was sent.
 
-A webhook's secret is shown in the answer to the form that made it, and never again. The links in mails work for
-whoever has them, signed in or not: one confirms an address, the other ends the mails of one rule, by a button or by the
-one click that mail programs make (RFC 8058).
+A webhook's secret is shown in the answer to the form that made it, and never again; its address and PagerDuty's
+integration key are never shown, because whoever knows them can post there. The links in mails work for whoever has
+them, signed in or not: one confirms an address, the other ends the mails of one rule, by a button or by the one click
+that mail programs make (RFC 8058).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard.kit.forms import PageForm, posted_from
+from dashboard.kit.forms import PageForm, code_input, posted_from
 from dashboard.kit.guards import public, signed_in
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
-from insight.notifications import begin
+from insight.notifications import CLUSTER_WIDE, begin
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, note_change
 from manciple.durations import duration
-from manciple.notifications import addresses, channels, delivering
+from manciple.notifications import addresses, channels, delivering, webhook_formats
 from manciple.notifications.addresses import AddressProblem
 from manciple.notifications.channels import DeliveryFailed
 from manciple.notifications.models import (
@@ -41,19 +42,25 @@ from manciple.notifications.models import (
     Notification,
     NotificationAddress,
     NotificationRule,
+    WebhookFormat,
 )
-from manciple.people import person_of
+from manciple.people import Person, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
+from manciple.store.sealing import Undecipherable
 from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
 from manciple.wire.resources import NAMESPACES, kind
 
 #: Rules that one person may have.
 MOST = 50
-#: Minutes in four weeks: who waits longer than that has been told of it before.
+#: Minutes in four weeks.
 LONGEST = 28 * 24 * 60
 EVERYWHERE, MINE = "", "mine"
+#: What people create.
+_OF_PODS = (Happening.POD_STARTED, Happening.POD_FAILED, Happening.POD_WAITS)
+#: What belongs to no namespace, and affects no claims of one.
+_OF_CLUSTER = (Happening.NODE_SILENT, Happening.POOL_INCOMPLETE)
 
 
 class NotificationRuleForm(PageForm):
@@ -74,22 +81,24 @@ class NotificationRuleForm(PageForm):
     channels = forms.MultipleChoiceField(
         choices=Channel.choices,
         initial=[Channel.BROWSER.value],
-        error_messages={"required": "Choose at least one way to be told."},
+        error_messages={"required": "Choose at least one channel."},
     )
 
-    def __init__(self, data: Mapping[str, Any] | None = None, *, namespaces: Iterable[str] = ()) -> None:
+    def __init__(
+        self, data: Mapping[str, Any] | None = None, *, person: Person, namespaces: Iterable[str] = ()
+    ) -> None:
         super().__init__(data)
-        self._namespaces = tuple(namespaces)
+        self._person, self._namespaces = person, tuple(namespaces)
         choices = [(EVERYWHERE, "everything that I see"), (MINE, "pods that I created")]
         choices += [(f"in:{name}", f"namespace {name}") for name in self._namespaces]
         cast("forms.Select", self.fields["scope"].widget).choices = choices
 
     @classmethod
-    def of(cls, rule: NotificationRule, *, namespaces: Iterable[str]) -> NotificationRuleForm:
+    def of(cls, rule: NotificationRule, *, person: Person, namespaces: Iterable[str]) -> NotificationRuleForm:
         """As the rule is now."""
         scope = MINE if rule.mine else f"in:{rule.namespace}" if rule.namespace else EVERYWHERE
         typed = {"happening": rule.happening, "scope": scope, "minutes": rule.minutes, "channels": rule.channels}
-        return cls(typed, namespaces=namespaces)
+        return cls(typed, person=person, namespaces=namespaces)
 
     def clean_scope(self) -> str:
         scope: str = self.cleaned_data["scope"]
@@ -99,9 +108,17 @@ class NotificationRuleForm(PageForm):
 
     def clean(self) -> dict[str, Any]:
         found = self.cleaned_data
-        if found.get("happening") == Happening.DEVICE_FAILS and found.get("scope") == MINE:
-            refusal = "Nobody creates a device: choose a namespace, or everything."
+        happening, scope = found.get("happening"), found.get("scope")
+        resource = next((CLUSTER_WIDE[one] for one in _OF_CLUSTER if one == happening), "")
+        if scope == MINE and happening not in _OF_PODS:
+            refusal = "People create pods only: choose a namespace, or everything."
             self.add_error("scope", ValidationError(refusal, code="no_creator"))
+        elif scope and resource:
+            refusal = "Nodes and pools belong to no namespace: choose everything."
+            self.add_error("scope", ValidationError(refusal, code="no_namespace"))
+        elif resource and not self._person.may("list", resource):
+            refusal = f"You may not list {resource.partition('.')[0]}. Ask an administrator for a role that allows it."
+            self.add_error("happening", ValidationError(refusal, code="not_allowed"))
         return found
 
     def rule(self, person: Any, now: datetime) -> NotificationRule:
@@ -120,10 +137,16 @@ class NotificationRuleForm(PageForm):
 
 
 class WebhookForm(PageForm):
-    """An address that may be called, or none."""
+    """Where to post, and in which format. What is stored is not shown: an address left empty stays as it is.
+
+    stored: what is there already.
+    """
 
     ids = "webhook-%s"
 
+    format = forms.ChoiceField(
+        choices=WebhookFormat.choices, initial=WebhookFormat.JSON, widget=forms.Select({"class": "input"})
+    )
     url = forms.CharField(
         required=False,
         max_length=500,
@@ -131,6 +154,12 @@ class WebhookForm(PageForm):
             {"class": "input mono", "placeholder": "https://hooks.example.org/manciple", "autocomplete": "off"}
         ),
     )
+    integration_key = forms.CharField(required=False, widget=code_input("32 characters", maxlength="32"))
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, stored: NotificationAddress) -> None:
+        super().__init__(data)
+        self.fields["format"].initial = stored.webhook_format
+        self._stored = stored
 
     def clean_url(self) -> str:
         url: str = self.cleaned_data["url"].strip()
@@ -140,6 +169,37 @@ class WebhookForm(PageForm):
         except AddressProblem as problem:
             raise ValidationError(str(problem)) from problem
         return url
+
+    def clean_integration_key(self) -> str:
+        key: str = self.cleaned_data["integration_key"].strip()
+        if key and not (len(key) == KEY_LENGTH and key.isascii() and key.isalnum()):
+            message = f"An integration key has {KEY_LENGTH} letters and digits."
+            raise ValidationError(message, code="no_key")
+        return key
+
+    def clean(self) -> dict[str, Any]:
+        """Fills in what is stored already, where the receiver stays the same."""
+        found = self.cleaned_data
+        same = bool(self._stored.webhook) and self._stored.webhook_format == found.get("format")
+        pagerduty = found.get("format") == WebhookFormat.PAGERDUTY
+        try:
+            if not self.errors and not found["url"] and same:
+                found["url"] = addresses.url_of(self._stored)
+            if not self.errors and pagerduty and same and not found["integration_key"]:
+                found["integration_key"] = addresses.secret_of(self._stored)
+        except Undecipherable:
+            self.add_error("url", ValidationError("What is stored cannot be read any more.", code="unreadable"))
+        if not self.errors and pagerduty and not found["url"]:
+            found["url"] = webhook_formats.PAGERDUTY
+        if not self.errors and not found["url"]:
+            self.add_error("url", ValidationError("Enter the address to post to.", code="required"))
+        if not self.errors and pagerduty and not found["integration_key"]:
+            self.add_error("integration_key", ValidationError("Enter the integration key.", code="required"))
+        return found
+
+
+#: Characters of PagerDuty's integration keys.
+KEY_LENGTH = 32
 
 
 class EmailForm(PageForm):
@@ -161,7 +221,7 @@ SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
-    """One way to be told. lack: what has to be done before something may be sent there, "" for nothing."""
+    """One channel. lack: what has to be done before something may be sent there, "" for nothing."""
 
     channel: Channel
     lack: str
@@ -178,8 +238,8 @@ class ShownRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsContext(PageContext):
-    """mails: whether this installation sends any. secret: of the webhook, where one was just made. changed: the rule
-    that the form changes; None of a new one.
+    """mails: whether this installation sends any. secret: of the webhook, where one was just made. webhook_at: what is
+    shown of its address. changed: the rule that the form changes; None of a new one.
     """
 
     rules: Sequence[ShownRule]
@@ -187,6 +247,7 @@ class NotificationsContext(PageContext):
     changed: NotificationRule | None
     ways: Sequence[ChannelState]
     address: NotificationAddress
+    webhook_at: str
     webhook_form: WebhookForm
     email_form: EmailForm
     mails: bool
@@ -252,7 +313,8 @@ def _draw(
         changed=changed,
         ways=channel_states(address),
         address=address,
-        webhook_form=webhook_form or WebhookForm({"url": address.webhook}),
+        webhook_at=addresses.host_of(address),
+        webhook_form=webhook_form or WebhookForm(stored=address),
         email_form=email_form or EmailForm({"email": address.email}),
         mails=channels.mails(),
         secret=secret,
@@ -262,7 +324,7 @@ def _draw(
 
 
 def channel_states(address: NotificationAddress) -> Sequence[ChannelState]:
-    """All ways, in the order of the page."""
+    """All channels, in the order of the page."""
     confirmed = bool(address.email and address.email_confirmed)
     lacks = {
         Channel.BROWSER: "",
@@ -292,8 +354,8 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
     person = person_of(request)
     namespaces = [one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)]
     if changed is not None and data is None:
-        return NotificationRuleForm.of(changed, namespaces=namespaces)
-    return NotificationRuleForm(data, namespaces=namespaces)
+        return NotificationRuleForm.of(changed, person=person, namespaces=namespaces)
+    return NotificationRuleForm(data, person=person, namespaces=namespaces)
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
@@ -321,7 +383,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         rule.save()
     note_change(person_of(request).identity, "update" if changed else "create", NOTIFICATION_RULES, _audited_name(rule))
     what = what_of(rule)
-    messages.success(request, f"You are told from now on when {what[0].lower()}{what[1:]}.")
+    messages.success(request, f"From now on you are notified when {what[0].lower()}{what[1:]}.")
     return redirect("notifications")
 
 
@@ -333,7 +395,7 @@ def delete_rule(request: HttpRequest) -> HttpResponse:
         raise Http404("That rule does not exist any more.")
     note_change(person_of(request).identity, "delete", NOTIFICATION_RULES, _audited_name(found))
     found.delete()
-    messages.success(request, "The rule is deleted: it tells you nothing any more.")
+    messages.success(request, "The rule is deleted.")
     return redirect("notifications")
 
 
@@ -346,30 +408,38 @@ def _note_address(request: HttpRequest) -> None:
     note_change(person.identity, "update", NOTIFICATION_ADDRESSES, person.name)
 
 
-# Where one is told ---------------------------------------------------------------------------------------------------
+# Channels ------------------------------------------------------------------------------------------------------------
 
 
 @signed_in
 @never_cache
 @posted_from("notifications")
 def keep_webhook(request: HttpRequest) -> HttpResponse:
-    """Another address or none; with `secret` another secret for the address that is there."""
+    """Where to post; with `secret` another secret for the address that is there, with `remove` nowhere any more."""
     user: Any = request.user
-    if "secret" in request.POST:
-        known = addresses.address_of(user)
+    known = addresses.address_of(user)
+    if "remove" in request.POST:
+        addresses.set_webhook(user, "")
+        _note_address(request)
+        messages.success(request, "The webhook is removed.")
+        return redirect("notifications")
+    if "secret" in request.POST and known.webhook_format == WebhookFormat.JSON:
         secret = addresses.new_secret(known)
         known.save()
         _note_address(request)
         return _draw(request, secret=secret)
-    form = WebhookForm(request.POST)
+    form = WebhookForm(request.POST, stored=known)
     if not form.is_valid():
         return _draw(request, webhook_form=form, status=UNPROCESSABLE)
-    secret = addresses.set_webhook(user, form.cleaned_data["url"])
+    found = form.cleaned_data
+    secret = addresses.set_webhook(
+        user, found["url"], format=WebhookFormat(found["format"]), integration_key=found["integration_key"]
+    )
     _note_address(request)
     if secret:
         return _draw(request, secret=secret)
-    saved = "The webhook is saved. Its secret is the same as before."
-    messages.success(request, saved if form.cleaned_data["url"] else "You have no webhook any more.")
+    same = " Its secret is the same as before." if found["format"] == WebhookFormat.JSON else ""
+    messages.success(request, f"The webhook is saved.{same}")
     return redirect("notifications")
 
 
@@ -404,15 +474,33 @@ def send_test(request: HttpRequest) -> HttpResponse:
     """By `channel`: at once, and a single time."""
     wanted = request.POST.get("channel", "")
     if wanted not in Channel.values:
-        raise Http404("There is no such way to be told.")
-    delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
+        raise Http404("There is no such channel.")
+    try:
+        delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
+    except delivering.TestUnderWay:
+        messages.error(request, "Your last test is still under way. Wait a few seconds.")
+        return redirect("notifications")
+    outcome = outcome_of(delivery)
     if delivery.state == Delivery.State.GIVEN_UP:
-        messages.error(request, f"The test was not sent: {delivery.problem}.")
+        messages.error(request, f"The test was not sent: {delivery.problem}{outcome and f' ({outcome})'}.")
     elif delivery.state == Delivery.State.SENT:
-        messages.success(request, f"The test was sent by {delivery.get_channel_display().lower()}.")
+        by = delivery.get_channel_display().lower()
+        messages.success(request, f"The test was sent by {by}{outcome and f' ({outcome})'}.")
     else:
         messages.success(request, "The test appears here within a few seconds.")
     return redirect("notifications")
+
+
+def outcome_of(delivery: Delivery) -> str:
+    """`status 202, 143 ms`; "" where nothing was called."""
+    if delivery.took is None:
+        return ""
+    time = f"{delivery.took} ms" if delivery.took < SECOND else f"{delivery.took / SECOND:.1f} s"
+    return f"status {delivery.status}, {time}" if delivery.status else f"no answer, {time}"
+
+
+#: In milliseconds.
+SECOND = 1000
 
 
 # Links of mails ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
+from django.db.models import Case, IntegerField, Model, Q, QuerySet, Subquery, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -24,12 +24,13 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
-from claims.models import AllocatedDevice, Claim, Pod
+from claims.models import AllocatedDevice, Claim, Ending, Pod
 from dashboard.capacity.quotas import may_read
 from dashboard.kit.guards import authorizes, signed_in
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
 from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, yaml_url
+from dashboard.workloads.ended import EndingLine
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.nodes import Node, Taint
@@ -45,6 +46,9 @@ SHOWN, FEW, ALL_SUGGESTED = 20, 5, 30
 SHORTEST = 2
 #: How well a name fits.
 EXACT, PREFIX, PART = 0, 1, 2
+
+#: Records of what ended that are searched: the latest.
+MOST_ENDINGS = 50_000
 
 #: (resource, namespace, name) of an object of the API; or DEVICE and the device's key.
 Thing = tuple[str, ...]
@@ -233,6 +237,22 @@ def search_drivers(sought: Sought, person: Person) -> Hits:
     return best(hit(sought.parts[1], rank, name, url=driver_url(name), aside="") for rank, name in ranked)
 
 
+def search_ended(sought: Sought, person: Person) -> Hits:
+    """Pods and claims that were deleted, the latest first; behind those of the name that exist."""
+    place, name = sought.parts
+    newest = Subquery(Ending.objects.order_by("-pk").values("pk")[:1])
+    rows = Ending.objects.restrict(person).filter(pk__gt=newest - MOST_ENDINGS, name__icontains=name)
+    if place:
+        rows = rows.filter(namespace__icontains=place)
+    hits = list[Hit]()
+    taken, more = _first(rows, Q(name__iexact=name), Q(name__istartswith=name), "-pk")
+    for row in taken:
+        line = EndingLine(row)
+        aside = f"{row.namespace}, {line.noun.lower()}, {row.ended_at:%Y-%m-%d %H:%M} UTC"
+        hits.append(hit(name, max(row.rank, PREFIX), row.name, url=line.url, aside=aside))
+    return hits, more
+
+
 def search_saved_views(sought: Sought, person: Person) -> Hits:
     """A person's own, and what others share."""
     views = SavedView.objects.filter(Q(owner__username=person.name) | Q(shared=True), name__icontains=sought.text)
@@ -402,6 +422,7 @@ KINDS: Sequence[Findable] = (
         "Taint rules", "i-alert", _stored(TAINT_RULES, lambda person, *_: person.may("list", TAINT_RULES)), TAINT_RULES
     ),
     Findable("Devices", "i-dev", search_devices, DEVICE),
+    Findable("What ended", "i-time", search_ended),
     Findable("Saved views", "i-view", search_saved_views),
     Findable("Device attributes", "i-dev", search_attributes),
     Findable("Taints", "i-alert", search_taints),
@@ -421,7 +442,8 @@ Place = tuple[str, str, str]
 
 def places(person: Person) -> list[Place]:
     """The navigation, "More", the account's menu, and what administrators have besides."""
-    named = [*PLACES, *MORE, ("account", "Your account", "i-person"), ("keys", "Keys", "i-key")]
+    own = (("notifications", "Notifications", "i-alert"), ("account", "Your account", "i-person"))
+    named = [*PLACES, *MORE, *own, ("keys", "Keys", "i-key")]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:

@@ -35,7 +35,7 @@ from manciple.store.event_log import latest_revision
 PAGES = {
     name: name.replace("-", " ").capitalize()
     for name in (
-        *("devices", "claims", "templates", "pods", "classes", "nodes", "quotas", "timeline", "incidents"),
+        *("devices", "claims", "templates", "pods", "classes", "nodes", "quotas", "timeline", "incidents", "ended"),
         *("taint-rules", "drivers", "namespaces", "events", "audit", "roles", "people"),
     )
 }

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from dashboard.workloads import moves, whatif
+from dashboard.workloads import ended, moves, whatif
 from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.pods import views as pods
@@ -13,6 +13,9 @@ urlpatterns = [
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),
     path("claims/<str:namespace>/<str:name>/release", claims.release_claim, name="claim-release"),
+    path("ended", ended.list_ended, name="ended"),
+    path("ended.csv", ended.list_ended, name="ended-csv"),
+    path("ended/<str:name>", ended.show_ending, name="ending"),
     path("templates", templates_pages.list_templates, name="templates"),
     path("templates.csv", templates_pages.list_templates, name="templates-csv"),
     path("templates/<str:namespace>/<str:name>", templates_pages.show_template, name="template"),

@@ -1,7 +1,8 @@
 """Where people are told: their webhook with its secret, and an e-mail address once they have shown that it is theirs.
 
-A secret is shown to its person, encrypted in the database, and told to nobody else. An address is confirmed by a link
-that is good for a day; until then nothing but that link is sent there, and that seldom.
+A webhook's address and its secret are encrypted in the database: whoever knows the address of a Slack channel can post
+there. Pages show the secret once, when it is made, and of the address only its host. An e-mail address is confirmed by
+a link that works for a day; until then nothing but that link is sent there, and that seldom.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.core import signing
 
 from manciple.access import addresses
 from manciple.access.addresses import AddressPolicy
-from manciple.notifications.models import NotificationAddress
+from manciple.notifications.models import NotificationAddress, WebhookFormat
 from manciple.store import sealing
 
 #: How a secret begins, as https://www.standardwebhooks.com has it.
@@ -80,17 +81,30 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def set_webhook(person: Any, url: str) -> str:
-    """Keep the address, "" for none. Returns the secret, where a new one was made. Raises: AddressProblem."""
-    if url:
-        check_webhook(url)
+def set_webhook(person: Any, url: str, *, format: WebhookFormat = WebhookFormat.JSON, integration_key: str = "") -> str:
+    """Store where and in which format to post, "" for nowhere.
+
+    Returns the new secret that requests are signed with; "" where the secret is the same as before, or there is none.
+    integration_key: PagerDuty's.
+    Raises: AddressProblem.
+    """
     known = address_of(person)
-    known.webhook = url
-    made = ""
-    if url and not known.webhook_secret:
-        made = new_secret(known)
+    if not url:
+        known.webhook, known.webhook_secret, known.webhook_format = "", "", WebhookFormat.JSON
+        known.save()
+        return ""
+    check_webhook(url)
+    had_secret = bool(known.webhook_secret) and known.webhook_format == WebhookFormat.JSON
+    known.webhook, known.webhook_format = sealing.sealed(url, _place_of_url(known)), format
+    secret = ""
+    if format == WebhookFormat.PAGERDUTY:
+        known.webhook_secret = sealing.sealed(integration_key, _place(known))
+    elif format != WebhookFormat.JSON:
+        known.webhook_secret = ""
+    elif not had_secret:
+        secret = new_secret(known)
     known.save()
-    return made
+    return secret
 
 
 def new_secret(known: NotificationAddress) -> str:
@@ -101,22 +115,51 @@ def new_secret(known: NotificationAddress) -> str:
 
 
 def secret_of(known: NotificationAddress) -> str:
-    """Raises: Undecipherable."""
+    """What requests are signed with, or PagerDuty's integration key. Raises: Undecipherable."""
     return sealing.opened(known.webhook_secret, _place(known))
 
 
+def url_of(known: NotificationAddress) -> str:
+    """The webhook's address. Raises: Undecipherable."""
+    if not known.webhook.startswith(sealing.MARK):  # written by an older version
+        return known.webhook
+    return sealing.opened(known.webhook, _place_of_url(known))
+
+
+def host_of(known: NotificationAddress) -> str:
+    """What a page shows of the webhook's address: `https://hooks.slack.com/…`; "" without one."""
+    if not known.webhook:
+        return ""
+    try:
+        parts = urlsplit(url_of(known))
+    except sealing.Undecipherable:
+        return "an address that cannot be read any more"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{addresses.in_url(parts.hostname or '')}{port}/…"
+
+
 def reseal() -> int:
-    """Bring the secrets under the newest key. Returns how many."""
-    rows = NotificationAddress.objects.exclude(webhook_secret="")
-    outdated = [row for row in rows if not sealing.is_current(row.webhook_secret)]
+    """Bring the secrets under the newest key. Returns how many rows changed."""
+    outdated = [
+        row
+        for row in NotificationAddress.objects.exclude(webhook="", webhook_secret="")
+        if any(text and not sealing.is_current(text) for text in (row.webhook, row.webhook_secret))
+    ]
     for row in outdated:
-        row.webhook_secret = sealing.sealed(secret_of(row), _place(row))
-        row.save(update_fields=["webhook_secret"])
+        if row.webhook_secret:
+            row.webhook_secret = sealing.sealed(secret_of(row), _place(row))
+        if row.webhook:
+            row.webhook = sealing.sealed(url_of(row), _place_of_url(row))
+        row.save(update_fields=["webhook", "webhook_secret"])
     return len(outdated)
 
 
 def _place(known: NotificationAddress) -> str:
     return f"webhook secret of {known.person_id}"
+
+
+def _place_of_url(known: NotificationAddress) -> str:
+    return f"webhook of {known.person_id}"
 
 
 # E-mail --------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ def fresh(names: Collection[str], known: Collection[int]) -> Mapping[str, Sequen
         Delivery.objects.filter(channel=Channel.BROWSER, notification__person__username__in=list(names))
         .filter(Q(state=Delivery.State.DUE) | Q(state=Delivery.State.SENT, ended_at__gt=now - ELSEWHERE))
         .exclude(pk__in=list(known))
+        .exclude(notification__gathers_until__gt=now)
         .select_related("notification__person")
         .order_by("pk")
     )

@@ -1,35 +1,42 @@
-"""The ways out: a webhook, signed as https://www.standardwebhooks.com says, and e-mail by Django's settings.
+"""The ways out: a webhook in its receiver's format (`webhook_formats`), and e-mail by Django's settings.
 
-A webhook is somebody's word, and this process stands where they do not: its address is resolved once and judged
-(`addresses.WebhookPolicy`), no redirect is followed and no proxy asked, and of the answer nothing but its status is
-read, so that whoever names an address learns nothing of what stands there.
+A webhook's address is chosen by a person, and this process can reach what that person cannot: the address is resolved
+once and checked (`addresses.WebhookPolicy`), no redirect is followed, no proxy is used, and of the answer only its
+status is read. An attempt ends after `PATIENCE` seconds, whatever the receiver or its name server does.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import asyncio
+import ssl
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parseaddr
+from functools import partial
 from urllib.parse import urlsplit
 
-import orjson
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.core.mail.backends.base import BaseEmailBackend
 
 from manciple.access import addresses as network
 from manciple.access.addresses import AddressRefused
-from manciple.notifications import addresses
-from manciple.notifications.models import NotificationAddress
+from manciple.notifications import addresses, webhook_formats
+from manciple.notifications.models import NotificationAddress, WebhookFormat
+from manciple.notifications.webhook_formats import Message, Post
+from manciple.per_process import PerProcess
 from manciple.store.sealing import Undecipherable
 
-#: Seconds for which a receiver may take.
+#: Seconds that an attempt may take altogether: resolving the name, connecting, sending, and waiting for the status.
 PATIENCE = 10.0
+#: Names that are resolved at once. A name server that hangs holds one of these threads, and nothing else.
+RESOLVED_AT_ONCE = 16
 _OK = range(200, 300)
+#: Answers after which another attempt is no use: the request is wrong, or the receiver is gone for good.
+_HOPELESS = (400, 410)
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -42,77 +49,97 @@ class DeliveryFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """What goes out. id: the same at each attempt; unsubscribe: a link that ends the rule's mails, "" of a test."""
+class Attempt:
+    """How one attempt went. failed: None where the message was taken. status: of a webhook's answer, None without one.
 
-    id: str
-    happening: str
-    title: str
-    text: str
-    url: str
-    at: datetime
-    unsubscribe: str = ""
+    seconds: that it took.
+    """
 
-    def as_json(self) -> bytes:
-        return orjson.dumps(
-            {
-                "type": f"manciple.{self.happening}",
-                "timestamp": self.at,
-                "data": {"title": self.title, "text": self.text, "url": self.url},
-            },
-            option=orjson.OPT_UTC_Z,
-        )
+    failed: DeliveryFailed | None = None
+    status: int | None = None
+    seconds: float = 0.0
 
 
 # Webhook -------------------------------------------------------------------------------------------------------------
 
 
-def signed_headers(secret: str, message_id: str, moment: int, body: bytes) -> dict[str, str]:
-    """moment: POSIX seconds; whoever hears the request refuses what is signed long ago."""
-    key = secret.removeprefix(addresses.SECRET_MARK)
-    key_bytes = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
-    signed = f"{message_id}.{moment}.".encode() + body
-    signature = base64.b64encode(hmac.new(key_bytes, signed, hashlib.sha256).digest()).decode()
-    return {"webhook-id": message_id, "webhook-timestamp": str(moment), "webhook-signature": f"v1,{signature}"}
+def post(known: NotificationAddress, message: Message, *, now: datetime) -> Attempt:
+    """Send the message to the person's webhook. Blocks for `PATIENCE` at most. Asks no database."""
+    began = time.monotonic()
+    try:
+        prepared = _prepared(known, message, now=now)
+        status = asyncio.run(_posted(prepared))
+    except DeliveryFailed as failed:
+        return Attempt(failed=failed, seconds=time.monotonic() - began)
+    failure = None
+    if status not in _OK:
+        failure = DeliveryFailed(f"the webhook answered with status {status}", hopeless=status in _HOPELESS)
+    return Attempt(failed=failure, status=status, seconds=time.monotonic() - began)
 
 
-def post(known: NotificationAddress, message: Message, *, now: datetime) -> None:
+def _prepared(known: NotificationAddress, message: Message, *, now: datetime) -> Post:
     """Raises: DeliveryFailed."""
     if not known.webhook:
         raise DeliveryFailed("you have no webhook any more", hopeless=True)
-    body = message.as_json()
     try:
-        headers = signed_headers(addresses.secret_of(known), message.id, int(now.timestamp()), body)
+        url = addresses.url_of(known)
+        secret = addresses.secret_of(known) if known.webhook_secret else ""
     except Undecipherable as error:
-        raise DeliveryFailed("its secret cannot be read; make a new one", hopeless=True) from error
-    status = _posted(known.webhook, body, headers)
-    if status not in _OK:
-        raise DeliveryFailed(f"the webhook answered with status {status}")
+        raise DeliveryFailed("its address or secret cannot be read; save the webhook again", hopeless=True) from error
+    return webhook_formats.post_of(
+        WebhookFormat(known.webhook_format), message, url=url, secret=secret, moment=int(now.timestamp())
+    )
 
 
-def _posted(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """The status of the answer."""
+async def _posted(prepared: Post) -> int:
+    """The status of the answer. Raises: DeliveryFailed."""
     import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    sent = {**headers, "Host": parts.netloc, "Content-Type": "application/json", "User-Agent": "Manciple"}
-    query = f"?{parts.query}" if parts.query else ""
-    failure: Exception | None = None
     try:
-        found = network.resolve(host, port, policy=addresses.webhook_policy())
-        with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
-            for address in found:
-                there = f"{parts.scheme}://{network.in_url(address)}:{port}{parts.path or '/'}{query}"
-                request = client.stream("POST", there, content=body, headers=sent, extensions={"sni_hostname": host})
-                try:
-                    with request as answer:
-                        return answer.status_code
-                except httpx.ConnectError as error:
-                    failure = error
-    except (httpx.HTTPError, OSError, AddressRefused) as error:
-        failure = error
-    raise DeliveryFailed(f"the webhook cannot be reached: {failure or 'no address'}")
+        async with asyncio.timeout(PATIENCE):
+            return await _status_of(prepared)
+    except TimeoutError as error:
+        raise DeliveryFailed(f"the webhook did not answer within {PATIENCE:.0f} s") from error
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, AddressRefused) as error:
+        raise DeliveryFailed(f"the webhook cannot be reached: {error or type(error).__name__}") from error
+
+
+async def _status_of(prepared: Post) -> int:
+    import httpx  # noqa: PLC0415 - as above
+
+    parts = urlsplit(prepared.url)
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    sent = {**prepared.headers, "Host": parts.netloc, "Content-Type": "application/json", "User-Agent": "Manciple"}
+    query = f"?{parts.query}" if parts.query else ""
+    resolving = partial(network.resolve, host, port, policy=addresses.webhook_policy())
+    # Not the loop's own executor: the loop would wait for a hanging name server when it ends.
+    found = await asyncio.get_running_loop().run_in_executor(_resolving.value, resolving)
+    failure: Exception | None = None
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, verify=_trusted.value) as client:
+        for address in found:
+            there = f"{parts.scheme}://{network.in_url(address)}:{port}{parts.path or '/'}{query}"
+            request = client.stream(
+                "POST", there, content=prepared.body, headers=sent, extensions={"sni_hostname": host}
+            )
+            try:
+                async with request as answer:
+                    return answer.status_code
+            except httpx.ConnectError as error:
+                failure = error
+    raise failure or OSError("no address")
+
+
+def _trusted_authorities() -> ssl.SSLContext:
+    import httpx  # noqa: PLC0415 - as above
+
+    return httpx.create_ssl_context(trust_env=False)
+
+
+#: Reading the certificates takes 20 ms, longer than most of an attempt's work.
+_trusted = PerProcess(_trusted_authorities)
+_resolving = PerProcess(
+    lambda: ThreadPoolExecutor(RESOLVED_AT_ONCE, "webhook-names"), stop=lambda crew: crew.shutdown(wait=False)
+)
 
 
 # E-mail --------------------------------------------------------------------------------------------------------------

@@ -1,50 +1,69 @@
-"""Sends what is due, tries again what was not taken, and gives up in the end.
+"""Sends what is due, retries what was not taken, and gives up in the end.
 
 A delivery is claimed by one conditional UPDATE, which puts off its next attempt: whoever comes second changes no row.
-Whoever is killed while it sends leaves it to be tried once more, so a message may come twice, under the same id, and
-is never lost. Receivers are called outside of any transaction, several at a time, and none for longer than
-`channels.PATIENCE`.
+A process that is killed while it sends leaves the delivery to be tried once more: a message is never lost, and may come
+twice, under the same `webhook-id` (and the same `dedup_key` at PagerDuty).
+
+Receivers are called outside of any transaction, each for `channels.PATIENCE` at most, and an outcome is recorded as
+soon as it is known. A run takes few deliveries of each person, so a receiver that hangs delays its own
+person's messages.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import F
 
 from manciple.notifications import addresses, channels, recording, sight
-from manciple.notifications.channels import DeliveryFailed, Message
-from manciple.notifications.models import Channel, Delivery, Notification, NotificationAddress
+from manciple.notifications.channels import Attempt, DeliveryFailed
+from manciple.notifications.models import Channel, Delivery, Notification, NotificationAddress, WebhookFormat
+from manciple.notifications.webhook_formats import Message
 
 #: Pauses before the second attempt, the third, and so on; after the last it is given up.
 PAUSES = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))
 #: How long a notification waits for a page of its person to be open.
 SHOWN_WITHIN = timedelta(hours=1)
-#: Deliveries of one run, and of these at a time.
-MOST, AT_ONCE = 100, 8
+#: Deliveries of one run, and of these at a time and of one person.
+MOST, AT_ONCE, OF_ONE_PERSON = 100, 50, 5
+#: Due deliveries among which a run chooses.
+LOOKED_AT = 2000
 
 
 def deliver(now: datetime) -> int:
     """Returns how many deliveries were attempted or given up."""
-    due = Delivery.objects.filter(state=Delivery.State.DUE, due_at__lte=now)
-    found = list(due.select_related("notification__person").order_by("due_at")[:MOST])
-    taken = [one for one in found if one.channel != Channel.BROWSER and _claimed(one, now)]
-    late = [one for one in found if one.channel == Channel.BROWSER and one.notification.at < now - SHOWN_WITHIN]
-    for one in late:
-        _end(one, "no page was open", now=now)
-    for one in [one for one in found if one.channel == Channel.BROWSER and one not in late]:
+    due = Delivery.objects.filter(state=Delivery.State.DUE, due_at__lte=now).order_by("due_at")
+    shown = Delivery.objects.filter(pk__in=due.filter(channel=Channel.BROWSER).values("pk")[:LOOKED_AT])
+    late = shown.filter(notification__at__lt=now - SHOWN_WITHIN)
+    given_up = late.update(state=Delivery.State.GIVEN_UP, ended_at=now, problem="no page was open")
+    for one in shown.filter(state=Delivery.State.DUE).select_related("notification"):
         Delivery.objects.filter(pk=one.pk).update(due_at=one.notification.at + SHOWN_WITHIN)
+    taken = [one for one in _chosen(due.exclude(channel=Channel.BROWSER)) if _claimed(one, now)]
     prepared = [work for one in taken if (work := _prepared(one, now)) is not None]
     if prepared:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="delivery") as crew:
-            results = list(crew.map(_sent, prepared))
-        for work, result in zip(prepared, results, strict=True):
-            _record(work.delivery, result, now=now)
-    return len(taken) + len(late)
+            sending = {crew.submit(_sent, work): work for work in prepared}
+            for sent in as_completed(sending):
+                _record(sending[sent].delivery, sent.result(), now=now)
+    return len(taken) + given_up
+
+
+def _chosen(due: Any) -> list[Delivery]:
+    """Some of everybody's, those that have waited longest first."""
+    numbers, taken = list[int](), Counter[int]()
+    for number, person in due.values_list("pk", "notification__person_id")[:LOOKED_AT]:
+        if taken[person] < OF_ONE_PERSON and len(numbers) < MOST:
+            taken[person] += 1
+            numbers.append(number)
+    rows = Delivery.objects.filter(pk__in=numbers).order_by("due_at")
+    return list(rows.select_related("notification__person", "notification__closes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +95,10 @@ def _prepared(one: Delivery, now: datetime) -> Dispatch | None:
     if not sight.may_tell(notification):
         _end(one, "you may not see what it is about any more", now=now)
         return None
+    closed = Delivery.objects.filter(notification__closes=notification, channel=one.channel, state=Delivery.State.SENT)
+    if one.attempts > 1 and closed.exists():  # what would be opened now is closed by nobody
+        _end(one, recording.OVER_BEFORE_SENT, now=now)
+        return None
     address = addresses.address_of(notification.person)
     return Dispatch(delivery=one, address=address, message=message_of(notification), now=now)
 
@@ -90,29 +113,31 @@ def message_of(notification: Notification) -> Message:
         text=notification.text,
         url=f"{base}{notification.path}",
         at=notification.at,
+        key=f"manciple/{urlsplit(base).netloc}/{notification.closes_id or notification.pk}",
+        over=notification.closes_id is not None,
         unsubscribe=link,
     )
 
 
-def _sent(work: Dispatch) -> DeliveryFailed | None:
-    """None where it was taken. Asks no database."""
+def _sent(work: Dispatch) -> Attempt:
+    """Asks no database."""
+    if work.delivery.channel == Channel.WEBHOOK:
+        return channels.post(work.address, work.message, now=work.now)
+    began = time.monotonic()
     try:
-        if work.delivery.channel == Channel.WEBHOOK:
-            channels.post(work.address, work.message, now=work.now)
-        else:
-            channels.mail(work.address, work.message)
+        channels.mail(work.address, work.message)
     except DeliveryFailed as failed:
-        return failed
-    return None
+        return Attempt(failed=failed, seconds=time.monotonic() - began)
+    return Attempt(seconds=time.monotonic() - began)
 
 
-def _record(one: Delivery, failed: DeliveryFailed | None, *, now: datetime) -> None:
+def _record(one: Delivery, attempt: Attempt, *, now: datetime) -> None:
+    failed, row = attempt.failed, Delivery.objects.filter(pk=one.pk)
+    row.update(status=attempt.status, took=round(attempt.seconds * 1000), problem=str(failed) if failed else "")
     if failed is None:
-        Delivery.objects.filter(pk=one.pk).update(state=Delivery.State.SENT, ended_at=now, problem="")
+        row.update(state=Delivery.State.SENT, ended_at=now)
     elif failed.hopeless or one.attempts > len(PAUSES):
         _end(one, str(failed), now=now)
-    else:
-        Delivery.objects.filter(pk=one.pk).update(problem=str(failed))
 
 
 def _end(one: Delivery, why: str, *, now: datetime) -> None:
@@ -120,22 +145,27 @@ def _end(one: Delivery, why: str, *, now: datetime) -> None:
     rows.update(state=Delivery.State.GIVEN_UP, ended_at=now, problem=why)
 
 
+class TestUnderWay(Exception):
+    """The person's last test has not ended yet: a receiver that hangs holds one request of theirs, not many."""
+
+
 def send_test(person: Any, channel: Channel, *, now: datetime) -> Delivery:
-    """Send a test at once: it is tried a single time. Returns the delivery as it ended."""
+    """Send a test at once: it is tried a single time. Returns the delivery as it ended. Raises: TestUnderWay."""
+    tests = Delivery.objects.filter(notification__person=person, notification__happening=recording.TEST)
+    begun = now - timedelta(seconds=2 * channels.PATIENCE)
+    if tests.filter(state=Delivery.State.DUE, notification__at__gt=begun).exclude(channel=Channel.BROWSER).exists():
+        raise TestUnderWay
     delivery = recording.note_test(person, channel, now=now)
     if channel == Channel.BROWSER:
         return delivery
-    work = Dispatch(
-        delivery=delivery,
-        address=addresses.address_of(person),
-        message=message_of(delivery.notification),
-        now=now,
-    )
-    failed = _sent(work)
+    address, message = addresses.address_of(person), message_of(delivery.notification)
+    attempt = _sent(Dispatch(delivery=delivery, address=address, message=message, now=now))
+    if attempt.failed is None and channel == Channel.WEBHOOK and address.webhook_format == WebhookFormat.PAGERDUTY:
+        # The alert of a test stays open for nobody.
+        channels.post(address, replace(message, over=True), now=now)
     Delivery.objects.filter(pk=delivery.pk).update(attempts=1)
-    if failed is None:
-        _record(delivery, None, now=now)
-    else:
-        _end(delivery, str(failed), now=now)
+    _record(delivery, attempt, now=now)
+    if attempt.failed is not None:
+        _end(delivery, str(attempt.failed), now=now)
     delivery.refresh_from_db()
     return delivery

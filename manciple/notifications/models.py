@@ -14,6 +14,15 @@ class Channel(models.TextChoices):
     EMAIL = "email", "E-mail"
 
 
+class WebhookFormat(models.TextChoices):
+    """Whose webhook it is, which decides what is posted there."""
+
+    JSON = "json", "JSON, signed"
+    SLACK = "slack", "Slack"
+    TEAMS = "teams", "Microsoft Teams"
+    PAGERDUTY = "pagerduty", "PagerDuty"
+
+
 class Happening(models.TextChoices):
     """What a rule may ask for."""
 
@@ -21,6 +30,10 @@ class Happening(models.TextChoices):
     POD_FAILED = "pod-failed", "A pod fails"
     POD_WAITS = "pod-waits", "A pod waits for long"
     DEVICE_FAILS = "device-fails", "A device fails"
+    NODE_SILENT = "node-silent", "A node goes silent"
+    POOL_INCOMPLETE = "pool-incomplete", "A driver or pool is incomplete"
+    INCIDENT = "incident", "An incident opens or closes"
+    QUOTA_FULL = "quota-full", "A quota is nearly full"
 
 
 class NotificationAddress(models.Model):
@@ -33,8 +46,12 @@ class NotificationAddress(models.Model):
     #: the person has followed the link that was sent there; nothing else is sent before
     email_confirmed = models.BooleanField(default=False)
     email_asked_at = models.DateTimeField(null=True)
-    webhook = models.URLField(max_length=500, default="", blank=True)
-    #: what requests are signed with, encrypted
+    #: its address, encrypted: whoever knows it can post there
+    webhook = models.TextField(default="", blank=True)
+    webhook_format = models.CharField(
+        max_length=10, choices=WebhookFormat.choices, default=WebhookFormat.JSON, db_default=WebhookFormat.JSON.value
+    )
+    #: what requests are signed with, or PagerDuty's integration key, encrypted
     webhook_secret = models.TextField(default="", blank=True)
 
     def __str__(self) -> str:
@@ -67,9 +84,14 @@ class ToldSubject(models.Model):
     #: what happened to what: "pod-waits:UID", "device-fails:INCIDENT"
     subject = models.CharField(max_length=120)
     at = models.DateTimeField(db_index=True)
+    #: what told it; None in rows of older versions
+    notification = models.ForeignKey("Notification", on_delete=models.SET_NULL, null=True, related_name="subjects")
+    #: when it was over; None while it lasts, and of what has no end
+    over_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["rule", "subject"], name="told_once")]
+        indexes = [models.Index(fields=["subject"], condition=models.Q(over_at__isnull=True), name="told_standing")]
 
     def __str__(self) -> str:
         return self.subject
@@ -88,9 +110,40 @@ class Notification(models.Model):
     #: the namespaces that it tells of: whoever does not see them any more is not told
     namespaces = models.JSONField(default=list)
     at = models.DateTimeField(db_index=True)
+    #: of how many things it tells
+    count = models.PositiveIntegerField(default=1, db_default=1)
+    #: until then more of its rule joins it, and it is sent nowhere; None where nothing joins
+    gathers_until = models.DateTimeField(null=True)
+    #: the notification whose things are over, as this one says
+    closes = models.ForeignKey("self", on_delete=models.CASCADE, null=True, related_name="closed_by")
 
     def __str__(self) -> str:
         return self.title
+
+
+class Alarm(models.Model):
+    """Something that was found to be wrong with the cluster, from when to when (`insight.notifications`).
+
+    What keeps coming back within a moment is one alarm.
+    """
+
+    happening = models.CharField(max_length=16, choices=Happening.choices)
+    #: what is wrong, among the alarms of the happening: a node, a pool, an incident, a limit of a quota
+    key = models.TextField()
+    began_at = models.DateTimeField()
+    #: since when it is right again; None while it is wrong
+    right_since = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["happening", "key"], condition=models.Q(ended_at__isnull=True), name="one_standing_alarm"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.happening}: {self.key}"
 
 
 class Delivery(models.Model):
@@ -110,6 +163,10 @@ class Delivery(models.Model):
     ended_at = models.DateTimeField(null=True)
     #: why the last attempt failed
     problem = models.TextField(default="", blank=True)
+    #: HTTP status of the last answer of a webhook; None without an answer
+    status = models.PositiveSmallIntegerField(null=True)
+    #: milliseconds that the last attempt took
+    took = models.PositiveIntegerField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["notification", "channel"], name="delivered_once")]

@@ -265,6 +265,15 @@ def states_at(revisions: Iterable[int]) -> dict[int, PastState]:
     return found
 
 
+def fields_at(revisions: Iterable[int]) -> dict[int, Mapping[str, str]]:
+    """The selectable fields of what was written at these revisions, as far back as the log reaches."""
+    found: dict[int, Mapping[str, str]] = {}
+    for chunk in chunks(revisions, PARAMETERS):
+        rows = Event.objects.filter(revision__in=chunk).values_list("revision", "fields")
+        found.update((revision, records.load(fields)) for revision, fields in rows)
+    return found
+
+
 def written_before(kind: Kind, moment: datetime, *, limit: int) -> list[tuple[str, str]]:
     """(namespace, name) of live objects that were last written before `moment`, the oldest first. One query."""
     found = StoredObject.objects.filter(resource=kind.resource, event__created_at__lt=moment)

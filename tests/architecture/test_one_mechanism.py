@@ -90,6 +90,7 @@ def test_only_disrupt_deletes_pods_with_a_condition() -> None:
     assert matching(r"\bDISRUPTION_TARGET\b", *PACKAGES) == {
         "claims/kinds/disruption_budgets.py",
         "claims/kinds/pod_groups.py",  # a column, read only
+        "claims/endings.py",  # read only, too
     }
     reasons = {why.reason for why in vars(evictions).values() if isinstance(why, evictions.Disruption)}
     reasons |= {evictions.preemption_by("").reason}

@@ -18,6 +18,8 @@ EMPTY = {
     "/classes": (texts.NO_CLASS,),
     "/devices": (texts.NO_DEVICE_PUBLISHED, "python -m nodeagent"),
     "/drivers": ("--driver sim",),
+    "/ended": ("Nothing has ended",),
+    "/ended?q=nothing": ("No record matches", "30 days"),
     "/events": (texts.NO_EVENTS_LATELY,),
     "/events?q=nothing": ("No event matches",),
     "/find?q=<zebra>": ("Nothing is called “<zebra>”",),

@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from claims.models import Ending
 from dashboard.inventory import incidents as incident_pages
 from dashboard.inventory.classes import views as class_pages
 from dashboard.inventory.nodes import views as node_pages
@@ -24,9 +25,11 @@ from dashboard.models import SavedView
 from dashboard.people import people as people_pages
 from dashboard.tools import events as event_pages
 from dashboard.tools import saved_views
+from dashboard.workloads import ended as ended_pages
 from dashboard.workloads.claims import views as claim_pages
 from dashboard.workloads.pods import views as pod_pages
 from inventory.models import DeviceClass, Incident
+from manciple.wire.resources import PODS
 from tests.builders import (
     make_claim,
     make_class,
@@ -85,6 +88,15 @@ def incidents(_cluster: Cluster) -> None:
     )
 
 
+def ended(_cluster: Cluster) -> None:
+    now = datetime.now(UTC)
+    told: dict[str, Any] = {"namespace": "default", "reason": "deleted", "others": [], "created_at": now}
+    told |= {"ended_at": now, "revision": 1, "author": "ada"}
+    Ending.objects.bulk_create(
+        Ending(resource=PODS, uid=f"uid-{number}", name=f"pod-{number}", **told) for number in range(MANY)
+    )
+
+
 def people(_cluster: Cluster) -> None:
     owner = User.objects.get(username="ada")
     SavedView.objects.bulk_create(SavedView(owner=owner, path="/pods", name=f"view {one}") for one in range(MANY))
@@ -111,6 +123,10 @@ LISTS: dict[Callable[[Cluster], None], dict[str, int]] = {
     nodes: {"/nodes": PAGE, "/nodes?q=node&l=rack&state=cordoned&page=2": PAGE, "/nodes?sort=-pools": PAGE},
     events: dict.fromkeys(["/events", "/events?type=Warning&kind=Pod&name=pod"], event_pages.SHOWN + 1),
     incidents: {"/incidents": PAGE, "/incidents?state=open&cause=x/broken&sort=lasted&page=2": PAGE},
+    ended: {
+        **dict.fromkeys(["/ended", *sorted_by("/ended", "name", "-why", "by", "node", "ended")], PAGE),
+        "/ended?state=Pods&ns=default&why=Deleted&by=ada&q=pod&page=2": PAGE,
+    },
     people: {"/views": PAGE + 1, "/views?page=2": PAGE + 1, "/people": PAGE, "/people?sort=-tokens&page=2": PAGE},
 }
 #: The constants that say how many rows a page has, but for events.
@@ -118,6 +134,7 @@ PAGES: tuple[tuple[ModuleType, str], ...] = (
     (lists, "MOST_ROWS"),  # of lists that have pages only where they are long
     (claim_pages, "PAGE"),
     (pod_pages, "PAGE"),
+    (ended_pages, "SHOWN"),
     (class_pages, "ROWS"),
     (node_pages, "SHOWN"),
     (incident_pages, "PAGE"),

@@ -77,6 +77,7 @@ INVENTORY = {
 IN_NAMESPACES = {
     "claims": "r00222", "claims.csv": "r00222", "claims/<str:namespace>/<str:name>": "r00444",
     "claims/<str:namespace>/<str:name>/delete": "r00044", "claims/<str:namespace>/<str:name>/release": "r00004",
+    "ended": "r00222", "ended.csv": "r00222", "ended/<str:name>": "r00444",
     "templates": "r00222", "templates.csv": "r00222", "templates/<str:namespace>/<str:name>": "r00444",
     "templates/<str:namespace>/<str:name>/delete": "r00044", "events": "r00222", "events.csv": "r00222",
     "namespaces": "r00222", "namespaces.csv": "r00222", "namespaces/<str:name>": "r00444",

@@ -30,7 +30,7 @@ from insight.capacity import ClassCount, read_census
 from insight.usage import ALL, minute_of, nonzero
 from inventory.kinds.devices import ResourceSlice
 from manciple.controllers.coordination import utc_now
-from manciple.processes.demolab import hardware, incidents, jobs, past
+from manciple.processes.demolab import endings, hardware, incidents, jobs, past
 from manciple.processes.demolab.hardware import Document, Machine
 from manciple.processes.demolab.jobs import TEAMS, Job, Planner
 from manciple.processes.standing import ensure_standing_objects
@@ -117,6 +117,7 @@ class Filling:
         if lab.odd:
             self._odd()
             incidents.keep(lab.now)
+            endings.keep(lab.now)
         past.keep_past(lab.machines, self._begun, now=lab.now, random=lab.random)
         keep_usage(lab.now)
 

@@ -23,6 +23,8 @@ from manciple.access.authorization import routes
 _PAGES, _NO_PAGES = "dashboard.", ("dashboard.rest", "dashboard.kit.signing_in")
 
 #: Under which names the laboratory has them.
+#: The UID of a pod that was deleted.
+ENDED_POD = "7d2f9c1e-5b3a-4e8d-9f60-1a2b3c4d5e6f"
 OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"
 SHARED_VIEW = "lab-views-01"
 
@@ -137,6 +139,7 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(parameters={"name": OPEN_INCIDENT}),
         PageExample(label="closed", parameters={"name": CLOSED_INCIDENT}),
     ),
+    "ending": (PageExample(parameters={"name": ENDED_POD}),),
     "incidents": (PageExample(label="node", query="node=gpu-a03"),),
     "view": (PageExample(parameters={"name": SHARED_VIEW}),),
     "pods": (PageExample(label="dense", query="dense=1&cols=pod,namespace,status,devices,claims"),),

@@ -24,7 +24,7 @@ from manciple.access.authorization import routes
 from manciple.access.kinds.secrets import Secret
 from manciple.api import kubeconfig
 from manciple.declared_settings import SETTINGS
-from manciple.notifications.addresses import SECRET_MARK, secret_of
+from manciple.notifications.addresses import SECRET_MARK, secret_of, url_of
 from manciple.notifications.models import NotificationAddress
 from manciple.processes.home import Home
 from manciple.store import history
@@ -171,8 +171,9 @@ def _of_people() -> Iterator[str]:
     """What people's notifications are sent to: an address may be all that a webhook asks for."""
     with suppress(DatabaseError, InterfaceError):
         for address in NotificationAddress.objects.exclude(webhook=""):
-            yield address.webhook
-            parts = urlsplit(address.webhook)
-            yield f"{parts.path}?{parts.query}" if parts.query else parts.path
+            with suppress(Undecipherable):
+                url = url_of(address)
+                parts = urlsplit(url)
+                yield from (url, f"{parts.path}?{parts.query}" if parts.query else parts.path)
             with suppress(Undecipherable):
                 yield secret_of(address)

@@ -1,5 +1,5 @@
-// What a person asked to be told while a page is open (manciple.notifications): a notification of the browser where they
-// allowed that, else a note on the page. Nobody is asked for permission but by their own click.
+// Notifications while a page is open (manciple.notifications): one of the browser where the person allowed that, else a
+// note on the page. Permission is asked for only after a click.
 (() => {
   const supported = "Notification" in window && isSecureContext;
   const allowed = () => supported && Notification.permission === "granted";
@@ -39,9 +39,18 @@
   allow?.addEventListener("click", async () => { await Notification.requestPermission(); tell(); });
   tell();
 
-  // Of the fields of a rule only those are shown that it has.
-  const happening = document.getElementById("rule-happening");
-  const fit = () => { for (const field of document.querySelectorAll(".rule-fields [data-for]")) field.hidden = field.dataset.for !== happening.value; };
-  happening?.addEventListener("change", fit);
-  if (happening) fit();
+  // Only the fields that the rule, or the webhook's format, has are shown; the others are not sent.
+  const fitted = (id, attribute) => {
+    const choice = document.getElementById(id);
+    const fit = () => {
+      for (const field of document.querySelectorAll(`[data-${attribute}]`)) {
+        field.hidden = !field.dataset[attribute].split(" ").includes(choice.value);
+        for (const input of field.querySelectorAll("input, select")) input.disabled = field.hidden;
+      }
+    };
+    choice?.addEventListener("change", fit);
+    if (choice) fit();
+  };
+  fitted("rule-happening", "for");
+  fitted("webhook-format", "format");
 })();

@@ -1,4 +1,4 @@
-"""Tell me: the rules, the ways, the tests of a person, and the links of mails."""
+"""Notifications: the rules, channels and tests of a person, and the links of mails."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ from msgspec import structs
 
 from insight import notifications
 from manciple.notifications import addresses
-from manciple.notifications.models import Channel, Delivery, Notification, NotificationAddress, NotificationRule
+from manciple.notifications.models import (
+    Channel,
+    Delivery,
+    Happening,
+    Notification,
+    NotificationAddress,
+    NotificationRule,
+)
+from manciple.people import Person
+from manciple.wire.resources import NODES, SLICES
 from tests.builders import make_namespace, make_pod
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
+from tests.manciple.notifications.test_delivering import receiver
 from tests.scheduling.cluster import Cluster
 
 RULE = {"happening": "pod-waits", "scope": "in:team-a", "minutes": "90", "channels": ["browser"]}
@@ -64,6 +74,11 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"channels": ["webhook", "email"]}, "channels", "not_ready"),
     ({"channels": ["pigeon"]}, "channels", "invalid_choice"),
     ({"happening": "device-fails", "scope": "mine"}, "scope", "no_creator"),
+    ({"happening": "incident", "scope": "mine"}, "scope", "no_creator"),
+    ({"happening": "quota-full", "scope": "mine"}, "scope", "no_creator"),
+    ({"happening": "node-silent", "scope": "mine"}, "scope", "no_creator"),
+    ({"happening": "node-silent"}, "scope", "no_namespace"),
+    ({"happening": "pool-incomplete"}, "scope", "no_namespace"),
     ({"happening": "the-weather"}, "happening", "invalid_choice"),
 )
 
@@ -81,19 +96,94 @@ def test_an_invalid_rule_is_refused_with_the_error_at_its_field(ann: Client) -> 
     assert not NotificationRule.objects.exists()
 
 
+def save_webhook(client: Client, **fields: str) -> Any:
+    return client.post("/notifications/webhook", {"format": "json"} | fields)
+
+
 def test_a_webhooks_secret_is_shown_once(ann: Client) -> None:
-    shown = ann.post("/notifications/webhook", {"url": "https://hooks.example.org/"}).content.decode()
+    shown = save_webhook(ann, url="https://hooks.example.org/").content.decode()
     (secret,) = re.findall(r"whsec_[\w-]+", shown)
     assert "whsec_" not in ann.get("/notifications").content.decode()
     assert addresses.secret_of(NotificationAddress.objects.get()) == secret
     again = ann.post("/notifications/webhook", {"secret": "1"}).content.decode()
     assert secret not in again
     assert "whsec_" in again
-    refused = ann.post("/notifications/webhook", {"url": "http://example.org/"})
+    refused = save_webhook(ann, url="http://example.org/")
     assert refused.status_code == 422
     assert texts.WEBHOOK_NEEDS_HTTPS in refused.content.decode()
-    ann.post("/notifications/webhook", {"url": ""})
-    assert NotificationAddress.objects.get().webhook == ""
+    ann.post("/notifications/webhook", {"remove": "1"})
+    known = NotificationAddress.objects.get()
+    assert (known.webhook, known.webhook_secret) == ("", "")
+
+
+KEY = "0123456789abcdefABCDEF0123456789"
+#: format -> what is saved, and the parts of it that nobody is shown again
+CHANNELS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "slack": ({"url": "https://hooks.slack.example/services/T0/B0/s3cr3t"}, ("s3cr3t", "T0/B0")),
+    "teams": ({"url": "https://prod.logic.example/workflows/1?sig=s3cr3t"}, ("s3cr3t", "workflows/1")),
+    "pagerduty": ({"integration_key": KEY}, (KEY, "/v2/enqueue")),
+    "json": ({"url": "https://hooks.example.org/s3cr3t"}, ("s3cr3t",)),
+}
+
+
+@pytest.mark.parametrize("format", CHANNELS)
+def test_what_is_secret_of_a_channel_is_stored_encrypted_and_never_shown_again(ann: Client, format: str) -> None:
+    fields, secrets = CHANNELS[format]
+    answer = save_webhook(ann, format=format, **fields)
+    known = NotificationAddress.objects.get()
+    assert known.webhook_format == format
+    wrong = save_webhook(ann, format=format, url="http://x.example/").content.decode()
+    pages = (answer.content.decode(), ann.get("/notifications").content.decode(), wrong)
+    for secret in secrets:
+        assert not any(secret in page for page in pages)
+        assert secret not in known.webhook + known.webhook_secret
+    host = re.sub(r"^(https://[^/]+)/.*$", r"\1", addresses.url_of(known))
+    assert f"{host}/…" in pages[1]
+    assert addresses.url_of(known).endswith(fields.get("url", "https://events.pagerduty.com/v2/enqueue"))
+
+
+def test_a_webhook_that_is_saved_with_empty_fields_stays_as_it_is(ann: Client) -> None:
+    for format, (fields, _) in CHANNELS.items():
+        save_webhook(ann, format=format, **fields)
+        known = NotificationAddress.objects.get()
+        before = (addresses.url_of(known), addresses.secret_of(known) if known.webhook_secret else "")
+        assert save_webhook(ann, format=format).status_code == 302
+        known = NotificationAddress.objects.get()
+        assert (addresses.url_of(known), addresses.secret_of(known) if known.webhook_secret else "") == before
+
+
+#: format, what was sent -> the field of the error
+WRONG_WEBHOOKS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"format": "pigeon", "url": "https://x.example/"}, "format"),
+    ({"format": "slack"}, "url"),
+    ({"format": "teams", "url": "https://ann:pass@x.example/"}, "url"),
+    ({"format": "pagerduty"}, "integration_key"),
+    ({"format": "pagerduty", "integration_key": "too-short"}, "integration_key"),
+    ({"format": "pagerduty", "integration_key": KEY[:-1] + "/"}, "integration_key"),
+    ({"format": "pagerduty", "integration_key": KEY, "url": "http://x.example/"}, "url"),
+)
+
+
+def test_an_invalid_webhook_is_refused_with_the_error_at_its_field(ann: Client) -> None:
+    save_webhook(ann, format="json", url="https://hooks.example.org/")  # of another format: nothing of it is kept
+    for fields, field in WRONG_WEBHOOKS:
+        answer = save_webhook(ann, **fields)
+        assert answer.status_code == 422, fields
+        assert set(answer.context["webhook_form"].errors) == {field}, fields
+    assert NotificationAddress.objects.get().webhook_format == "json"
+
+
+def test_the_test_button_says_what_happened(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for answers, parts in (((204,), ("status 204", " ms")), ((503,), ("status 503", "was not sent"))):
+        with receiver(*answers) as heard:
+            save_webhook(ann, url=heard.url)
+            said = ann.post("/notifications/test", {"channel": "webhook"}, follow=True).content.decode()
+        assert all(part in said for part in parts), parts
+    refused = heard.url  # nobody listens there any more
+    save_webhook(ann, url=refused)
+    said = ann.post("/notifications/test", {"channel": "webhook"}, follow=True).content.decode()
+    assert "no answer" in said
+    assert "cannot be reached" in said
 
 
 def test_an_address_is_confirmed_by_the_link_that_was_sent_there(ann: Client, mailing: Any) -> None:
@@ -142,6 +232,25 @@ def test_the_link_of_a_mail_ends_the_mails_of_one_rule_without_signing_in(ann: C
     assert not NotificationRule.objects.exists()
     assert texts.UNSUBSCRIBED in anybody.get(link).content.decode()
     assert texts.NOT_AN_UNSUBSCRIBE_LINK in anybody.get("/notifications/unsubscribe/made-up").content.decode()
+
+
+def test_every_happening_can_be_asked_for_on_the_page(ann: Client) -> None:
+    for happening, label in Happening.choices:
+        answer = ann.post("/notifications/rules", {"happening": happening, "scope": "", "channels": ["browser"]})
+        assert answer.status_code == 302, happening
+        assert label.split()[1] in words(ann, "/notifications")
+    assert NotificationRule.objects.count() == len(Happening.choices)
+
+
+def test_a_rule_about_what_somebody_may_not_list_is_refused(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    may = Person.may
+    monkeypatch.setattr(
+        Person, "may", lambda self, verb, what, *rest: what not in (NODES, SLICES) and may(self, verb, what, *rest)
+    )
+    for happening in ("node-silent", "pool-incomplete"):
+        answer = ann.post("/notifications/rules", {"happening": happening, "scope": "", "channels": ["browser"]})
+        assert answer.status_code == 422
+        assert list(answer.context["rule_form"].errors) == ["happening"]
 
 
 def test_the_first_rule_is_about_all_that_happens_once_it_is_saved(ann: Client, cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ tapped there is large enough, is `test_quality`.
 | Many at once | `test_choosing`, `test_flows_of_lists` | a preview: `test_flows_of_lists` |
 | The box that finds, its verbs, `?`, More | `test_choosing` | `test_choosing` |
 | Charts | `test_timeline` | dragging: here |
-| Tell me: rules, webhook, browser | `test_flows_of_telling` | `test_quality` |
+| Notifications: rules, webhook, browser | `test_flows_of_telling` | `test_quality` |
 | Time zone | here | `test_quality` |
 | Moves | `test_moves` (on a narrow page) | `test_quality` |
 | Roles and bindings | `test_flows_of_access` | `test_quality` |

@@ -398,7 +398,7 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
     def tested() -> list[Any]:
         """Those of the test; rules that others have made may tell something meanwhile."""
         shown = admin.evaluate("window.shown")
-        return [one for one in shown if one[0] == "Notifications from Manciple reach you here"]
+        return [one for one in shown if one[0] == "Test notification from Manciple"]
 
     wait_for("the browser's notification", lambda: tested() or pause(admin))
     _, tag, permission = tested()[0]

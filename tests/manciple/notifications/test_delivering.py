@@ -6,9 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,9 +21,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core import mail
 
-from manciple.notifications import addresses, browser, channels, delivering, recording
+from manciple.notifications import addresses, browser, channels, delivering, recording, webhook_formats
 from manciple.notifications.addresses import AddressProblem, webhook_policy
-from manciple.notifications.models import Channel, Delivery, Happening, NotificationRule
+from manciple.notifications.models import Channel, Delivery, Happening, Notification, NotificationRule, WebhookFormat
 from manciple.store import sealing
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,27 +34,37 @@ def ann(db: None) -> User:
     return User.objects.create_user("ann", is_staff=True)
 
 
-def due(user: User, *ways: Channel, **fields: Any) -> list[Delivery]:
+def due(
+    user: User, *ways: Channel, happening: Happening = Happening.POD_STARTED, subject: str = "", **fields: Any
+) -> list[Delivery]:
     """A notification on its way."""
-    fields.setdefault("namespace", "team-a")
+    if happening == Happening.POD_STARTED:
+        fields.setdefault("namespace", "team-a")
     rule = NotificationRule.objects.create(
-        person=user, happening=Happening.POD_STARTED, channels=[one.value for one in ways], created_at=NOW
+        person=user, happening=happening, channels=[one.value for one in ways], created_at=NOW
     )
     news = recording.NewsItem(
-        happening=Happening.POD_STARTED, subject="pod-started:1", line="Pod team-a/job started on node-1",
+        happening=happening, subject=subject or f"{happening}:1", line="Pod team-a/job started on node-1",
         path="/pods/team-a/job", **fields,
     )  # fmt: skip
     recording.note(rule, [news], title="", path="/pods", now=NOW)
+    Notification.objects.update(gathers_until=NOW)  # nothing joins it any more
+    Delivery.objects.filter(state="due").update(due_at=NOW)
     return list(Delivery.objects.order_by("pk"))
 
 
 @dataclass
 class Heard:
-    """What a webhook was sent. answers: the statuses that it gives, the last for ever."""
+    """What a webhook was sent. answers: the statuses that it gives, the last one again and again."""
 
     url: str = ""
     answers: list[int] = field(default_factory=lambda: [204])
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.requests]
 
 
 @contextmanager
@@ -62,6 +74,7 @@ def receiver(*answers: int, location: str = "") -> Iterator[Heard]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            heard.paths.append(self.path)
             heard.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(heard.answers.pop(0) if len(heard.answers) > 1 else heard.answers[0])
             if location:
@@ -98,6 +111,8 @@ def test_a_webhook_is_sent_what_happened_signed_as_the_standard_says(ann: User) 
             "title": "Pod team-a/job started on node-1",
             "text": "Pod team-a/job started on node-1",
             "url": "http://127.0.0.1:8000/pods/team-a/job",
+            "key": f"manciple/127.0.0.1:8000/{delivery.notification_id}",
+            "over": False,
         },
     }
     key = base64.urlsafe_b64decode(secret.removeprefix("whsec_") + "=")
@@ -106,7 +121,7 @@ def test_a_webhook_is_sent_what_happened_signed_as_the_standard_says(ann: User) 
     assert headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.attempts, delivery.problem) == ("sent", 1, "")
+    assert (delivery.state, delivery.attempts, delivery.problem, delivery.status) == ("sent", 1, "", 204)
 
 
 def test_what_is_not_taken_is_tried_again_under_the_same_id_and_given_up_in_the_end(ann: User) -> None:
@@ -202,6 +217,243 @@ def test_a_secret_is_encrypted_and_sealed_anew_under_another_key(ann: User, sett
     known = addresses.address_of(ann)
     assert sealing.is_current(known.webhook_secret)
     assert addresses.secret_of(known) == secret
+
+
+# Formats -------------------------------------------------------------------------------------------------------------
+
+
+def posted(user: User, format: WebhookFormat, *, title: str, happening: Happening = Happening.NODE_SILENT) -> Any:
+    """What such a webhook is sent of two things, of which the first is called `title`."""
+    with receiver(202) as heard:
+        addresses.set_webhook(user, heard.url, format=format, integration_key="R" * 32)
+        rule = NotificationRule.objects.create(
+            person=user, happening=happening, channels=[Channel.WEBHOOK.value], created_at=NOW
+        )
+        news = [
+            recording.NewsItem(happening=happening, subject=f"{happening}:{line}", line=line, path="/nodes/n")
+            for line in (title, "Node b is silent")
+        ]
+        recording.note(rule, news[:1], title="{count} nodes", path="/nodes", now=NOW)
+        delivering.deliver(NOW + recording.QUIET)
+        recording.note(rule, news[1:], title="{count} nodes", path="/nodes", now=NOW + recording.QUIET)
+        delivering.deliver(NOW + 2 * recording.QUIET)
+    return heard
+
+
+def test_slack_gets_blocks_and_takes_no_markup_or_mention_from_names(ann: User) -> None:
+    first, second = posted(ann, WebhookFormat.SLACK, title="Node <!channel> & *a*\nis silent").documents
+    assert first["text"] == "Node &lt;!channel&gt; &amp; *a* is silent"
+    assert [block["type"] for block in first["blocks"]] == ["header", "context"]
+    assert first["blocks"][0]["text"] == {
+        "type": "plain_text", "text": "Node <!channel> & *a* is silent", "emoji": False,
+    }  # fmt: skip
+    assert "/nodes/n" in second["blocks"][-1]["elements"][0]["text"]
+
+
+def test_teams_gets_an_adaptive_card_of_runs_that_are_no_markdown(ann: User) -> None:
+    document = posted(ann, WebhookFormat.TEAMS, title="Node [a](https://evil.example) is silent").documents[0]
+    (attachment,) = document["attachments"]
+    assert (document["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
+    card = attachment["content"]
+    assert card["type"] == "AdaptiveCard"
+    assert {block["type"] for block in card["body"]} == {"RichTextBlock"}
+    assert card["body"][0]["inlines"][0]["text"] == "Node [a](https://evil.example) is silent"
+    assert [action["url"] for action in card["actions"]] == ["http://127.0.0.1:8000/nodes/n"]
+
+
+def test_pagerduty_is_triggered_and_resolved_under_one_key(ann: User) -> None:
+    with receiver(202) as heard:
+        addresses.set_webhook(ann, heard.url, format=WebhookFormat.PAGERDUTY, integration_key="R" * 32)
+        due(ann, Channel.WEBHOOK, happening=Happening.NODE_SILENT)
+        delivering.deliver(NOW)
+        recording.close(["node-silent:1"], now=NOW)
+        assert delivering.deliver(NOW) == 0, "not before an attempt that is under way has ended"
+        delivering.deliver(NOW + recording.AFTERWARDS)
+    trigger, resolve = heard.documents
+    assert (trigger["event_action"], resolve["event_action"]) == ("trigger", "resolve")
+    assert trigger["dedup_key"] == resolve["dedup_key"]
+    assert trigger["routing_key"] == resolve["routing_key"] == "R" * 32
+    payload = trigger["payload"]
+    assert payload["severity"] in ("critical", "error", "warning", "info")
+    assert (payload["source"], payload["class"]) == ("127.0.0.1:8000", "node-silent")
+
+
+def test_every_happening_has_a_severity_that_pagerduty_knows_or_no_end(ann: User) -> None:
+    for happening in Happening:
+        message = webhook_formats.Message(
+            id="1", happening=happening.value, title="t" * 2000, text="x", url="https://m/", at=NOW, key="k"
+        )
+        post = webhook_formats.post_of(
+            WebhookFormat.PAGERDUTY, message, url=webhook_formats.PAGERDUTY, secret="R" * 32, moment=0
+        )
+        document = json.loads(post.body)
+        assert len(document["payload"]["summary"]) == 1024
+        if happening == Happening.POD_STARTED:  # nothing that would have to be resolved
+            assert post.url.endswith("/v2/change/enqueue")
+            assert "event_action" not in document
+        else:
+            assert document["payload"]["severity"] in ("critical", "error", "warning"), happening
+
+
+def test_what_is_over_before_it_was_sent_is_sent_nowhere(ann: User) -> None:
+    with receiver() as heard:
+        addresses.set_webhook(ann, heard.url)
+        (delivery,) = due(ann, Channel.WEBHOOK, happening=Happening.NODE_SILENT)
+        assert recording.close(["node-silent:1"], now=NOW) == 0
+        delivering.deliver(NOW + recording.AFTERWARDS)
+    assert heard.requests == []
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.problem) == ("given-up", recording.OVER_BEFORE_SENT)
+
+
+def test_that_something_is_over_is_sent_even_where_the_first_message_got_no_answer(ann: User) -> None:
+    """The receiver may have taken it all the same."""
+    with receiver(503, 202) as heard:
+        addresses.set_webhook(ann, heard.url, format=WebhookFormat.PAGERDUTY, integration_key="R" * 32)
+        due(ann, Channel.WEBHOOK, happening=Happening.NODE_SILENT)
+        delivering.deliver(NOW)
+        assert recording.close(["node-silent:1"], now=NOW) == 1
+        delivering.deliver(NOW + timedelta(hours=1))
+    assert [one["event_action"] for one in heard.documents] == ["trigger", "resolve"], "and no trigger after it"
+
+
+def test_an_alert_that_was_resolved_is_not_opened_by_a_late_attempt(ann: User) -> None:
+    with receiver(503, 202) as heard:
+        addresses.set_webhook(ann, heard.url, format=WebhookFormat.PAGERDUTY, integration_key="R" * 32)
+        due(ann, Channel.WEBHOOK, happening=Happening.POD_FAILED, namespace="team-a")
+        recording.close(["pod-failed:1"], quietly=True, now=NOW)
+        delivering.deliver(NOW)
+        delivering.deliver(NOW + recording.AFTERWARDS)
+        delivering.deliver(NOW + timedelta(hours=1))
+    assert [one["event_action"] for one in heard.documents] == ["trigger", "resolve"]
+
+
+# Hostile receivers ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dripping(piece: bytes) -> Iterator[str]:
+    """A server that never ends its answer: it sends a little, again and again, and never nothing for long."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    stopping = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError):
+            while not stopping.is_set():
+                connection, _ = listening.accept()
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+    def drip(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.sendall(b"HTTP/1.1 ")
+            while not stopping.wait(0.02):
+                connection.sendall(piece)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    finally:
+        stopping.set()
+        listening.close()
+
+
+@pytest.mark.parametrize("piece", [b"", b"2", b"200 OK\r\nX-A: b\r\n", b"200 OK\r\n" + b"X: " + b"y" * 60_000], ids=len)
+def test_a_receiver_that_never_ends_its_answer_is_left_after_a_while(
+    ann: User, piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "PATIENCE", 0.3)
+    with dripping(piece) as url:
+        addresses.set_webhook(ann, url)
+        (delivery,) = due(ann, Channel.WEBHOOK)
+        began = time.monotonic()
+        delivering.deliver(NOW)
+        assert time.monotonic() - began < 5
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.status) == ("due", None)
+    assert delivery.problem
+
+
+def test_a_name_server_that_hangs_holds_nothing_up(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "PATIENCE", 0.2)
+    hanging = threading.Event()
+    monkeypatch.setattr("manciple.access.addresses.resolve", lambda *_, **__: hanging.wait(30))
+    addresses.set_webhook(ann, "https://hooks.example.org/")
+    (delivery,) = due(ann, Channel.WEBHOOK)
+    began = time.monotonic()
+    delivering.deliver(NOW)
+    took = time.monotonic() - began
+    hanging.set()
+    assert took < 5
+    delivery.refresh_from_db()
+    assert "did not answer within" in delivery.problem
+
+
+def test_a_person_whose_receiver_hangs_delays_nobody_else(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "PATIENCE", 0.3)
+    bob = User.objects.create_user("bob", is_staff=True)
+    with dripping(b"") as url, receiver() as heard:
+        addresses.set_webhook(ann, url)
+        for number in range(delivering.MOST + 10):
+            due(ann, Channel.WEBHOOK, subject=f"pod-started:{number}")
+        addresses.set_webhook(bob, heard.url)
+        due(bob, Channel.WEBHOOK)
+        assert delivering.deliver(NOW) == delivering.OF_ONE_PERSON + 1
+    assert len(heard.requests) == 1
+
+
+def test_whoever_is_killed_while_sending_sends_again_under_the_same_id(
+    ann: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiver() as heard:
+        addresses.set_webhook(ann, heard.url)
+        due(ann, Channel.WEBHOOK)
+        with monkeypatch.context() as patch:
+            patch.setattr(delivering, "_record", killed)
+            with pytest.raises(KeyboardInterrupt):
+                delivering.deliver(NOW)
+        assert delivering.deliver(NOW) == 0, "others wait for the one that may still be at it"
+        delivering.deliver(NOW + delivering.PAUSES[0])
+        delivering.deliver(NOW + timedelta(days=1))
+    first, second = (headers["webhook-id"] for headers, _ in heard.requests)
+    assert first == second
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_test_says_the_status_and_the_time_and_one_runs_at_a_time(ann: User) -> None:
+    with receiver(418) as heard:
+        addresses.set_webhook(ann, heard.url)
+        delivery = delivering.send_test(ann, Channel.WEBHOOK, now=NOW)
+        assert (delivery.state, delivery.status, delivery.attempts) == ("given-up", 418, 1)
+        assert delivery.took is not None
+        recording.note_test(ann, Channel.WEBHOOK, now=NOW)
+        with pytest.raises(delivering.TestUnderWay):
+            delivering.send_test(ann, Channel.WEBHOOK, now=NOW)
+    assert len(heard.requests) == 1
+
+
+def test_a_test_leaves_no_alert_open_at_pagerduty(ann: User) -> None:
+    with receiver(202) as heard:
+        addresses.set_webhook(ann, heard.url, format=WebhookFormat.PAGERDUTY, integration_key="R" * 32)
+        assert delivering.send_test(ann, Channel.WEBHOOK, now=NOW).state == "sent"
+    assert [one["event_action"] for one in heard.documents] == ["trigger", "resolve"]
+    assert len({one["dedup_key"] for one in heard.documents}) == 1
+
+
+def test_an_address_is_stored_encrypted_and_its_host_alone_is_shown(ann: User) -> None:
+    url = "https://hooks.slack.example/services/T0/B0/secret-part"
+    addresses.set_webhook(ann, url, format=WebhookFormat.SLACK)
+    known = addresses.address_of(ann)
+    assert "secret-part" not in known.webhook
+    assert addresses.url_of(known) == url
+    assert addresses.host_of(known) == "https://hooks.slack.example/…"
+    known.webhook = url  # as an older version stored it
+    known.save()
+    assert addresses.url_of(addresses.address_of(ann)) == url
+    assert addresses.reseal() == 1
+    assert "secret-part" not in addresses.address_of(ann).webhook
 
 
 # Mail ----------------------------------------------------------------------------------------------------------------

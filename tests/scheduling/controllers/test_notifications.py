@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.test import Client
 from msgspec import structs
 
+from claims.evictions import NODE_LOST, NODE_TAINT, Disruption, disrupt, preemption_by
+from claims.kinds.pods import Pod
 from insight import notifications
+from inventory.models import Node
 from manciple.api import verbs
 from manciple.controllers.models import Cursor
 from manciple.notifications import delivering, recording
-from manciple.notifications.models import Channel, Delivery, Happening, Notification, NotificationRule
-from manciple.people import person_of_user
+from manciple.notifications.models import (
+    Channel,
+    Delivery,
+    Happening,
+    Notification,
+    NotificationAddress,
+    NotificationRule,
+    ToldSubject,
+)
+from manciple.people import Person, person_of_user
 from manciple.store import event_log, objects
 from manciple.wire.errors import Expired
-from manciple.wire.identity import VIEWERS
-from manciple.wire.resources import PODS, kind
+from manciple.wire.identity import VIEWERS, Identity
+from manciple.wire.machinery import Lease, LeaseSpec
+from manciple.wire.resources import LEASES, PODS, kind
 from scheduling.models import QueuedPod
-from tests.builders import make_pod
+from tests.builders import make_devices, make_meta, make_node, make_pod, make_quota, make_slice
 from tests.dashboard.claim_scene import runs
 from tests.dashboard.inventory.test_incidents import publish
 from tests.scheduling.cluster import Cluster
@@ -108,7 +121,7 @@ def test_what_somebody_may_not_see_any_more_is_not_sent(scene: Cluster) -> None:
     becomes(scene, "job-1", "Running")
     run(scene)
     ann.groups.set([Group.objects.get_or_create(name="namespace:team-b")[0]])
-    delivering.deliver(scene.now)
+    delivering.deliver(scene.now + recording.QUIET)
     webhook = Delivery.objects.get(channel=Channel.WEBHOOK)
     assert (webhook.state, webhook.problem) == ("given-up", "you may not see what it is about any more")
 
@@ -208,10 +221,375 @@ def test_more_than_sixty_an_hour_are_noted_and_not_sent(scene: Cluster) -> None:
         one = recording.NewsItem(
             happening=rule.happening, subject=f"pod-started:{number}", line="It started", path="/pods"
         )
-        recording.note(rule, [one], title="", path="/pods", now=scene.now)
+        recording.note(rule, [one], title="", path="/pods", now=scene.now + number * recording.QUIET)
     states = Delivery.objects.order_by("pk").values_list("state", "problem")
     assert states[recording.MOST_IN_AN_HOUR - 1] == ("due", "")
     assert states[recording.MOST_IN_AN_HOUR] == ("given-up", recording.TOO_MANY)
+
+
+def test_a_storm_of_a_thousand_pods_is_one_digest(cluster: Cluster) -> None:
+    """They start over minutes, in many runs of the controller, and each run reads several parts of the log."""
+    wants(person("ada", staff=True), Happening.POD_STARTED, cluster.now)
+    run(cluster)
+    for begin in range(0, 1000, 50):
+        with objects.writing() as writer:
+            for number in range(begin, begin + 50):
+                pod = make_pod(f"storm-{number:04}", namespace="team-a", node="node-1")
+                writer.create(kind(PODS), structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
+        run(cluster)
+        assert delivering.deliver(cluster.now) == 0, "it is sent nowhere while it gathers"
+        cluster.later(9)
+    cluster.later(recording.QUIET.total_seconds())
+    (made,) = Notification.objects.all()
+    assert (made.title, made.count) == ("1,000 pods started", 1000)
+    assert made.text.splitlines()[-1] == "and 990 more"
+    assert Delivery.objects.get().due_at <= cluster.now
+
+
+def test_a_storm_that_does_not_end_is_told_every_few_minutes(cluster: Cluster) -> None:
+    rule = wants(person("ada", staff=True), Happening.POD_STARTED, cluster.now)
+    for number in range(200):
+        one = recording.NewsItem(happening=rule.happening, subject=f"s:{number}", line=f"pod {number}", path="/pods")
+        recording.note(rule, [one], title="{count} pods", path="/pods", now=cluster.now)
+        cluster.later(5)
+    ends = Notification.objects.values_list("at", "gathers_until")
+    assert all(until is not None and until - at <= recording.LONGEST for at, until in ends)
+    assert 3 <= len(ends) <= 5
+
+
+def test_what_is_being_sent_takes_nothing_up_any_more(scene: Cluster) -> None:
+    wants(person("ada", staff=True), Happening.POD_STARTED, scene.now, channels=[Channel.WEBHOOK.value])
+    run(scene)
+    becomes(scene, "job-1", "Running")
+    run(scene)
+    Delivery.objects.update(attempts=1)  # as whoever sends it claims it, by a clock that is a little ahead
+    becomes(scene, "job-2", "Running")
+    run(scene)
+    assert [one.count for one in Notification.objects.all()] == [1, 1]
+
+
+def test_a_controller_that_is_killed_half_way_tells_everything_once(
+    scene: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants(person("ada", staff=True), Happening.POD_STARTED, scene.now)
+    wants(person("bob", "team-a"), Happening.POD_STARTED, scene.now)
+    run(scene)
+    becomes(scene, "job-1", "Running")
+    made, plan = list[Any](), recording.plan
+
+    def killed(*arguments: Any, **named: Any) -> Any:
+        made.append(plan(*arguments, **named))
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "plan", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(scene)
+    assert not Notification.objects.exists(), "neither is told, and the place in the log has not moved"
+    run(scene)
+    run(scene)
+    assert told("ada") == told("bob") == ["Pod team-a/job-1 started on node-1"]
+
+
+def test_a_pod_that_has_ended_before_it_was_seen_running_has_started_too(scene: Cluster) -> None:
+    wants(person("ada", staff=True), Happening.POD_STARTED, scene.now)
+    run(scene)
+    becomes(scene, "job-1", "Succeeded")
+    becomes(scene, "job-2", "Running")
+    becomes(scene, "job-2", "Succeeded")
+    run(scene)
+    (made,) = Notification.objects.all()
+    assert made.count == 2
+
+
+@pytest.mark.parametrize("why", [NODE_TAINT, NODE_LOST, preemption_by("default-scheduler")], ids=lambda why: why.reason)
+def test_a_pod_that_is_evicted_has_failed_and_one_that_is_deleted_has_not(scene: Cluster, why: Disruption) -> None:
+    ada = person("ada", staff=True)
+    wants(ada, Happening.POD_FAILED, scene.now, channels=[Channel.WEBHOOK.value])
+    NotificationAddress.objects.create(person=ada, webhook="https://x/", webhook_format="pagerduty")
+    run(scene)
+    with objects.writing() as writer:
+        pod = writer.get(kind(PODS), "team-a", "job-1")
+        assert isinstance(pod, Pod)
+        disrupt(writer, pod, why, now=scene.now)
+    for name in ("job-1", "job-2"):
+        if (found := scene.find(Pod, name, "team-a")) is not None:
+            scene.delete(found)
+    run(scene)
+    made, closing = Notification.objects.order_by("pk")
+    assert made.title.startswith("Pod team-a/job-1 ")
+    assert (made.deliveries.get().state, closing.closes) == ("due", made), "it is sent although the pod is gone"
+    assert closing.deliveries.get().due_at > made.deliveries.get().due_at
+
+
+def test_pods_that_somebody_creates_on_the_page_are_theirs(scene: Cluster) -> None:
+    ann, _ = person("ann", "team-a"), person("bob", "team-a")
+    for user in (ann, User.objects.get(username="bob")):
+        for happening in (Happening.POD_STARTED, Happening.POD_FAILED):
+            wants(user, happening, scene.now, mine=True)
+    run(scene)
+    browser = Client()
+    browser.force_login(ann)
+    answer = browser.post("/pods/new", {"yaml": POD, "namespace": "team-a", "action": "create"})
+    assert answer.status_code == 302, answer.content
+    becomes(scene, "by-hand", "Running")
+    run(scene)
+    scene.later(60)
+    becomes(scene, "by-hand", "Failed")
+    run(scene)
+    assert told("ann") == ["Pod team-a/by-hand started", "Pod team-a/by-hand failed"]
+    assert told("bob") == []
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: by-hand
+spec:
+  containers:
+    - name: main
+      image: registry.example.org/train:1
+"""
+
+
+# What is wrong with the cluster --------------------------------------------------------------------------------------
+
+
+def heard_of(cluster: Cluster, node: str) -> None:
+    """Its agent renews its Lease."""
+    meta = make_meta(node, "kube-node-lease")
+    lease = Lease(
+        api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta, spec=LeaseSpec(holder_identity=node)
+    )
+    known = cluster.find(Lease, node, "kube-node-lease")
+    if known is None:
+        cluster.create(lease)
+        return
+    with objects.writing(sources=objects.Sources(now=cluster.clock)) as writer:
+        spec = LeaseSpec(holder_identity=node, renew_time=f"{cluster.now:%Y-%m-%dT%H:%M:%S}.000000Z")
+        writer.update(kind(LEASES), structs.replace(known, spec=spec))
+
+
+def runs_for(cluster: Cluster, seconds: float, *, every: float = 5) -> None:
+    """The controller, as often as it does."""
+    end = cluster.now + timedelta(seconds=seconds)
+    while cluster.now < end:
+        cluster.later(every)
+        run(cluster)
+
+
+def sent(cluster: Cluster) -> None:
+    """As if everything that is due had been delivered."""
+    due = Delivery.objects.filter(state="due", due_at__lte=cluster.now)
+    due.update(state="sent", attempts=1, ended_at=cluster.now)
+
+
+def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster: Cluster) -> None:
+    for node in ("node-1", "node-2"):
+        cluster.create(make_node(node))
+        heard_of(cluster, node)
+    wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
+    nobody = User.objects.create_user("nobody")  # may not list nodes
+    nobody.groups.set([Group.objects.get_or_create(name="namespace:team-a")[0]])
+    run(cluster)
+    assert told("ada") == []
+    cluster.later(35)
+    heard_of(cluster, "node-2")
+    run(cluster)
+    assert told("ada") == [], "its Lease is not overdue yet"
+    cluster.later(6)
+    run(cluster)
+    assert told("ada") == ["Node node-1 is silent: last heard of 41 s ago"]
+    runs_for(cluster, 20)
+    sent(cluster)
+    heard_of(cluster, "node-1")
+    heard_of(cluster, "node-2")
+    runs_for(cluster, 30)
+    assert len(told("ada")) == 1, "it may be gone again in a moment"
+    heard_of(cluster, "node-1")
+    heard_of(cluster, "node-2")
+    runs_for(cluster, 35)
+    assert told("ada")[1:] == ["Over: Node node-1 is silent: last heard of 41 s ago"]
+    heard_of(cluster, "node-1")
+    heard_of(cluster, "node-2")
+    runs_for(cluster, 10)
+    assert len(told("ada")) == 2
+
+
+def test_a_node_that_comes_and_goes_is_one_alarm_and_one_that_goes_again_later_is_another(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    heard_of(cluster, "node-1")
+    wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
+    for _ in range(5):
+        runs_for(cluster, 60, every=20)
+        heard_of(cluster, "node-1")
+        runs_for(cluster, 20, every=20)
+    assert len(told("ada")) == 1
+    sent(cluster)
+    for _ in range(5):
+        heard_of(cluster, "node-1")
+        runs_for(cluster, 20, every=20)
+    assert told("ada")[-1].startswith("Over: ")
+    runs_for(cluster, 60, every=20)
+    assert len(told("ada")) == 3
+
+
+def test_a_node_that_the_controller_gave_up_is_silent_whatever_its_lease(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    heard_of(cluster, "node-1")
+    Node.objects.update(condition="Unknown")
+    wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
+    run(cluster)
+    assert told("ada") == ["Node node-1 is silent: last heard of 0 s ago"]
+
+
+def test_nobody_is_told_of_nodes_or_pools_that_they_may_not_list(cluster: Cluster) -> None:
+    eve = person("eve", "team-a")
+    kinds = (Happening.NODE_SILENT, Happening.POOL_INCOMPLETE, Happening.INCIDENT)
+    for happening in kinds:
+        wants(eve, happening, cluster.now)
+        news = recording.NewsItem(happening=happening, subject="x", line="x", path="/")
+        rule = NotificationRule.objects.get(person=eve, happening=happening)
+        audience = notifications.Audience([rule])
+        audience._people[eve.pk] = Nothing(Identity("eve"), frozenset({"team-a"}))
+        assert audience.tell([news], happening, now=cluster.now) == 0, happening
+
+
+class Nothing(Person):
+    """Somebody who sees namespaces, and may list nothing of the cluster."""
+
+    def may(self, *_: Any, **__: Any) -> bool:
+        return False
+
+
+def test_a_pool_that_stays_incomplete_is_told_until_it_is_whole(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    half = cluster.create(make_slice(node="node-1", devices=make_devices(2), slices=2))
+    wants(person("ada", staff=True), Happening.POOL_INCOMPLETE, cluster.now)
+    runs_for(cluster, 50)
+    assert told("ada") == [], "a driver that publishes anew takes a moment"
+    runs_for(cluster, 20)
+    (title,) = told("ada")
+    assert "1 of 2 slices" in title
+    runs_for(cluster, 15)
+    sent(cluster)
+    pool = structs.replace(half.spec.pool, resource_slice_count=1)
+    cluster.update(structs.replace(half, spec=structs.replace(half.spec, pool=pool)))
+    runs_for(cluster, 70)
+    assert told("ada")[1:] == [f"Over: {title}"]
+
+
+def test_a_pool_that_vanishes_while_claims_hold_it_is_told(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    runs(cluster, "web")
+    wants(person("ada", staff=True), Happening.POOL_INCOMPLETE, cluster.now)
+    cluster.delete(cluster.slice())
+    runs_for(cluster, 70)
+    (title,) = told("ada")
+    assert "gpu.example.com" in title
+    assert "not publish" in title
+
+
+def test_an_incident_is_told_when_it_opens_and_closes_to_each_as_they_see_it(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    runs(cluster, "web")
+    wants(person("ada", staff=True), Happening.INCIDENT, cluster.now)
+    wants(person("holder", "default"), Happening.INCIDENT, cluster.now, namespace="default")
+    wants(person("other", "team-b"), Happening.INCIDENT, cluster.now, namespace="team-b")
+    run(cluster)
+    publish(cluster, "gpu-0")
+    runs_for(cluster, 20)
+    opened = "Incident: gpu-0 on node-1: gpu.example.com/xid=79"
+    assert told("ada") == [opened]
+    assert told("holder") == [f"{opened}. Held by claim default/web"]
+    sent(cluster)
+    publish(cluster)
+    runs_for(cluster, 70)
+    assert told("ada")[1:] == [f"Over: {opened}"]
+    assert told("holder")[1:] == [f"Over: {opened}. Held by claim default/web"]
+    assert told("other") == []
+
+
+def test_a_device_that_failed_and_works_again_is_over(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    wants(person("ada", staff=True), Happening.DEVICE_FAILS, cluster.now)
+    run(cluster)
+    publish(cluster, "gpu-0")
+    run(cluster)
+    cluster.later(20)
+    sent(cluster)
+    publish(cluster)
+    run(cluster)
+    assert len(told("ada")) == 1
+    cluster.later(120)
+    run(cluster)
+    assert told("ada")[1:] == [f"Over: {told('ada')[0]}"]
+
+
+def test_a_quota_that_is_nearly_full_is_told_to_those_who_may_read_it(cluster: Cluster) -> None:
+    quota = cluster.create(make_quota({"pods": "10", "services": "0"}, namespace="team-a"))
+    wants(person("ada", staff=True), Happening.QUOTA_FULL, cluster.now)
+    wants(person("other", "team-b"), Happening.QUOTA_FULL, cluster.now)
+    runs_for(cluster, 40)
+    assert told("ada") == [], "a limit of nothing is not news"
+
+    pods = [cluster.create(make_pod(f"p-{number}", namespace="team-a")) for number in range(9)]
+    runs_for(cluster, 45)
+    assert told("ada") == [f"Quota team-a/{quota.metadata.name} is nearly full: 9 of 10 pods"]
+    cluster.delete(pods.pop())
+    runs_for(cluster, 60)
+    cluster.create(make_pod("p-9", namespace="team-a"))
+    cluster.create(make_pod("p-10", namespace="team-a"))
+    runs_for(cluster, 60)
+    assert len(told("ada")) == 1, "it went over the line and back"
+    assert told("other") == []
+
+
+def test_that_a_pod_waits_no_more_is_news_for_pagerduty_alone(cluster: Cluster) -> None:
+    ann = person("ann", "team-a")
+    wants(ann, Happening.POD_WAITS, cluster.now, minutes=1, channels=["browser", "webhook"])
+    stuck = cluster.create(make_pod("stuck", namespace="team-a", node_selector={"no": "where"}))
+    cluster.settle()
+    cluster.later(70)
+    run(cluster)
+    sent(cluster)
+    cluster.later(20)
+    sent(cluster)
+    format = NotificationAddress.objects.create(person=ann, webhook="https://x/", webhook_format="pagerduty")
+    cluster.delete(stuck)
+    run(cluster)
+    (closing,) = Notification.objects.exclude(closes=None)
+    assert [one.channel for one in closing.deliveries.all()] == ["webhook"]
+    Notification.objects.filter(pk=closing.pk).delete()
+    ToldSubject.objects.update(over_at=None)
+    format.webhook_format = "slack"
+    format.save()
+    recording.close(ToldSubject.objects.values_list("subject", flat=True), quietly=True, now=cluster.now)
+    assert not Notification.objects.exclude(closes=None).exists()
+
+
+def test_several_at_once_are_over_when_the_last_of_them_is(cluster: Cluster) -> None:
+    for node in ("node-1", "node-2"):
+        cluster.create(make_node(node))
+        heard_of(cluster, node)
+    wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
+    cluster.later(41)
+    run(cluster)
+    assert told("ada") == ["2 nodes are silent"]
+    cluster.later(20)
+    sent(cluster)
+    for _ in range(6):
+        heard_of(cluster, "node-1")
+        runs_for(cluster, 15, every=15)
+    assert len(told("ada")) == 1
+    for _ in range(6):
+        for node in ("node-1", "node-2"):
+            heard_of(cluster, node)
+        runs_for(cluster, 15, every=15)
+    assert told("ada")[1:] == ["Over: 2 nodes are silent"]
 
 
 def test_it_goes_on_where_the_log_does_not_reach(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
