@@ -22,6 +22,7 @@ from dashboard.kit.lists import CSV, Table
 from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
 from manciple.people import person_of
+from manciple.wire.resources import PODS
 
 T = TypeVar("T")
 
@@ -92,8 +93,8 @@ MORE = (
 
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
-    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved;
-    `tour`: whether the page begins with the tour of a first visit.
+    trail; `submits`: whether they may create pods; `administrators`: whom to ask; `undo`: what they may take back;
+    `views`: those of the page that are saved; `tour`: whether the page begins with the tour of a first visit.
 
     Nothing where nobody is signed in.
     """
@@ -105,6 +106,7 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "places": PLACES,
         "more_places": MORE,
         "audits": person_of(request).may_audit,
+        "submits": partial(person_of(request).may_somewhere, "create", PODS),
         "administrators": administrators,
         "undo": partial(undo.offered, request) if undo.SESSION_KEY in request.session else None,
         "views": partial(views_of, request),
