@@ -18,7 +18,7 @@ from django.template import Origin
 from django.template.loaders import filesystem
 
 from dashboard.kit import undo
-from dashboard.kit.lists import CSV, Table
+from dashboard.kit.lists import Table, is_file
 from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
 from manciple.people import person_of
@@ -61,8 +61,8 @@ def render_page(request: HttpRequest, template: str, context: TemplateContext, *
 
 def show_list(request: HttpRequest, template: str, context: ListContext, *, status: int = 200) -> HttpResponse:
     """A list as a page, or as a file where the address ends so."""
-    if request.path.endswith(CSV):
-        return context.table.as_csv()
+    if is_file(request):
+        return context.table.as_file(request)
     return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)
 
 

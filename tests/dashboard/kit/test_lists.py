@@ -156,7 +156,7 @@ def test_the_file_has_all_rows_in_the_columns_that_are_shown() -> None:
 
     shown = dataclasses.replace(table("cols=name,taste&page=2"), columns=columns, read=reader)
     assert shown.csv_url == "/fruit.csv?cols=name,taste"
-    answer = shown.as_csv()
+    answer = shown.as_file(RequestFactory().get("/rows.csv"))
     expected = ["Name,Taste", *(f"Name of {fruit},Taste of {fruit}" for fruit in ("fig", "=1+1"))]
     assert answer.content.decode().splitlines() == expected
     assert read == [slice(None)], "the rows of the page are not read for the file"
