@@ -24,6 +24,8 @@ urlpatterns = [
     path("incidents/acknowledge", incidents.acknowledge_picked, name="incidents-acknowledge"),
     path("incidents/<str:name>", incidents.show_incident, name="incident"),
     path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
+    path("incidents/<str:name>/handle", incidents.handle, name="incident-handle"),
+    path("incidents/<str:name>/comment", incidents.comment_on, name="incident-comment"),
     *list_paths("nodes", nodes.list_nodes, nodes.NodeQuery),
     path("nodes/<str:name>", nodes.show_node, name="node"),
     path("nodes/<str:name>/change", nodes.change_node, name="node-change"),

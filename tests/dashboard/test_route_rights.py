@@ -70,6 +70,7 @@ INVENTORY = {
     "classes/c/<str:name>/delete": "r00004", "drivers": "r02222", "drivers.csv": "r02222",
     "drivers/<str:name>": "r04444", "incidents": "r02222", "incidents.csv": "r02222",
     "incidents/acknowledge": "r03333", "incidents/<str:name>": "r04444", "incidents/<str:name>/acknowledge": "r03333",
+    "incidents/<str:name>/handle": "r03333", "incidents/<str:name>/comment": "r03333",
     "nodes": "r02222", "nodes.csv": "r02222", "nodes/<str:name>": "r04444", "nodes/<str:name>/change": "r03333",
     "overview": "r00222", "timeline": "r02222", "timeline.csv": "r02222", "usage": "r02222", "usage.csv": "r02222",
     "wallboard": "r02222", "what-if": "r02222", "what-if/progress": "r02222", "taint-rules": "r02222",

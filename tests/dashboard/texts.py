@@ -197,7 +197,7 @@ FUNNEL_VALUES = Text("{} have {} or less; {} has {}")
 # Incidents
 NO_INCIDENT = Text("No incident When a driver taints a device")
 INCIDENT_FILTERS = Text("All {} Open {} Acknowledged {} Closed {}")
-INCIDENT_ROW = Text("Unhealthy {} by driver {} web default")
+INCIDENT_ROW = Text("Unhealthy {} by driver {} Major web default")
 INCIDENTS_NOT_ACKNOWLEDGED = Text("Incidents {} not acknowledged, the first since")
 INCIDENTS_ALL_ACKNOWLEDGED = Text("Incidents each is acknowledged {} open")
 
