@@ -63,6 +63,8 @@ T = TypeVar("T")
 
 #: Rows that a page draws of a table without pages of its own. Drawing one takes as long as reading several.
 MOST_ROWS = 500
+#: The page before which the first one is.
+SECOND = 2
 #: Digits of a page's number that are read; longer ones are nobody's.
 _DIGITS = 7
 #: What a list's address ends with where it is asked for as a file.
@@ -338,8 +340,12 @@ class PageOfRows:
         return cls(total, MOST_ROWS if total > MOST_ROWS else 0, asked)
 
     @property
+    def pages(self) -> int:
+        return max(1, -(-self.total // self.size)) if self.size else 1
+
+    @property
     def number(self) -> int:
-        return min(self.asked, max(1, -(-self.total // self.size))) if self.size else 1
+        return min(self.asked, self.pages)
 
     @property
     def first(self) -> int:
@@ -465,6 +471,16 @@ class Table(Generic[T]):
     @property
     def before(self) -> str:
         return self.query.url(page=self.page.number - 1) if self.page.number > 1 else ""
+
+    @property
+    def first_url(self) -> str:
+        """Of the first page, where that is not the one before."""
+        return self.query.url(page=1) if self.page.number > SECOND else ""
+
+    @property
+    def last_url(self) -> str:
+        """Of the last page, where that is not the next one."""
+        return self.query.url(page=self.page.pages) if self.page.number < self.page.pages - 1 else ""
 
     @property
     def after(self) -> str:

@@ -164,6 +164,22 @@ def test_the_file_has_all_rows_in_the_columns_that_are_shown() -> None:
     assert table().csv_url == "", "no column says what would stand in it"
 
 
+#: page of nine rows by two -> (first, before, after, last)
+ENDS = {
+    1: ("", "", "/fruit?page=2", "/fruit?page=5"),
+    2: ("", "/fruit", "/fruit?page=3", "/fruit?page=5"),
+    3: ("/fruit", "/fruit?page=2", "/fruit?page=4", "/fruit?page=5"),
+    4: ("/fruit", "/fruit?page=3", "/fruit?page=5", ""),
+    9: ("/fruit", "/fruit?page=4", "", ""),
+}
+
+
+@pytest.mark.parametrize("page", ENDS)
+def test_one_may_jump_to_the_first_and_the_last_page(page: int) -> None:
+    shown = dataclasses.replace(table(f"page={page}"), page=PageOfRows(9, 2, page))
+    assert (shown.first_url, shown.before, shown.after, shown.last_url) == ENDS[page]
+
+
 COUNTED = {("Device classes", 1): "1 device class", ("Nodes", 3): "3 nodes", ("Entries", 1): "1 entry"}
 
 
