@@ -226,7 +226,7 @@ def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
 
 
 def search_devices(sought: Sought, person: Person) -> Hits:
-    """By their own name, their pool's, or both as they are shown (`gpu-a17 / gpu-2`); several words by all they have."""
+    """By their own name, their pool's, or both as they are shown (`gpu-a17 / gpu-2`); several words by all of it."""
     if not person.may("list", SLICES):
         return [], False
     if sought.words:
