@@ -23,9 +23,10 @@ from urllib.parse import urlencode
 from django.db.models import Func, TextField
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, get_resolver, path, reverse
 from django.utils.text import slugify
 
+from manciple.access.authorization import routes
 from manciple.wire.limits import give_way
 from manciple.wire.quantity import whole
 
@@ -81,27 +82,29 @@ def page_path(request: HttpRequest) -> str:
     return path if f"{dot}{ending}" in FILES else request.path
 
 
-@dataclass(frozen=True, slots=True)
-class ListFile:
-    """A list that programs may read. query: of its address, where it is a `ListQuery`."""
+class ListPattern(URLPattern):
+    """The route of a list that has files. query: of its address, where that is a `ListQuery`."""
 
-    route: str
     query: type[ListQuery] | None = None
-
-
-#: route -> the list, of all whose routes `list_paths` made
-LIST_FILES: dict[str, ListFile] = {}
 
 
 def list_paths(
     route: str, page: Callable[..., HttpResponseBase], query: type[ListQuery] | None = None, *, file: Any = None
 ) -> list[URLPattern]:
     """The routes of a list, as a page and as files. file: the view of these, where it is another one."""
-    LIST_FILES[route] = ListFile(route, query)
+    found = path(route, page, name=route)
+    listed = ListPattern(found.pattern, found.callback, found.default_args, found.name)
+    listed.query = query
     return [
-        path(route, page, name=route),
+        listed,
         *(path(f"{route}{ending}", file or page, name=f"{route}-{ending[1:]}") for ending in FILES),
     ]
+
+
+def list_files() -> dict[str, type[ListQuery] | None]:
+    """route -> query, of every list that programs may read."""
+    found = routes(get_resolver().url_patterns)
+    return {route: one.query for route, one in found if isinstance(one, ListPattern)}
 
 
 def parameter(name: str, *, known: Container[str] | None = None, selects: bool = False) -> Any:

@@ -27,7 +27,7 @@ __all__ = ["admin"]
 MOST = {
     "/claims": 19,
     "/classes": 12,
-    "/find?q=s": 15,
+    "/find?q=s": 16,
     "/namespaces": 11,
     "/nodes?q=node": 12,
     "/overview": 28,

@@ -20,10 +20,9 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import get_resolver, path
 
-from dashboard import urls as _urls  # noqa: F401 - fills LIST_FILES
 from dashboard.inventory.nodes import views
 from dashboard.kit.guards import DeclaredRightsOnly, public
-from dashboard.kit.lists import LIST_FILES
+from dashboard.kit.lists import list_files
 from dashboard.kit.live import NAMESPACED, NAMESPACES, SHARED, Hearing
 from manciple.access.authorization import ViewRights, demand_declarations, rights_of, routes
 from manciple.access.bootstrap import ensure_roles
@@ -113,7 +112,7 @@ REST = {
 }  # fmt: skip
 TABLE: Mapping[str, str] = {
     **PUBLIC_ROUTES, **OWN, **INVENTORY, **IN_NAMESPACES, **ASKED_FOR_EACH,
-    **{f"{name}.json": ({**INVENTORY, **IN_NAMESPACES, **ASKED_FOR_EACH})[f"{name}.csv"] for name in LIST_FILES},
+    **{f"{name}.json": ({**INVENTORY, **IN_NAMESPACES, **ASKED_FOR_EACH})[f"{name}.csv"] for name in list_files()},
     **{f"api/inventory/{route}": f"401{row[1:]}" for route, row in REST.items()},
 }  # fmt: skip
 #: What a page and a REST resource answer whoever is not signed in.

@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import clear_url_caches, include, path
 
 from claims.models import Claim, Reservation
-from dashboard.kit.lists import LIST_FILES, list_paths
+from dashboard.kit.lists import list_paths
 from tests.dashboard.browsing import signed_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,7 +49,6 @@ def _added(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: N
     settings.ROOT_URLCONF = urls.__name__
     clear_url_caches()
     yield
-    del LIST_FILES["reservations"]
     clear_url_caches()
     engines._templates = None  # type: ignore[attr-defined]  # those of the settings that come back
 
