@@ -131,10 +131,11 @@ def _edits_of_mapping(
     text: str, node: yaml.MappingNode, before: dict[str, Any], after: dict[str, Any]
 ) -> Iterator[tuple[int, int, str]]:
     for place, (key, value) in enumerate(node.value):
+        start = text.rfind("\n", 0, key.start_mark.index) + 1
         if key.value in after:
             yield from _edits(text, value, before[key.value], after[key.value])
-        elif place or len(node.value) == 1:
-            yield text.rfind("\n", 0, key.start_mark.index) + 1, _line_after(text, _end(value)), ""
+        elif place or len(node.value) == 1 or not text[start : key.start_mark.index].strip():
+            yield start, _line_after(text, _end(value)), ""
         else:  # the first of an entry stands behind its dash, where the next one goes
             yield key.start_mark.index, node.value[1][0].start_mark.index, ""
     column, at = node.value[0][0].start_mark.column, _line_after(text, _end(node))
