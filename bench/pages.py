@@ -44,7 +44,7 @@ REPEATS = 9
 #: Pages of which every one is answered from all nodes or devices.
 LISTS = (
     "/overview", "/claims", "/pods", "/nodes", "/nodes?sort=-memory", "/classes", "/drivers", "/templates", "/quotas",
-    "/namespaces", "/incidents", "/events", "/usage", "/timeline", "/find?q=gpu-a123", "/pods/new?from=form",
+    "/namespaces", "/incidents", "/events", "/usage", "/timeline", "/find?q=gpu-a123", "/pods/new",
 )  # fmt: skip
 #: Changes a second, and for how many seconds.
 RATE, SECONDS = 50, 10

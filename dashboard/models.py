@@ -1,4 +1,4 @@
-"""What people keep of their own."""
+"""What people keep of their own, and what they decide about incidents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from secrets import token_urlsafe
 
 from django.conf import settings
 from django.db import models
+
+from inventory.models import Incident
 
 #: Bytes of an id: nobody guesses the address of a view that is not shared.
 _ID_BYTES = 9
@@ -51,3 +53,34 @@ class Preferences(models.Model):
 
     def __str__(self) -> str:
         return f"preferences of {self.person}"
+
+
+class IncidentHandling(models.Model):
+    """What people decided about an incident; without a row, nothing."""
+
+    #: No constraint: incidents are pruned by age, and these rows with them.
+    incident = models.OneToOneField(
+        Incident, on_delete=models.CASCADE, db_constraint=False, primary_key=True, related_name="handling"
+    )
+    #: one of `dashboard.inventory.handling.SEVERITIES`; "" for the default
+    severity = models.CharField(max_length=8, default="", blank=True)
+    #: the name of a person; "" for nobody
+    assignee = models.CharField(max_length=150, default="", blank=True, db_index=True)
+
+    def __str__(self) -> str:
+        return f"handling of {self.incident_id}"
+
+
+class IncidentComment(models.Model):
+    """What somebody wrote about an incident."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, db_constraint=False, related_name="comments")
+    author = models.CharField(max_length=150)
+    at = models.DateTimeField(auto_now_add=True)
+    text = models.TextField()
+
+    class Meta:
+        ordering = ("at", "pk")
+
+    def __str__(self) -> str:
+        return f"{self.author} on {self.incident_id}"

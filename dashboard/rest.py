@@ -54,6 +54,7 @@ from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import Pod as PodRow
 from dashboard.kit.guards import limited_queries, signed_in
+from dashboard.kit.lists import FILES, JSON, ListQuery, list_files
 from dashboard.kit.rendering import ValueContext, render_page
 from inventory import models as inventory
 from inventory.kinds.pools import PoolKey
@@ -654,7 +655,32 @@ class InventorySchema(RestView):
 
     def get(self, request: Request) -> Response:
         generator: Any = SchemaGenerator(patterns=[path("api/inventory/", include(router.urls))])  # type: ignore[no-untyped-call]
-        return Response(generator.get_schema(request=request, public=True))
+        schema = generator.get_schema(request=request, public=True)
+        files = ((route, query, ending) for route, query in list_files().items() for ending in FILES)
+        schema["paths"] |= {f"/{route}{ending}": _path_of(route, query, ending) for route, query, ending in files}
+        return Response(schema)
+
+
+def _path_of(route: str, query: type[ListQuery] | None, ending: str) -> dict[str, Any]:
+    """A list of the dashboard as OpenAPI describes it."""
+    text = {"type": "string"}
+    rows = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}}}
+    answer = {"application/json": {"schema": rows}} if ending == JSON else {"text/csv": {"schema": text}}
+    names = query.parameters() if query else {}
+    parameters = [
+        {"name": name, "in": "query", "schema": text | ({"enum": sorted(known)} if isinstance(known, Iterable) else {})}
+        for name, known in names.items()
+    ]
+    return {
+        "get": {
+            "operationId": f"{route}{ending.replace('.', '_')}",
+            "description": f"All rows of the page /{route} that the caller may see.",
+            "tags": ["lists"],
+            "parameters": parameters,
+            "security": [{"tokenAuth": []}, {"cookieAuth": []}, {}],
+            "responses": {"200": {"description": "", "content": answer}},
+        }
+    }
 
 
 urlpatterns = [

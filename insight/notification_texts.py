@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
 
 from claims.causes.causes import decode
 from claims.causes.messages import clause
-from claims.controllers.node_lifecycle import GRACE, LEASE_NAMESPACE, STARTUP_GRACE
 from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
-from inventory.models import Impairment, Incident, Node, Pool
+from inventory.models import Impairment, Incident, Pool
+from inventory.reachability import nodes_with_leases, unreachable
 from manciple.audit import searching
 from manciple.durations import duration
 from manciple.notifications.models import Happening
 from manciple.notifications.recording import NewsItem
-from manciple.store import history
 from manciple.store.records import EventRecord
-from manciple.wire.resources import DELETED, LEASES, kind
+from manciple.wire.resources import DELETED
 from scheduling.models import QueuedPod
 
 #: Pods of the queue that are looked at: those that wait longest.
@@ -184,13 +183,10 @@ class Wrong:
 
 
 def silent_nodes(now: datetime) -> Iterator[Wrong]:
-    """Nodes that are not heard of, by the rule of the page Nodes: a Lease that is overdue, or marked as silent."""
-    overdue = Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE)
-    never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
-    rows = Node.objects.annotate(renewed_at=history.last_write_of(kind(LEASES), LEASE_NAMESPACE, "name"))
-    for node in rows.filter(overdue | never).order_by("position", "name"):
+    """Nodes that are unreachable, as every page has it."""
+    for node in nodes_with_leases().filter(unreachable(now)).order_by("position", "name"):
         heard = f" {duration((now - node.renewed_at).total_seconds())} ago" if node.renewed_at else ""
-        line = f"Node {node.name} is silent: " + (f"last heard of{heard}" if heard else "it was never heard of")
+        line = f"Node {node.name} is unreachable: " + (f"last heard of{heard}" if heard else "it was never heard of")
         yield _wrong(Happening.NODE_SILENT, node.name, line, node.get_absolute_url())
 
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from django import forms
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db.models import Case, Count, F, Max, OrderBy, OuterRef, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 from django.forms.boundfield import BoundField
@@ -57,6 +58,7 @@ from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, giving_way, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.suggestions import NamingForm, did_you_mean
 from dashboard.templatetags.kit import page_url, pod_url, quota_url, yaml_url
 from dashboard.tools.events import WARNING, EventQuery, ShownEvent, find
 from dashboard.tools.objects import HistoryPage, asked, show_history
@@ -593,7 +595,7 @@ _LIMIT = "hard."
 _REQUIRED_VALUE = "Enter an amount, for example `8`."
 
 
-class NewQuotaForm(PageForm):
+class NewQuotaForm(NamingForm):
     """A quota for devices of one class; whatever else it is to limit is added on its page."""
 
     ids = "new-quota-%s"
@@ -601,6 +603,18 @@ class NewQuotaForm(PageForm):
     name = forms.CharField(widget=code_input("gpus", required=True))
     device_class = forms.CharField(widget=code_input("gpu-hopper", list="quota-classes", required=True))
     devices = forms.CharField(widget=code_input("8", required=True, inputmode="numeric"))
+
+    def clean_namespace(self) -> str:
+        name: str = self.cleaned_data["namespace"]
+        known = [one.name for one in objects.list(kind(NAMESPACES)).items]
+        if name not in known:
+            raise ValidationError(f"Namespace {name} does not exist.{did_you_mean(name, known)}", code="missing")
+        return name
+
+    def clean(self) -> None:
+        name, known = self.text("device_class"), [one.name for one in objects.list(kind(CLASSES)).items]
+        if name and name not in known:
+            self.refuse("device_class", f"No class is called {name}.{did_you_mean(name, known)}")
 
     def quota(self) -> ResourceQuota:
         """What the form asks for; of a valid form."""

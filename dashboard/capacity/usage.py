@@ -30,7 +30,7 @@ from dashboard.kit.charts import (
     stacked,
 )
 from dashboard.kit.guards import listing
-from dashboard.kit.lists import csv_answer
+from dashboard.kit.lists import file_answer
 from dashboard.kit.rendering import PageContext, render_page
 from insight.usage import ALL, EVERY, UsageOfMoment
 from insight.waiting_times import Wait, WaitFigures
@@ -321,7 +321,7 @@ def export_usage(request: HttpRequest) -> HttpResponse:
     window, _ = query.time.window(datetime.now(UTC))
     held = _read(person, query, window).held
     name = f"usage-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z"
-    return csv_answer(name, _rows(held, query.timeline.by))
+    return file_answer(request, name, _rows(held, query.timeline.by))
 
 
 def _rows(held: HeldUsage, by: str) -> Iterator[tuple[Any, ...]]:

@@ -4,13 +4,15 @@ who acknowledged them.
 - `/incidents`: open ones that nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
   `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow the list.
 - `/incidents/ID`: one, with each of its devices.
+- `/incidents/ID/handle`, `/incidents/ID/comment`: POST of severity and assignee, and of a comment
+  (`dashboard.inventory.handling`). `?severity=` and `?assignee=` narrow the list.
 - `/incidents/ID/acknowledge`: POST, with an optional note; `withdraw` takes the acknowledgement back.
 
 A taint rule, a node or a pool concerns every device of it that is published now, or was held at that time. Holders are
 those of every span of a device, and are named as far as the person sees their namespaces.
 
-Acknowledging needs the verb `update` on the resource `incidents` of `manciple.dev`, which the API does not have: it
-exists to be granted by roles. Administrators have it. Acknowledgements are in the audit trail.
+All of this needs the verb `update` on the resource `incidents` of `manciple.dev`, which the API does not have: it
+exists to be granted by roles. Administrators have it. Who did what is in the audit trail.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
+from dashboard.inventory import handling
 from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of, line_named
+from dashboard.inventory.handling import NOBODY, SEVERITIES, CommentForm, HandlingForm
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.models import IncidentComment
 from dashboard.templatetags.kit import claim_url, counted, incident_url, node_url, pod_url
 from insight.selector_matches import class_selectors, judge
 from inventory.models import Impairment, Incident, Node
@@ -247,6 +252,19 @@ class IncidentRow:
         return "closed" if self.ended else "acknowledged" if self.incident.acknowledged_at else "open"
 
     @property
+    def severity(self) -> str:
+        """One of `SEVERITIES`."""
+        return handling.severity_of(self.incident)
+
+    @property
+    def severity_name(self) -> str:
+        return SEVERITIES[self.severity]
+
+    @property
+    def assignee(self) -> str:
+        return handling.assignee_of(self.incident)
+
+    @property
     def cause(self) -> str:
         if self.source in STATE_OF_SOURCE:
             return self.spans[-1].cause
@@ -373,7 +391,8 @@ def counted_by_cause(chosen: Q) -> Mapping[str, Counter[str]]:
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     """The most urgent first, then the newest, unless the address sorts by a column."""
     lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
-    columns = {"cause": [F("key"), F("value")], "since": [F("began_at")], "lasted": [lasted]}
+    by_severity = [handling.urgency()]
+    columns = {"severity": by_severity, "cause": [F("key"), F("value")], "since": [F("began_at")], "lasted": [lasted]}
     keys: Any = columns.get(sort.removeprefix("-"))
     if keys is None:
         return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
@@ -532,6 +551,8 @@ class IncidentQuery(ListQuery):
     device_class: str = parameter("class")
     cause: str = parameter("cause")
     device: str = parameter("device")
+    severity: str = parameter("severity", known=SEVERITIES)
+    assignee: str = parameter("assignee")
 
 
 def _affected(row: IncidentRow) -> str:
@@ -542,6 +563,7 @@ Column = ListColumn[IncidentRow]
 COLUMNS = (
     Column(title="Incident", text=lambda row: row.what),
     Column(title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
+    Column(title="Severity", sort="severity", text=lambda row: row.severity_name),
     Column(title="Affected", css="affected", text=_affected),
     Column(title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")),
     Column(
@@ -550,6 +572,7 @@ COLUMNS = (
         sort="lasted",
         text=lambda row: duration(row.seconds) if row.ended else "still lasts",
     ),
+    Column(title="Assignee", text=lambda row: row.assignee),
     Column(title="Acknowledged", css="seen", text=lambda row: row.incident.acknowledged_by),
 )
 
@@ -575,7 +598,11 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         chosen = accepted_by(query.device_class, snapshot) if query.device_class else None
         device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
         matching = Q(id__in=concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot))
-    by_cause, rows = counted_by_cause(matching), incidents().filter(matching)
+    if query.severity:
+        matching &= handling.rated(query.severity)
+    if query.assignee:
+        matching &= handling.assigned(query.assignee)
+    by_cause, rows = counted_by_cause(matching), incidents().filter(matching).select_related("handling")
     if query.cause:
         rows = with_cause(rows, query.cause)
     counts = by_cause.get(query.cause, Counter()) if query.cause else sum(by_cause.values(), Counter[str]())
@@ -598,6 +625,8 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
             Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
             Filter("cause", "Cause", query.cause, every="All causes", options=sorted(named)),
             Filter("device", "Device", query.device, hint="driver/pool/device"),
+            Filter("severity", "Severity", query.severity, every="Every severity", options=list(SEVERITIES)),
+            Filter("assignee", "Assignee", query.assignee, every="Anybody's", options=[NOBODY, *handling.assignees()]),
         ),
         tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
         acts=(BulkAct("Acknowledge", reverse("incidents-acknowledge")),) if may_acknowledge else (),
@@ -620,6 +649,10 @@ class IncidentContext(PageContext):
     row: IncidentRow
     may_cordon: bool
     may_acknowledge: bool
+    rated: bool
+    comments: Sequence[IncidentComment]
+    handling: HandlingForm
+    comment: CommentForm
     topics: str = TOPICS
     longest_note: int = LONGEST_NOTE
 
@@ -627,15 +660,27 @@ class IncidentContext(PageContext):
 @listing(SLICES)
 @require_safe
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
+    return _draw(request, name)
+
+
+def _draw(
+    request: HttpRequest, name: str, *, form: HandlingForm | None = None, comment: CommentForm | None = None
+) -> HttpResponse:
+    """form, comment: that was refused."""
     revision, person = latest_revision(), person_of(request)
+    incident = _incident(name)
     context = IncidentContext(
         place="incidents",
         revision=revision,
-        row=described(person, [_incident(name)], read_devices())[0],
+        row=described(person, [incident], read_devices())[0],
         may_cordon=person.may("update", NODES),
         may_acknowledge=person.may("update", INCIDENTS),
+        rated=handling.is_rated(incident),
+        comments=list(incident.comments.all()),
+        handling=form or HandlingForm.of(incident),
+        comment=comment or CommentForm(),
     )
-    return render_page(request, "inventory/incidents/page.html", context)
+    return render_page(request, "inventory/incidents/page.html", context, status=422 if form or comment else 200)
 
 
 @listing(SLICES)
@@ -667,6 +712,35 @@ def acknowledge_picked(request: HttpRequest) -> HttpResponse:
     else:
         messages.error(request, "Nothing was acknowledged: all that were picked are over, or acknowledged already.")
     return redirect(_back(request) or reverse("incidents"))
+
+
+@listing(SLICES)
+@posted_from("incident")
+def handle(request: HttpRequest, name: str) -> HttpResponse:
+    """Its severity and who is on it; `mine` puts the person on it. Raises: Http404; PermissionDenied."""
+    person = demand(request, "act on incidents", "update", INCIDENTS)
+    incident = _incident(name)
+    mine = {"assignee": person.name} if "mine" in request.POST else {}
+    form = HandlingForm(request.POST.dict() | mine)
+    if not form.is_valid():
+        return _draw(request, name, form=form)
+    form.keep(incident)
+    note_change(person.identity, "update", INCIDENTS, name)
+    messages.success(request, f"{form.cleaned_data['assignee'] or 'Nobody'} is on it.")
+    return redirect(incident_url(name))
+
+
+@listing(SLICES)
+@posted_from("incident")
+def comment_on(request: HttpRequest, name: str) -> HttpResponse:
+    """Raises: Http404; PermissionDenied."""
+    person = demand(request, "comment on incidents", "update", INCIDENTS)
+    incident, form = _incident(name), CommentForm(request.POST)
+    if not form.is_valid() or not form.keep(incident, person.name):
+        return _draw(request, name, comment=form)
+    note_change(person.identity, "create", INCIDENTS, name)
+    messages.success(request, "Your comment is kept.")
+    return redirect(incident_url(name))
 
 
 def _note(incident: Incident, person: Person, *, by: str, at: datetime | None, note: str) -> None:

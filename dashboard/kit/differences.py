@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any, NotRequired, TypedDict
 
 import yaml
@@ -74,6 +75,101 @@ _Dumper.add_representer(str, _text)
 def dump(value: Any) -> str:
     """YAML as a person would write it: keys in their order, no flow style."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000).rstrip("\n")
+
+
+_DIVIDER = re.compile(r"^---(\s.*)?$")
+
+
+def divided(text: str) -> list[tuple[int, str]]:
+    """The parts of a text of several documents, with the number of lines before each; also those without content."""
+    parts, start, lines = list[tuple[int, str]](), 0, text.split("\n")
+    for number, line in enumerate([*lines, "---"]):
+        if _DIVIDER.match(line):
+            parts.append((start, "\n".join(lines[start:number])))
+            start = number + 1
+    return parts
+
+
+def has_content(text: str) -> bool:
+    """Whether there is more in it than comments."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def rewritten(text: str, value: Any) -> str:
+    """The document with another value: what stays the same stays as it is written, with its comments.
+
+    Where an edit of the text does not give the value (anchors, flow style), it is written anew.
+    """
+    if not has_content(text):
+        return f"{dump(value)}\n"
+    try:
+        edits = list(_edits(text, yaml.compose(text, Loader=yaml.SafeLoader), read_yaml(text), value))
+        for start, end, part in sorted(edits, reverse=True):
+            text = f"{text[:start]}{part}{text[end:]}"
+        if read_yaml(text) == value:
+            return text
+    except (YamlProblem, yaml.YAMLError, KeyError):
+        pass
+    return f"{dump(value)}\n"
+
+
+def _edits(text: str, node: Any, before: Any, after: Any) -> Iterator[tuple[int, int, str]]:
+    """(start, end, what stands there instead); none of them overlap."""
+    if before == after:
+        return
+    lists = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
+    if isinstance(node, yaml.MappingNode) and isinstance(after, dict) and before and after:
+        yield from _edits_of_mapping(text, node, before, after)
+    elif isinstance(node, yaml.SequenceNode) and lists:
+        for child, old, new in zip(node.value, before, after, strict=True):
+            yield from _edits(text, child, old, new)
+    else:
+        yield _replaced(text, node, after)
+
+
+def _edits_of_mapping(
+    text: str, node: yaml.MappingNode, before: dict[str, Any], after: dict[str, Any]
+) -> Iterator[tuple[int, int, str]]:
+    for place, (key, value) in enumerate(node.value):
+        start = text.rfind("\n", 0, key.start_mark.index) + 1
+        if key.value in after:
+            yield from _edits(text, value, before[key.value], after[key.value])
+        elif place or len(node.value) == 1 or not text[start : key.start_mark.index].strip():
+            yield start, _line_after(text, _end(value)), ""
+        else:  # the first of an entry stands behind its dash, where the next one goes
+            yield key.start_mark.index, node.value[1][0].start_mark.index, ""
+    column, at = node.value[0][0].start_mark.column, _line_after(text, _end(node))
+    added = {name: value for name, value in after.items() if name not in before}
+    if added:
+        part = indent(dump(added), " " * column) + "\n"
+        yield at, at, part if text[:at].endswith("\n") or not at else f"\n{part}"
+
+
+def _replaced(text: str, node: yaml.Node, value: Any) -> tuple[int, int, str]:
+    start, end = node.start_mark.index, _end(node)
+    line, dumped = text[text.rfind("\n", 0, start) + 1 : start], dump(value).removesuffix("\n...")
+    below_key = not line.strip()
+    if not value or not isinstance(value, dict | list):
+        needs_blank = below_key or not line.endswith(" ")
+        return len(text[:start].rstrip()) if below_key else start, end, f"{' ' if needs_blank else ''}{dumped}"
+    if below_key:
+        return start, end, indent(dumped, " " * len(line)).lstrip()
+    depth = len(line) - len(line.lstrip(" -")) + (2 if isinstance(value, dict) else 0)
+    return len(text[:start].rstrip()), end, "\n" + indent(dumped, " " * depth)
+
+
+def _end(node: yaml.Node) -> int:
+    """Where its content ends: the mark of a block is behind the blanks and comments that follow it."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    end: int = node.end_mark.index
+    return end
+
+
+def _line_after(text: str, at: int) -> int:
+    end = text.find("\n", max(at - 1, 0) if text[at - 1 : at] == "\n" else at)
+    return len(text) if end < 0 else end + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@
     @public                      signed in or not
 
 Visitors without a session are redirected to sign in. A refusal says which right is missing and whom to ask, and keeps
-the navigation. `DeclaredRightsOnly` answers 403 for a view without any of these.
+the navigation. Programs may read the files of lists (`dashboard.kit.lists.FILES`) by the credentials of the API: with
+their rights, whatever session the request has, and a Status where they are refused. `DeclaredRightsOnly` answers 403
+for a view without any of these.
 
 **Limits of work and outages.** The author of a link chooses the expressions and ranges of time in its address.
 `manciple.api.flow_control` limits what they may cost. A page that can show a part of its answer does so; of any other,
@@ -29,6 +31,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -36,12 +39,22 @@ from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
 from django.views import defaults
 
+from dashboard.kit.lists import is_file
 from manciple.access.authorization import AUTHORIZES, PUBLIC, SIGNED_IN, ViewRights, rights_of
 from manciple.api import faults
+from manciple.api.answers import error_answer
+from manciple.api.door import identify_sender
 from manciple.api.flow_control import WORK, RequestWork
-from manciple.people import Person, person_of
-from manciple.wire.errors import ApiError, InsufficientStorage, TooManyRequests
-from manciple.wire.identity import Identity
+from manciple.people import Person, person_of, person_of_identity
+from manciple.wire.errors import (
+    ApiError,
+    Forbidden,
+    InsufficientStorage,
+    MethodNotAllowed,
+    TooManyRequests,
+    Unauthorized,
+)
+from manciple.wire.identity import ANONYMOUS, Identity
 from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
 
 # Rights ---------------------------------------------------------------------------------------------------------------
@@ -67,11 +80,36 @@ def _declared(rights: ViewRights) -> Callable[[View], View]:
                 _check(rights, person_of(request))
             return view(request, *arguments, **parameters)
 
-        served: Any = guarded if rights.public else login_required(guarded)
+        in_session = login_required(guarded)
+
+        @wraps(view)
+        def guarded_for_all(request: HttpRequest, *arguments: Any, **parameters: Any) -> HttpResponseBase:
+            if "Authorization" in request.headers and is_file(request):
+                return _served_to_program(request, lambda: guarded(request, *arguments, **parameters))
+            return in_session(request, *arguments, **parameters)
+
+        served: Any = guarded if rights.public else guarded_for_all
         served.rights = rights
         return served  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _served_to_program(request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    if request.method not in _SAFE:
+        return error_answer(MethodNotAllowed("Files of lists can only be read with a token."))
+    try:
+        identity = identify_sender(request)
+        if identity == ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        request.user = AnonymousUser()  # of a session, if the request has one, nothing counts
+        request.manciple_person = person_of_identity(identity)  # type: ignore[attr-defined]  # for `person_of`
+        with limited_queries():
+            return view()
+    except ApiError as refusal:
+        return error_answer(refusal)
+    except PermissionDenied as refusal:
+        return error_answer(Forbidden(str(refusal)))
 
 
 authorizes = _declared(AUTHORIZES)

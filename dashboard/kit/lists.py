@@ -4,8 +4,8 @@ A list's view reads its `ListQuery` from the address, makes a `Table` that can r
 `rendering.show_list`; its template extends `kit/list.html`, which draws the filters, the tabs, the head, the pager and
 the tools, and leaves to it the cells of one row, in the order of the columns. Everything that a person chose stands in
 the address: filters, order, columns, density, page and the row that is open. The same address with `.csv` is the list
-as a file: all rows, not only those of the page, in the columns that are shown. The table reads the rows of the page or
-those of the file, never both.
+as a file: all rows, not only those of the page, in the columns that are shown; with `.json` the same for programs. The
+table reads the rows of the page or those of the file, never both. `list_paths` are a list's three routes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 from django.db.models import Func, TextField
-from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, get_resolver, path, reverse
 from django.utils.text import slugify
 
+from manciple.access.authorization import routes
 from manciple.wire.limits import give_way
 from manciple.wire.quantity import whole
 
@@ -46,8 +48,13 @@ def csv_lines(rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def csv_answer(name: str, rows: Iterable[Sequence[Any]]) -> HttpResponse:
-    """A whole file. name: without its ending; rows: the head first."""
+def file_answer(request: HttpRequest, name: str, rows: Iterable[Sequence[Any]]) -> HttpResponse:
+    """A whole file, in the form that the address ends with. name: without its ending; rows: the head first."""
+    if request.path.endswith(JSON):
+        lines = iter(rows)
+        keys = [re.sub(r"\W+", "_", str(title).strip().lower()) for title in next(lines)]
+        items = [dict(zip(keys, row, strict=False)) for row in lines]
+        return JsonResponse({"items": items}, json_dumps_params={"ensure_ascii": False})
     answer = HttpResponse(csv_lines([*map(csv_cell, row)] for row in rows), content_type=CONTENT_TYPE)
     answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     return answer
@@ -57,10 +64,47 @@ T = TypeVar("T")
 
 #: Rows that a page draws of a table without pages of its own. Drawing one takes as long as reading several.
 MOST_ROWS = 500
+#: The page before which the first one is.
+SECOND = 2
 #: Digits of a page's number that are read; longer ones are nobody's.
 _DIGITS = 7
 #: What a list's address ends with where it is asked for as a file.
-CSV = ".csv"
+CSV, JSON = FILES = (".csv", ".json")
+
+
+def is_file(request: HttpRequest) -> bool:
+    return request.path.endswith(FILES)
+
+
+def page_path(request: HttpRequest) -> str:
+    """Of the list that a file is of."""
+    path, dot, ending = request.path.rpartition(".")
+    return path if f"{dot}{ending}" in FILES else request.path
+
+
+class ListPattern(URLPattern):
+    """The route of a list that has files. query: of its address, where that is a `ListQuery`."""
+
+    query: type[ListQuery] | None = None
+
+
+def list_paths(
+    route: str, page: Callable[..., HttpResponseBase], query: type[ListQuery] | None = None, *, file: Any = None
+) -> list[URLPattern]:
+    """The routes of a list, as a page and as files. file: the view of these, where it is another one."""
+    found = path(route, page, name=route)
+    listed = ListPattern(found.pattern, found.callback, found.default_args, found.name)
+    listed.query = query
+    return [
+        listed,
+        *(path(f"{route}{ending}", file or page, name=f"{route}-{ending[1:]}") for ending in FILES),
+    ]
+
+
+def list_files() -> dict[str, type[ListQuery] | None]:
+    """route -> query, of every list that programs may read."""
+    found = routes(get_resolver().url_patterns)
+    return {route: one.query for route, one in found if isinstance(one, ListPattern)}
 
 
 def parameter(name: str, *, known: Container[str] | None = None, selects: bool = False) -> Any:
@@ -82,7 +126,7 @@ class ListQuery:
     @classmethod
     def read(cls, request: HttpRequest) -> Self:
         query = request.GET
-        values: dict[str, Any] = {"path": request.path.removesuffix(CSV), "sort": query.get("sort", "")}
+        values: dict[str, Any] = {"path": page_path(request), "sort": query.get("sort", "")}
         values["cols"] = tuple(name for some in query.getlist("cols") for name in some.split(",") if name)
         values["dense"], values["saved"] = query.get("dense") == "1", query.get("saved", "")
         values["page"] = max(1, whole(query.get("page", ""), digits=_DIGITS) or 1)
@@ -90,6 +134,12 @@ class ListQuery:
             value, known = query.get(one.metadata["parameter"], "").strip(), one.metadata["known"]
             values[one.name] = value if known is None or value in known else ""
         return cls(**values)
+
+    @classmethod
+    def parameters(cls) -> dict[str, Container[str] | None]:
+        """name in the address -> its values, None where there are others."""
+        named = {one.metadata["parameter"]: one.metadata["known"] for one in _parameters(cls)}
+        return named | {"sort": None, "cols": None}
 
     @property
     def filters(self) -> dict[str, str]:
@@ -293,8 +343,12 @@ class PageOfRows:
         return cls(total, MOST_ROWS if total > MOST_ROWS else 0, asked)
 
     @property
+    def pages(self) -> int:
+        return max(1, -(-self.total // self.size)) if self.size else 1
+
+    @property
     def number(self) -> int:
-        return min(self.asked, max(1, -(-self.total // self.size))) if self.size else 1
+        return min(self.asked, self.pages)
 
     @property
     def first(self) -> int:
@@ -374,14 +428,15 @@ class Table(Generic[T]):
         """The file, "" where no column says what would stand in it."""
         if not any(one.text for one in self.columns):
             return ""
-        path, _, asked = self.query.url(page=1, saved="").partition("?")
-        return f"{path}{CSV}{f'?{asked}' if asked else ''}"
+        address, _, asked = self.query.url(page=1, saved="").partition("?")
+        return f"{address}{CSV}{f'?{asked}' if asked else ''}"
 
-    def as_csv(self) -> HttpResponse:
+    def as_file(self, request: HttpRequest) -> HttpResponse:
         chosen = [one for one in self.columns if one.text and one.name in self.shown]
         rows = giving_way(self.read(slice(None)))
         lines = ([one.text(row) for one in chosen if one.text] for row in rows)
-        return csv_answer(self.query.path.strip("/").replace("/", "-"), ([one.title for one in chosen], *lines))
+        name = self.query.path.strip("/").replace("/", "-")
+        return file_answer(request, name, ([one.title for one in chosen], *lines))
 
     def _head(self, column: ListColumn[Any]) -> Head:
         if not column.sort:
@@ -419,6 +474,16 @@ class Table(Generic[T]):
     @property
     def before(self) -> str:
         return self.query.url(page=self.page.number - 1) if self.page.number > 1 else ""
+
+    @property
+    def first_url(self) -> str:
+        """Of the first page, where that is not the one before."""
+        return self.query.url(page=1) if self.page.number > SECOND else ""
+
+    @property
+    def last_url(self) -> str:
+        """Of the last page, where that is not the next one."""
+        return self.query.url(page=self.page.pages) if self.page.number < self.page.pages - 1 else ""
 
     @property
     def after(self) -> str:

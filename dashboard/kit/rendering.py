@@ -18,10 +18,11 @@ from django.template import Origin
 from django.template.loaders import filesystem
 
 from dashboard.kit import undo
-from dashboard.kit.lists import CSV, Table
+from dashboard.kit.lists import Table, is_file
 from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
 from manciple.people import person_of
+from manciple.wire.resources import PODS
 
 T = TypeVar("T")
 
@@ -60,8 +61,8 @@ def render_page(request: HttpRequest, template: str, context: TemplateContext, *
 
 def show_list(request: HttpRequest, template: str, context: ListContext, *, status: int = 200) -> HttpResponse:
     """A list as a page, or as a file where the address ends so."""
-    if request.path.endswith(CSV):
-        return context.table.as_csv()
+    if is_file(request):
+        return context.table.as_file(request)
     return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)
 
 
@@ -93,8 +94,8 @@ MORE = (
 
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
-    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved;
-    `tour`: whether the page begins with the tour of a first visit.
+    trail; `submits`: whether they may create pods; `administrators`: whom to ask; `undo`: what they may take back;
+    `views`: those of the page that are saved; `tour`: whether the page begins with the tour of a first visit.
 
     Nothing where nobody is signed in.
     """
@@ -106,6 +107,7 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "places": PLACES,
         "more_places": MORE,
         "audits": person_of(request).may_audit,
+        "submits": partial(person_of(request).may_somewhere, "create", PODS),
         "administrators": administrators,
         "undo": partial(undo.offered, request) if undo.SESSION_KEY in request.session else None,
         "views": partial(views_of, request),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from django import forms
@@ -19,7 +20,8 @@ from django.views.decorators.http import require_safe
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.people.roles import RuleLine, find_kind, in_short, may_ask
+from dashboard.people import known_names
+from dashboard.people.roles import OFFERED, RuleLine, find_kind, in_short, may_ask
 from dashboard.templatetags.kit import role_url
 from manciple.access import authorization, rbac
 from manciple.access.authorization import Attributes
@@ -189,11 +191,13 @@ class AccessForm(PageForm):
 
     ids = "access-%s"
 
-    user = forms.CharField(max_length=253, widget=code_input("alice"), error_messages={"required": "Whose access?"})
+    user = forms.CharField(
+        max_length=253, widget=code_input("alice", list="access-people"), error_messages={"required": "Whose access?"}
+    )
     groups = forms.CharField(max_length=2000, required=False, widget=code_input("team-a, team-b"))
     verb = forms.CharField(max_length=63, required=False, widget=code_input("create", list="access-verbs"))
     resource = forms.CharField(max_length=253, required=False, widget=code_input("pods", list="access-resources"))
-    ns = forms.CharField(max_length=63, required=False, widget=code_input("all namespaces"))
+    ns = forms.CharField(max_length=63, required=False, widget=code_input("all namespaces", list="access-namespaces"))
     name = forms.CharField(max_length=253, required=False, widget=code_input("any"))
 
     def clean(self) -> dict[str, Any]:
@@ -241,11 +245,22 @@ def show_access(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("You may not ask what others may do. Ask an administrator for a role that allows it.")
     form = AccessForm(request.GET if "user" in request.GET else None)
     context = AccessContext(
-        place="access", revision=revision, form=form, resources=sorted({kind.resource for kind in registry})
+        place="access",
+        revision=revision,
+        form=form,
+        resources=sorted({kind.resource for kind in registry}),
+        people=[*islice(known_names.people(), OFFERED)],
+        namespaces=known_names.namespaces()[:OFFERED],
     )
     if form.is_valid():
         who = identity_of(form.cleaned_data["user"], form.groups_given)
         incomplete = authorization.rules_of(who, "").error
+        missing = [
+            known_names.unknown_user(who.name),
+            known_names.unknown_namespace(form.cleaned_data["ns"]),
+            *map(known_names.unknown_group, form.groups_given),
+        ]
+        context = replace(context, missing=[*filter(None, missing)])
         context = replace(
             context, who=who, everything=MASTERS in who.groups, scopes=read_scopes(who), incomplete=incomplete
         )
@@ -261,7 +276,8 @@ class AccessContext(PageContext):
     """The form, and what is known of `who`, once somebody is named.
 
     everything: a member of system:masters; incomplete: why there may be more roles. wanted, what, answer: what the form
-    asks whether they may; unknown: no resource of that name is served.
+    asks whether they may; unknown: no resource of that name is served; missing: what is named and does not exist.
+    people, namespaces: to choose from.
     """
 
     form: AccessForm
@@ -275,6 +291,9 @@ class AccessContext(PageContext):
     what: str = ""
     answer: AccessAnswer | None = None
     unknown: bool = False
+    missing: Sequence[str] = ()
+    people: Sequence[str] = ()
+    namespaces: Sequence[str] = ()
 
 
 def _what(wanted: Attributes) -> str:

@@ -6,9 +6,9 @@ password. The same link serves people who have forgotten theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import messages
@@ -22,11 +22,13 @@ from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.forms import code_input, posted_from
 from dashboard.kit.guards import administrators_only
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
+from dashboard.kit.suggestions import NamingForm
+from dashboard.people import known_names
 from dashboard.templatetags.kit import counted, person_url
 from manciple.access import membership
 from manciple.access.authentication import tokens
@@ -36,6 +38,7 @@ from manciple.access.models import Token
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
 from manciple.people import person_of
 from manciple.store.event_log import latest_revision
+from manciple.wire.identity import NAMESPACE_GROUP
 
 #: People on a page.
 SHOWN = 100
@@ -136,7 +139,33 @@ class GroupNames(forms.CharField):
         return names
 
 
-class InvitationForm(PageForm):
+class _GroupsForm(NamingForm):
+    """A form with groups, typed or chosen from those that there are (`add`)."""
+
+    groups = GroupNames()
+    add = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data)
+        opening, other = list[tuple[str, str]](), list[tuple[str, str]]()
+        for name in known_names.groups():
+            opens = name.startswith(NAMESPACE_GROUP)
+            (opening if opens else other).append((name, name.removeprefix(NAMESPACE_GROUP)))
+        choices = [("", "Add a group"), ("Groups", other), ("Work in namespace", opening)]
+        cast("forms.Select", self.fields["add"].widget).choices = choices
+
+    def clean(self) -> dict[str, Any]:
+        found = self.cleaned_data
+        added, named = found.pop("add", ""), found.get("groups", [])
+        found.pop("sure", None)
+        if "groups" not in self.errors:
+            found["groups"] = list(dict.fromkeys([*named, *filter(None, [added])]))
+            messages = filter(None, map(known_names.unknown_group, found["groups"]))
+            self.refuse("groups", " ".join(messages))
+        return found
+
+
+class InvitationForm(_GroupsForm):
     """Somebody who is new here."""
 
     ids = "invite-%s"
@@ -144,16 +173,14 @@ class InvitationForm(PageForm):
     name = forms.CharField(
         max_length=150, widget=code_input("alice"), error_messages={"required": "Enter the name for signing in."}
     )
-    groups = GroupNames()
     administers = forms.BooleanField(required=False)
 
 
-class StandingForm(PageForm):
+class StandingForm(_GroupsForm):
     """What a person is to be."""
 
     ids = "person-%s"
 
-    groups = GroupNames()
     administers = forms.BooleanField(required=False)
     active = forms.BooleanField(required=False)
 

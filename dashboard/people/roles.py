@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 from django import forms
@@ -19,11 +20,13 @@ from django.views.decorators.http import require_safe
 from msgspec import structs
 
 from dashboard.kit import undo
-from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.forms import code_input, posted_from
 from dashboard.kit.guards import authorizes
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.suggestions import NamingForm, did_you_mean
+from dashboard.people import known_names
 from dashboard.templatetags.kit import access_url, joined, role_url, yaml_url
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL
@@ -55,6 +58,8 @@ from manciple.wire.selectors import as_label_selector
 READING = ("get", "list", "watch")
 #: Verbs that write.
 WRITING = ("create", "update", "patch", "delete")
+#: Names of people, and of groups, that are offered.
+OFFERED = 200
 #: Resources that are named where there are more.
 NAMED = 3
 
@@ -318,7 +323,7 @@ VERBS = {"read": READING, "write": (*READING, *WRITING, "deletecollection")}
 EVERYWHERE = ""
 
 
-class _RolesForm(PageForm):
+class _RolesForm(NamingForm):
     """A form that makes an object somewhere."""
 
     namespace = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
@@ -362,7 +367,8 @@ class NewRoleForm(_RolesForm):
             else:
                 found.append((kind.group, f"{kind.plural}{slash}{below}"))
         if unknown:
-            raise ValidationError(f"There is no resource {', '.join(unknown)}. Write plurals, such as pods.")
+            meant = did_you_mean(unknown[0], (one.plural for one in registry)) or " Write plurals, such as pods."
+            raise ValidationError(f"There is no resource {', '.join(unknown)}.{meant}")
         return found
 
     def role(self) -> AnyRole:
@@ -387,14 +393,29 @@ class GiveForm(_RolesForm):
         choices=((roles.USER, "a person"), (roles.GROUP_KIND, "a group"), (roles.SERVICE_ACCOUNT, "a service account")),
         widget=forms.Select({"class": "input"}),
     )
-    name = forms.CharField(max_length=253, widget=code_input("ada", required=True))
+    name = forms.CharField(max_length=253, widget=code_input("ada", required=True, list="give-names"))
+
+    #: whether whoever fills it in may know who there is
+    checks: bool = False
 
     def clean(self) -> dict[str, Any]:
         found = self.cleaned_data
-        namespace, colon, account = str(found.get("name", "")).partition(":")
-        if found.get("to") == roles.SERVICE_ACCOUNT and not (namespace and colon and account):
+        name, to = str(found.get("name", "")), found.get("to")
+        namespace, colon, account = name.partition(":")
+        if to == roles.SERVICE_ACCOUNT and not (namespace and colon and account):
             self.add_error("name", "Write a service account as NAMESPACE:NAME.")
+        elif self.checks and name:
+            if to == roles.SERVICE_ACCOUNT:
+                self.refuse("name", known_names.unknown_account(namespace, account))
+            elif to:
+                unknown = known_names.unknown_user if to == roles.USER else known_names.unknown_group
+                self.refuse("name", unknown(name))
         return found
+
+    @property
+    def names(self) -> Sequence[str]:
+        """To choose from."""
+        return [*islice(known_names.people(), OFFERED), *known_names.groups()[:OFFERED]] if self.checks else []
 
     def subject(self) -> Subject:
         """Of a valid form."""
@@ -569,7 +590,9 @@ def give_form(person: Person, held: HeldRole, data: Mapping[str, Any] | None = N
     open_ = _places(person, roles.CLUSTER_ROLE_BINDING.resource, roles.ROLE_BINDING.resource)
     if held.namespace:
         open_ = [one for one in open_ if one == held.namespace]
-    return GiveForm(data, namespaces=open_) if open_ else None
+    form = GiveForm(data, namespaces=open_)
+    form.checks = may_ask(person)
+    return form if open_ else None
 
 
 def _places(person: Person, everywhere: str, inside: str) -> list[str]:

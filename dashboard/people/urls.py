@@ -1,7 +1,8 @@
-"""The routes of section `people`. A list is a file for spreadsheets, too: the same view behind `NAME.csv`."""
+"""The routes of section `people`. A list is a file, too: the same view behind `NAME.csv` and `NAME.json`."""
 
 from django.urls import path
 
+from dashboard.kit.lists import list_paths
 from dashboard.people import access, account, audit, namespaces, notifications, people, roles
 
 urlpatterns = [
@@ -23,20 +24,17 @@ urlpatterns = [
     path("audit", audit.list_audit, name="audit"),
     path("audit.csv", audit.export_csv, name="audit-csv"),
     path("audit.jsonl", audit.export_json, name="audit-json"),
-    path("people", people.list_people, name="people"),
-    path("people.csv", people.list_people, name="people-csv"),
+    *list_paths("people", people.list_people, people.PeopleQuery),
     path("people/invite", people.invite_person, name="people-invite"),
     path("people/change", people.change_person, name="people-change"),
     path("people/revoke", people.revoke_tokens, name="people-revoke"),
-    path("roles", roles.list_roles, name="roles"),
-    path("roles.csv", roles.list_roles, name="roles-csv"),
+    *list_paths("roles", roles.list_roles, roles.RoleQuery),
     path("roles/new/make", roles.make_role, name="role-new"),
     path("roles/<str:name>", roles.show_role, name="role"),
     path("roles/<str:name>/give", roles.give_role, name="role-give"),
     path("roles/<str:name>/take", roles.take_role, name="role-take"),
     path("access", access.show_access, name="access"),
-    path("namespaces", namespaces.list_namespaces, name="namespaces"),
-    path("namespaces.csv", namespaces.list_namespaces, name="namespaces-csv"),
+    *list_paths("namespaces", namespaces.list_namespaces, namespaces.NamespaceQuery),
     path("namespaces/<str:name>", namespaces.show_namespace, name="namespace"),
     path("namespaces/<str:name>/change", namespaces.change_namespace, name="namespace-change"),
     path("namespaces/<str:name>/tokens", namespaces.make_token, name="namespace-tokens"),

@@ -23,7 +23,7 @@ from claims.causes.causes import AnyCause
 from claims.causes.messages import brief
 from claims.event_recorder import cause_in
 from dashboard.kit.guards import namespaced
-from dashboard.kit.lists import CSV, Filter, ListColumn, ListQuery, Table, parameter
+from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, is_file, parameter
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, show_list
 from dashboard.templatetags.kit import claim_url, class_url, namespace_url, node_url, pod_url, said_by, template_url
@@ -202,7 +202,7 @@ class EventsContext(ListContext):
 def list_events(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person, query = person_of(request), EventQuery.read(request)
-    found = find(query, person, shown=EXPORTED if request.path.endswith(CSV) else SHOWN)
+    found = find(query, person, shown=EXPORTED if is_file(request) else SHOWN)
     namespaces = [name for name in namespaces_with(EVENTS) if person.sees(name)]
     table = Table(
         id="found",

@@ -1,9 +1,10 @@
 """Finding anything, and doing things with it: `/find?q=`. Without a question, the places that one can go to.
 
 Things are found by a part of their name, by what devices have (UUIDs, serial numbers, PCI addresses), by taints, labels
-and uids; a verb before or behind a name leads to the page that says what it would do. Each kind has a search, which
-returns its first few hits, and restricts them to what the person may see. An exact name comes first, then names that
-begin so, then those that contain it. `&go=1` opens the only exact match.
+and uids. Each of several words has to stand in something that the thing is called or has: `gpu a17`. A verb before or
+behind a name leads to the page that says what it would do. Each kind has a search, which returns its first few hits,
+and restricts them to what the person may see. An exact name comes first, then names that begin so, then those that
+contain it. `&go=1` opens the only exact match.
 
 `/find/suggestions?q=` is the same for the box that every page opens, with fewer of each kind. `/keys` lists the keys.
 """
@@ -13,10 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Case, IntegerField, Model, Q, QuerySet, Subquery, Value, When
+from django.contrib.auth import get_user_model
+from django.db.models import Case, Exists, IntegerField, Model, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -24,12 +28,11 @@ from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
-from claims.models import AllocatedDevice, Claim, Ending, Pod
-from dashboard.capacity.quotas import may_read
+from claims.models import AllocatedDevice, Claim, Ending, Pod, Quota, QuotaLimit
 from dashboard.kit.guards import authorizes, signed_in
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
 from dashboard.models import SavedView
-from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, yaml_url
+from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, person_url, yaml_url
 from dashboard.workloads.ended import EndingLine
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
@@ -67,8 +70,22 @@ class Sought:
         place, _, name = self.text.rpartition("/")
         return place.strip(), name.strip()
 
+    @property
+    def words(self) -> list[str]:
+        """Several that may stand in different fields; none of a text that is one, or names a place."""
+        words = self.text.lower().split()
+        return words if len(words) > 1 and "/" not in self.text else []
+
+    def fits_in(self, *fields: str) -> Q:
+        """Rows in which the name is a part of one of these columns, or each word of any."""
+        parts = self.words or [self.text.lower()]
+        return reduce(and_, (reduce(or_, (Q(**{f"{one}__icontains": part}) for one in fields)) for part in parts))
+
     def rank(self, name: str, place: str = "") -> int | None:
         """How well an object fits; None if it does not."""
+        if self.words and self.text.lower() not in name.lower():
+            both = f"{place} {name}".lower()
+            return PART if all(word in both for word in self.words) else None
         wanted_place, wanted = (part.lower() for part in self.parts)
         if wanted_place and wanted_place not in place.lower():
             return None
@@ -117,9 +134,10 @@ class HitSection:
 
 
 def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
-    """text: what was typed; its last occurrence in the title is marked."""
-    at = title.lower().rfind(text.lower())
-    parts = _parts(title, at, text) if at >= 0 else (title, "", "")
+    """text: what was typed; its last occurrence in the title is marked, or else that of one of its words."""
+    marked = next((one for one in (text, *reversed(text.split())) if one.lower() in title.lower()), "")
+    at = title.lower().rfind(marked.lower())
+    parts = _parts(title, at, marked) if marked else (title, "", "")
     return Hit(rank, *parts, url, aside, thing)
 
 
@@ -159,26 +177,31 @@ def _first(rows: QuerySet[Any], exact: Q, prefix: Q, *order: str) -> tuple[list[
     return taken[:SHOWN], len(taken) > SHOWN
 
 
-def _called(rows: QuerySet[Any], name: str, *order: str) -> tuple[list[Any], bool]:
-    return _first(rows.filter(name__icontains=name), Q(name__iexact=name), Q(name__istartswith=name), *order)
+def _called(rows: QuerySet[Any], sought: Sought, fields: Sequence[str], *order: str) -> tuple[list[Any], bool]:
+    """fields: those in which its words may stand, where there are several."""
+    name = sought.parts[1]
+    fitting = Q(name__icontains=name)
+    if sought.words:
+        fitting |= sought.fits_in(*fields)
+    return _first(rows.filter(fitting), Q(name__iexact=name), Q(name__istartswith=name), *order)
 
 
 def _namespaced(model: type[Model], resource: str) -> Search:
     def search(sought: Sought, person: Person) -> Hits:
-        place, name = sought.parts
-        rows: Any = model._default_manager
+        place, rows = sought.parts[0], model._default_manager  # type: Any, Any
         seen = rows.restrict(person)
-        taken, more = _called(seen.filter(namespace__icontains=place) if place else seen, name, "name", "namespace")
+        within = seen.filter(namespace__icontains=place) if place else seen
+        taken, more = _called(within, sought, ("name", "namespace"), "name", "namespace")
         return list(_objects(sought, resource, taken)), more
 
     return search
 
 
-def _cluster_wide(model: type[Model], resource: str) -> Search:
+def _cluster_wide(model: type[Model], resource: str, *fields: str) -> Search:
     def search(sought: Sought, person: Person) -> Hits:
         if sought.parts[0] or not person.may("list", resource):
             return [], False
-        taken, more = _called(model._default_manager.all(), sought.text, "name")
+        taken, more = _called(model._default_manager.all(), sought, ("name", *fields), "name")
         return list(_objects(sought, resource, taken)), more
 
     return search
@@ -188,7 +211,10 @@ def _objects(sought: Sought, resource: str, rows: Iterable[Any]) -> Iterator[Hit
     """Those whose names fit."""
     for row in rows:
         name, namespace = row.name, getattr(row, "namespace", "")
-        if (rank := sought.rank(name, namespace)) is not None:
+        rank = sought.rank(name, namespace)
+        if rank is None and sought.words and hasattr(row, "rank"):
+            rank = PART  # the database found the words in other columns
+        if rank is not None:
             url, thing = object_url(resource, namespace, name), (resource, namespace, name)
             yield hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
 
@@ -204,9 +230,11 @@ def _stored(resource: str, may: Callable[[Person, str, str], bool]) -> Search:
 
 
 def search_devices(sought: Sought, person: Person) -> Hits:
-    """By their own name, their pool's, or both as they are shown: `gpu-a17 / gpu-2`."""
+    """By their own name, their pool's, or both as they are shown (`gpu-a17 / gpu-2`); several words by all of it."""
     if not person.may("list", SLICES):
         return [], False
+    if sought.words:
+        return best(_devices_with(sought))
     place, name = sought.parts
     driver, slash, pool = place.partition("/")
     if place:
@@ -226,6 +254,64 @@ def search_devices(sought: Sought, person: Person) -> Hits:
         title, url = f"{row.pool} / {row.name}", device_url(*key)
         hits.append(hit(name, row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key)))
     return hits, more
+
+
+def _devices_with(sought: Sought) -> Iterator[Hit]:
+    """Devices in whose names or values each word stands."""
+    for published in read_devices().published.slices:
+        place = f"{published.pool.driver} {published.pool.name} {published.node}".lower()
+        common = f"{place}\n{_text_of(published)}"
+        left = [word for word in sought.words if word not in place]
+        for device in published.candidates:
+            own = [word for word in left if word not in device.name]
+            if any(word not in common for word in own):
+                continue
+            values = [value.lower() for _, value in device.facts] if own else []
+            if all(any(word in value for value in values) for word in own):
+                title, url = f"{device.pool} / {device.name}", device_url(*device.key)
+                rank = PART if own else PREFIX
+                yield hit(sought.text, rank, title, url=url, aside=device.driver, thing=(DEVICE, *device.key))
+
+
+def search_quotas(sought: Sought, person: Person) -> Hits:
+    """By name, by namespace, or by what they limit."""
+    place, name = sought.parts
+    rows: Any = Quota.objects.restrict(person)
+    within = rows.filter(namespace__icontains=place) if place else rows
+    limits = QuotaLimit.objects.filter(quota=OuterRef("pk"))
+    fitting = reduce(
+        and_,
+        (
+            Q(name__icontains=word) | Q(namespace__icontains=word) | Exists(limits.filter(resource__icontains=word))
+            for word in sought.words or [name]
+        ),
+    )
+    exact, prefix = Q(name__iexact=name), Q(name__istartswith=name)
+    taken, more = _first(within.filter(fitting), exact, prefix, "name", "namespace")
+    hits = []
+    for row in taken:
+        thing = (QUOTAS, row.namespace, row.name)
+        hits.append(hit(name, row.rank, row.name, url=object_url(*thing), aside=row.namespace, thing=thing))
+    return hits, more
+
+
+def search_people(sought: Sought, person: Person) -> Hits:
+    """By name or group; administrators alone see others."""
+    if not person.administers or sought.parts[0]:
+        return [], False
+    rows = get_user_model()._default_manager.filter(sought.fits_in("username", "groups__name")).distinct()
+    exact, prefix = Q(username__iexact=sought.text), Q(username__istartswith=sought.text)
+    taken, more = _first(rows.prefetch_related("groups"), exact, prefix, "username")
+    return [
+        hit(
+            sought.text,
+            row.rank,
+            row.get_username(),
+            url=person_url(row.get_username()),
+            aside=", ".join(sorted(group.name for group in row.groups.all())),
+        )
+        for row in taken
+    ], more
 
 
 def search_drivers(sought: Sought, person: Person) -> Hits:
@@ -412,17 +498,18 @@ class Findable:
 KINDS: Sequence[Findable] = (
     Findable("Pods", "i-pod", _namespaced(Pod, PODS), PODS),
     Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS), CLAIMS),
-    Findable("Claim templates", "i-claim", _stored(TEMPLATES, lambda person, at, _: person.sees(at)), TEMPLATES),
-    Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES), NODES),
+    Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES, "searched"), NODES),
     Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES), CLASSES),
+    Findable("Claim templates", "i-claim", _stored(TEMPLATES, lambda person, at, _: person.sees(at)), TEMPLATES),
     Findable("Drivers", "i-dev", search_drivers),
-    Findable("Quotas", "i-quota", _stored(QUOTAS, lambda person, at, _: may_read(person, at)), QUOTAS),
+    Findable("Quotas", "i-quota", search_quotas, QUOTAS),
     Findable("Namespaces", "i-over", _stored(NAMESPACES, lambda person, _, name: person.sees(name)), NAMESPACES),
     Findable(
         "Taint rules", "i-alert", _stored(TAINT_RULES, lambda person, *_: person.may("list", TAINT_RULES)), TAINT_RULES
     ),
     Findable("Devices", "i-dev", search_devices, DEVICE),
     Findable("What ended", "i-time", search_ended),
+    Findable("People", "i-person", search_people),
     Findable("Saved views", "i-view", search_saved_views),
     Findable("Device attributes", "i-dev", search_attributes),
     Findable("Taints", "i-alert", search_taints),

@@ -1,7 +1,8 @@
-"""The routes of section `tools`. A list is a file for spreadsheets, too: the same view behind `NAME.csv`."""
+"""The routes of section `tools`. A list is a file, too: the same view behind `NAME.csv` and `NAME.json`."""
 
 from django.urls import path
 
+from dashboard.kit.lists import list_paths
 from dashboard.tools import bulk, events, manual, saved_views
 from dashboard.tools import find as finding
 from dashboard.tools.objects import edit_object
@@ -13,8 +14,7 @@ urlpatterns = [
     path("views/<str:name>/change", saved_views.alter_view, name="view-change"),
     path("bulk/<str:resource>/<str:act>", bulk.act_on_picked, name="bulk"),
     path("yaml/<str:resource>/<str:name>", edit_object, name="yaml"),
-    path("events", events.list_events, name="events"),
-    path("events.csv", events.list_events, name="events-csv"),
+    *list_paths("events", events.list_events, events.EventQuery),
     path("manual", manual.show_manual, name="manual"),
     path("manual/<str:name>", manual.show_manual_page, name="manual-page"),
     path("find", finding.find, name="find"),

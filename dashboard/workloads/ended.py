@@ -154,7 +154,7 @@ def list_ended(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         read=lambda part: (
             EndingLine(row)
-            for some in sql.chunks(ordered[part] if part.stop else ordered.iterator(BATCH), BATCH)
+            for some in sql.chunks(ordered.iterator(BATCH) if part == slice(None) else ordered[part], BATCH)
             for row in some
         ),
         page=PageOfRows(counts[query.state] if query.state else sum(counts.values()), SHOWN, query.page),

@@ -1,27 +1,25 @@
-"""The routes of section `workloads`. A list is a file for spreadsheets, too: the same view behind `NAME.csv`."""
+"""The routes of section `workloads`. A list is a file, too: the same view behind `NAME.csv` and `NAME.json`."""
 
 from django.urls import path
 
+from dashboard.kit.lists import list_paths
 from dashboard.workloads import ended, moves, whatif
 from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.pods import views as pods
+from dashboard.workloads.pods.queries import PodQuery
 
 urlpatterns = [
-    path("claims", claims.list_claims, name="claims"),
-    path("claims.csv", claims.list_claims, name="claims-csv"),
+    *list_paths("claims", claims.list_claims, claims.ClaimQuery),
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),
     path("claims/<str:namespace>/<str:name>/release", claims.release_claim, name="claim-release"),
-    path("ended", ended.list_ended, name="ended"),
-    path("ended.csv", ended.list_ended, name="ended-csv"),
+    *list_paths("ended", ended.list_ended, ended.EndedQuery),
     path("ended/<str:name>", ended.show_ending, name="ending"),
-    path("templates", templates_pages.list_templates, name="templates"),
-    path("templates.csv", templates_pages.list_templates, name="templates-csv"),
+    *list_paths("templates", templates_pages.list_templates, templates_pages.TemplateQuery),
     path("templates/<str:namespace>/<str:name>", templates_pages.show_template, name="template"),
     path("templates/<str:namespace>/<str:name>/delete", templates_pages.delete_template, name="template-delete"),
-    path("pods", pods.list_pods, name="pods"),
-    path("pods.csv", pods.list_pods, name="pods-csv"),
+    *list_paths("pods", pods.list_pods, PodQuery),
     path("pods/new", pods.new_pod, name="pod-new"),
     path("pods/new/completions", pods.show_completions, name="pod-completions"),
     path("pods/new/diagnostics", pods.show_diagnostics, name="pod-diagnostics"),

@@ -135,12 +135,16 @@ def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
     return acted
 
 
+def identify_sender(http: HttpRequest) -> Identity:
+    """By what the request shows. Raises: as `identify`."""
+    return identify(http.META.get(SHOWN) or _shown_in(http), known=http.META.get(IDENTITY))
+
+
 class ShownCredentials(BaseAuthentication):
     """Whatever the chain recognises -> `request.user` is an Identity."""
 
     def authenticate(self, request: Request) -> tuple[Identity, None]:
-        http = request._request  # DRF's own passes each look at it through __getattr__
-        return identify(http.META.get(SHOWN) or _shown_in(http), known=http.META.get(IDENTITY)), None
+        return identify_sender(request._request), None  # DRF's own passes each look at it through __getattr__
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         return CHALLENGE

@@ -28,7 +28,7 @@ RULE = "/yaml/devicetaintrules.resource.k8s.io/repair"
 DEVICES = {"at": f"{DRIVER}/node-1/gpu-0", "sure": "1"}
 SELECTOR = {"name": CLASS, "selector": "true", "yaml": "x"}
 TAINT = {"name": "mine", "key": "a", "effect": "None"}
-QUOTA = {"namespace": "lab", "name": "gpus", "device_class": "gpu", "devices": "8"}
+QUOTA = {"namespace": "lab", "name": "gpus", "device_class": "gpu", "devices": "8", "sure": "on"}
 ROLE = {"name": "readers", "namespace": "", "verbs": "read", "resources": "pods"}
 PERSON = {"who": "bob", "name": "eve", "all": "1", "administers": "on", "active": "on"}
 

@@ -22,6 +22,7 @@ from django.urls import get_resolver, path
 
 from dashboard.inventory.nodes import views
 from dashboard.kit.guards import DeclaredRightsOnly, public
+from dashboard.kit.lists import list_files
 from dashboard.kit.live import NAMESPACED, NAMESPACES, SHARED, Hearing
 from manciple.access.authorization import ViewRights, demand_declarations, rights_of, routes
 from manciple.access.bootstrap import ensure_roles
@@ -68,6 +69,7 @@ INVENTORY = {
     "classes/c/<str:name>/delete": "r00004", "drivers": "r02222", "drivers.csv": "r02222",
     "drivers/<str:name>": "r04444", "incidents": "r02222", "incidents.csv": "r02222",
     "incidents/acknowledge": "r03333", "incidents/<str:name>": "r04444", "incidents/<str:name>/acknowledge": "r03333",
+    "incidents/<str:name>/handle": "r03333", "incidents/<str:name>/comment": "r03333",
     "nodes": "r02222", "nodes.csv": "r02222", "nodes/<str:name>": "r04444", "nodes/<str:name>/change": "r03333",
     "overview": "r00222", "timeline": "r02222", "timeline.csv": "r02222", "usage": "r02222", "usage.csv": "r02222",
     "wallboard": "r02222", "what-if": "r02222", "what-if/progress": "r02222", "taint-rules": "r02222",
@@ -111,6 +113,7 @@ REST = {
 }  # fmt: skip
 TABLE: Mapping[str, str] = {
     **PUBLIC_ROUTES, **OWN, **INVENTORY, **IN_NAMESPACES, **ASKED_FOR_EACH,
+    **{f"{name}.json": ({**INVENTORY, **IN_NAMESPACES, **ASKED_FOR_EACH})[f"{name}.csv"] for name in list_files()},
     **{f"api/inventory/{route}": f"401{row[1:]}" for route, row in REST.items()},
 }  # fmt: skip
 #: What a page and a REST resource answer whoever is not signed in.

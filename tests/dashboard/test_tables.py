@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 from django.test import Client
@@ -13,8 +14,10 @@ from claims.kinds.resource_claims import ResourceClaimTemplate
 from dashboard.kit.rendering import MORE, PLACES
 from dashboard.models import SavedView
 from dashboard.tools.saved_views import PAGES
+from manciple.access.authentication import tokens
 from manciple.access.authorization import routes
 from manciple.store import objects
+from manciple.wire.identity import MASTERS
 from manciple.wire.resources import CLAIMS, NODES, PODS, TEMPLATES, kind
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.dashboard import texts
@@ -87,6 +90,47 @@ def test_the_file_of_a_list_is_what_the_filters_let_through_of_what_one_sees(adm
     assert "web" not in mia.get("/pods.csv").content.decode()
     mia.post("/bulk/pods/delete", {"pick": "default/other", "sure": "1"})
     assert all("deletionTimestamp" not in one.text for one in objects.list(kind(PODS)).items)
+
+
+def test_programs_read_every_list_with_a_token_as_their_person_may(db: None) -> None:
+    furnish()
+    admin = signed_in("ada", staff=True)
+    person, stranger = (f"Bearer {tokens.issue(*one)}" for one in (("root", [MASTERS]), ("sam", [])))
+    for name in (*LISTS, "devices", "usage"):
+        files = {}
+        for ending in ("csv", "json"):
+            path = f"/{name}.{ending}"
+            answer = Client().get(path, headers={"Authorization": person})
+            assert answer.status_code == 200, path
+            if name not in ("people", "roles", "usage"):  # which say who has signed in, and how long
+                assert answer.content == admin.get(path).content, path
+            refused = Client().get(path, headers={"Authorization": "Bearer wrong"})
+            assert (refused.status_code, refused.json()["kind"]) == (401, "Status"), path
+            of_stranger = Client().get(path, headers={"Authorization": stranger})
+            assert of_stranger.status_code == 403, path
+            assert of_stranger.json()["reason"] == "Forbidden", path
+            assert admin.get(path, headers={"Authorization": stranger}).status_code == 403, "the session does not count"
+            assert Client().post(path, headers={"Authorization": person}).status_code in (403, 405), path
+            files[ending] = answer
+        head, *lines = csv.reader(io.StringIO(files["csv"].content.decode()))
+        items = files["json"].json()["items"]
+        assert len(items) == len(lines), name
+        assert all(len(item) == len(head) for item in items), name
+
+
+def test_a_token_opens_nothing_but_files(admin: Client, cluster: Cluster) -> None:
+    shown = {"Authorization": f"Bearer {tokens.issue('root', [MASTERS])}"}
+    for path in ("/pods", "/people", "/account", "/pods/new"):
+        assert Client().get(path, headers=shown).status_code == 302, path
+
+
+def test_the_schema_names_the_filters_of_each_list(admin: Client, cluster: Cluster) -> None:
+    schema = json.loads(admin.get("/api/inventory/schema/").content)
+    for name in LISTS:
+        for ending in ("csv", "json"):
+            named = {one["name"] for one in schema["paths"][f"/{name}.{ending}"]["get"]["parameters"]}
+            assert {"sort", "cols"} <= named, name
+    assert {"ns", "q", "state", "node"} <= {one["name"] for one in schema["paths"]["/pods.json"]["get"]["parameters"]}
 
 
 # Saved views ---------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ from dashboard.inventory.taint_rules import (
 from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.guards import listing
-from dashboard.kit.lists import csv_answer
+from dashboard.kit.lists import file_answer
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
@@ -723,7 +723,7 @@ def export_devices(request: HttpRequest) -> HttpResponse:
     names = sorted({name for own in facts for name in own})
     head = ("driver", "pool", "device", "node", "model", "state", "namespace", "claim", "pods", "taints", *names)
     cells = (row.cells(own.get(name, "") for name in names) for row, own in zip(rows, facts, strict=True))
-    return csv_answer(f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *cells])
+    return file_answer(request, f"devices-{datetime.now(UTC):%Y%m%dT%H%M}Z", [head, *cells])
 
 
 _SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {

@@ -67,7 +67,6 @@ from dashboard.kit.evictions import kept_back, told_of
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import (
-    CSV,
     Filter,
     ListColumn,
     ListQuery,
@@ -75,6 +74,7 @@ from dashboard.kit.lists import (
     Tab,
     Table,
     bulk_acts,
+    is_file,
     parameter,
     sorted_by,
 )
@@ -189,8 +189,8 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         read=read,
     )
-    if request.path.endswith(CSV):
-        return table.as_csv()
+    if is_file(request):
+        return table.as_file(request)
     counts = meant.aggregate(**{word or "all": Count("pk", filter=found or None) for word, found in tabs.items()})
     total, unreachable = counts["all"], counts["unreachable"]
     if query.text or query.labels:

@@ -27,13 +27,13 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, nod
 from claims.models import AllocatedDevice, Claim
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import (
-    CSV,
     Filter,
     ListColumn,
     ListQuery,
     PageOfRows,
     Table,
     bulk_acts,
+    is_file,
     parameter,
     state_tabs,
 )
@@ -133,8 +133,8 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         read=lambda part: claim_rows(find(rows=part), now=now),
         note="" if query.sort else ", stuck first, then waiting longest",
     )
-    if request.path.endswith(CSV):
-        return table.as_csv()
+    if is_file(request):
+        return table.as_file(request)
     states = count_states(claims, now=now)
     matching = count_states(chosen, now=now) if query.namespace or query.device_class or query.text else states
     held = AllocatedDevice.objects.filter(admin_access=False, claim__in=claims.values("uid"))

@@ -3,15 +3,15 @@
 A text goes the way of `kubectl apply`: decoded strictly in the version that it names, prepared, validated, admitted, in
 a transaction that is rolled back. Findings are those that static/manciple/kit/editor.js draws, counted from line 1.
 
-The form takes devices from an existing template, or creates one beside the pod for a class and a number, so that the
-claim comes and goes with the pod.
+The form has the YAML beside it (`composer`). It takes devices from an existing template, or creates one beside the pod,
+so that the claim comes and goes with the pod.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
@@ -26,18 +26,22 @@ from claims.kinds.pod_strategy import EVICTION_TOLERATION_SECONDS, NODE_TROUBLES
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
 from claims.models import Claim
-from dashboard.kit.differences import Finding, YamlProblem, dump, place_of, read_yaml, written
-from dashboard.kit.forms import PageForm, code_input
+from dashboard.kit.differences import Finding, YamlProblem, divided, has_content, place_of, read_yaml, written
+from dashboard.kit.forms import PageForm, code_area, code_input
+from dashboard.workloads.pods import composer
+from dashboard.workloads.pods.composer import Composed
+from insight.class_traits import PLACES, ClassTraits
 from inventory.models import DeviceClass, Node
 from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.history import namespaces_with
+from manciple.store.objects import decoded
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError
-from manciple.wire.quantity import whole
+from manciple.wire.quantity import ZERO, Quantity, whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
 from manciple.wire.schema import ServedKind, components
@@ -48,7 +52,6 @@ LONGEST, MOST = 256 * 1024, 50
 RESOURCES = (TEMPLATES, CLAIMS, PODS)
 
 
-_DIVIDER = re.compile(r"^---(\s.*)?$")
 _FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
 _PREFIX = re.compile(r'^.* in version "[^"]*" cannot be handled as a \w+: (?:strict decoding error: )?')
 _GO = re.compile(r"json: cannot unmarshal (\w+) into field \S+ of type (\w+)")
@@ -85,6 +88,7 @@ class Reading:
 
     documents: list[PodDocument] = field(default_factory=list)
     problems: list[DocumentProblem] = field(default_factory=list)
+    reused: list[PodDocument] = field(default_factory=list)  # templates that exist, so that they are not created
 
     @property
     def objects(self) -> list[ApiObject]:
@@ -105,18 +109,12 @@ def read(text: str, *, namespace: str = "") -> Reading:
         message = f"The text is too long: at most {LONGEST // 1024} KiB are read."
         reading.problems.append(DocumentProblem("", "", message))
         return reading
-    parts, start, lines = list[tuple[int, list[str]]](), 0, text.split("\n")
-    for number, line in enumerate([*lines, "---"]):
-        if _DIVIDER.match(line):
-            part = lines[start:number]
-            if any(one.strip() and not one.lstrip().startswith("#") for one in part):
-                parts.append((start, part))
-            start = number + 1
+    parts = [(before, part) for before, part in divided(text) if has_content(part)]
     if len(parts) > MOST:
         reading.problems.append(DocumentProblem("", "", f"At most {MOST} documents are read at a time."))
         return reading
     for before, part in parts:
-        _read_document("\n".join(part), before, namespace, reading)
+        _read_document(part, before, namespace, reading)
     return reading
 
 
@@ -204,8 +202,27 @@ def check(text: str, namespace: str, person: Person) -> Reading:
             try:
                 _create(document, person, dry_run=True)
             except ApiError as refusal:
-                reading.problems.extend(_refused(document, refusal))
+                if refusal.reason == "AlreadyExists" and _is_stored(document):
+                    reading.reused.append(document)
+                else:
+                    reading.problems.extend(_refused(document, refusal))
+    for document in reading.reused:
+        if len(reading.documents) > 1:
+            reading.documents.remove(document)
+        else:
+            name = document.object.metadata.name
+            reading.problems.append(document.problem("metadata.name", f"{name} exists already, with the same content."))
     return reading
+
+
+def _is_stored(document: PodDocument) -> bool:
+    """Whether it is a template that exists with the same content: `kubectl apply` would leave it as it is."""
+    meta = document.object.metadata
+    stored = objects.get(document.kind, meta.namespace, meta.name)
+    if document.kind.resource != TEMPLATES or stored is None:
+        return False
+    wanted = cast("ResourceClaimTemplate", document.kind.prepare_create(document.object))
+    return decoded(stored, ResourceClaimTemplate).spec == wanted.spec
 
 
 def create_all(documents: Iterable[PodDocument], person: Person) -> tuple[list[ApiObject], list[DocumentProblem]]:
@@ -256,10 +273,10 @@ def templates(person: Person) -> list[tuple[str, str]]:
     return [(name, one.name) for name in seen for one in objects.list(kind(TEMPLATES), namespace=name).items][:NAMES]
 
 
-#: The names of the pod's entry for its devices, and of the request in the claim.
-ENTRY, REQUEST = "devices", "device"
 #: field of the form -> its name in what a browser sends
 _SENT_AS = {"device_class": "class"}
+#: class -> what its devices publish; None where that is not known
+Traits = Callable[[str], ClassTraits | None]
 _NO_SOURCE = "Choose where the devices come from."
 
 
@@ -280,20 +297,44 @@ class PodForm(PageForm):
         widget=code_input("python train.py --epochs 3"),
         help_text="optional; the default is the image's",
     )
+    cpu = forms.CharField(label="CPU", required=False, widget=code_input("2"), help_text="optional")
+    memory = forms.CharField(required=False, widget=code_input("8Gi"), help_text="optional")
+    tolerations = forms.CharField(required=False, widget=code_area("key=value:NoSchedule", rows=2))
     devices = forms.ChoiceField(
-        choices=[(one, one) for one in ("class", "template", "none")],
-        initial="class",
+        choices=[(one, one) for one in (composer.CLASS, composer.TEMPLATE, composer.NONE, composer.AS_WRITTEN)],
+        initial=composer.CLASS,
         error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
     )
     device_class = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    model = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
     count = forms.CharField(
         required=False, initial="1", widget=forms.NumberInput({"class": "input", "min": "1", "max": "32"})
     )
+    together = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    least = forms.CharField(required=False, widget=code_input("40Gi"))
+    share = forms.CharField(required=False, widget=code_input("10Gi"))
+    share_of = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    device_tolerations = forms.CharField(required=False, widget=code_area("key=value:NoSchedule", rows=2))
     template = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
 
-    #: The template that the pod names, unless it is called after the pod, and whether that template exists already.
-    named_template: str = ""
+    #: The YAML beside it, and whether its template exists already with the same content.
+    composed: Composed | None = None
     reuses_template: bool = False
+    #: class -> what its devices publish
+    traits: Traits = staticmethod(lambda _: None)
+
+    @classmethod
+    def of(cls, composed: Composed, *, bound: bool = True) -> PodForm:
+        form = cls({_SENT_AS.get(name, name): value for name, value in composed.values.items()} if bound else None)
+        if not bound:
+            form.initial = dict(composed.values)
+        form.composed = composed
+        return form
+
+    @property
+    def follows(self) -> bool:
+        """Whether it shows what the YAML says."""
+        return self.composed is None or not self.composed.problem
 
     def add_prefix(self, field_name: str) -> str:
         return super().add_prefix(_SENT_AS.get(field_name, field_name))
@@ -301,88 +342,135 @@ class PodForm(PageForm):
     @property
     def of_pod(self) -> list[forms.BoundField]:
         """The fields that do not choose its devices."""
-        return [self[name] for name in ("name", "namespace", "image", "command")]
+        return [self[name] for name in ("name", "namespace", "image", "command", "cpu", "memory")]
 
-    def offer(self, *, namespaces: Iterable[str], templates: Sequence[tuple[str, str]]) -> None:
-        """What may be chosen. templates: (namespace, name), by namespace."""
-        by_namespace = groupby(templates, key=lambda one: one[0])
-        offered = [(namespace, [(name, name) for _, name in group]) for namespace, group in by_namespace]
-        cast("forms.Select", self.fields["namespace"].widget).choices = [(one, one) for one in namespaces]
-        cast("forms.Select", self.fields["template"].widget).choices = [("", "Choose a template"), *offered]
+    def offer(self, offers: FormOffers) -> None:
+        """What may be chosen, with what is chosen already."""
+        by_namespace = groupby(offers.templates, key=lambda one: one[0])
+        chosen: Mapping[str, Sequence[tuple[str, Any]]] = {
+            "namespace": [(one, one) for one in offers.namespaces],
+            "template": [
+                ("", "Choose a template"),
+                *((namespace, [(name, name) for _, name in group]) for namespace, group in by_namespace),
+            ],
+            "model": [("", "Any model"), *offers.models],
+            "together": [("", "Anywhere on the node"), *offers.places],
+            "share_of": [("", "Of what"), *((one, one) for one in offers.shares)],
+        }
+        for name, choices in chosen.items():
+            known = {value for value, label in choices if isinstance(label, str)}
+            known |= {value for _, group in choices if not isinstance(group, str) for value, _ in group}
+            now = self.text(name)
+            more = [] if not now or now in known else [(now, now)]
+            cast("forms.Select", self.fields[name].widget).choices = [*choices, *more]
 
     def clean(self) -> None:
         """Where the devices come from decides what else is required."""
-        devices = self.text("devices")
-        if devices == "class":
-            if not self.text("device_class"):
-                self.add_error("device_class", "Choose a class.")
+        for name in ("cpu", "memory", "least", "share"):
+            if (text := self.text(name)) and not _is_amount(text):
+                self.add_error(name, "Write an amount such as 2, 500m or 8Gi.")
+        for name in ("tolerations", "device_tolerations"):
+            wrong = [line for line in self.text(name).replace(",", "\n").split() if not composer.toleration_of(line)]
+            if wrong:
+                text = f"Write {wrong[0]} as key=value:NoSchedule, key:NoExecute, or key for every effect."
+                self.add_error(name, text)
+        devices, device_class = self.text("devices"), self.text("device_class")
+        if devices == composer.CLASS:
+            if not device_class:
+                self.add_error("device_class", "Choose a class or a model.")
             if not whole(self.text("count")):
                 self.add_error("count", "Write a whole number, 1 or more.")
-        if devices == "template" and not self.text("template"):
+            traits = self.traits(device_class)
+            if self.text("least") and traits and not traits.memory:
+                self.add_error("least", f"No device of class {device_class} publishes its memory.")
+            if self.text("share") and not self.text("share_of") and traits and not traits.shares:
+                self.add_error("share", f"No device of class {device_class} can be shared.")
+        if devices == composer.TEMPLATE and not self.text("template"):
             self.add_error("template", "Choose a template.")
 
-    def settle_template(self, existing: Mapping[str, ResourceClaimTemplateSpec]) -> None:
-        """Reuse the template of an earlier pod of this name if it is the same; otherwise choose a free name.
 
-        existing: those of the namespace, by name.
-        """
-        try:  # as it would be stored
-            decoded = codec.decode_document(kind(TEMPLATES), _template(self), strictness="Strict").object
-            spec = cast("ResourceClaimTemplate", kind(TEMPLATES).prepare_create(decoded)).spec
-        except ApiError:
-            spec = None
-        name, number = self.own_template, 1
-        while name in existing and existing[name] != spec:
-            number += 1
-            name = f"{self.own_template}-{number}"
-        self.named_template, self.reuses_template = name, name in existing
+def _is_amount(text: str) -> bool:
+    try:
+        return Quantity.parse(text) > ZERO
+    except ValueError:
+        return False
 
-    @property
-    def own_template(self) -> str:
-        name = self.text("name")
-        return self.named_template or (f"{name}-{ENTRY}" if name else ENTRY)
+
+def sent(data: Mapping[str, Any]) -> dict[str, str]:
+    """field -> value of those that a browser sent."""
+    names = ((name, _SENT_AS.get(name, name)) for name in composer.FIELDS)
+    return {name: str(data[sent_as]) for name, sent_as in names if sent_as in data}
+
+
+def settle_template(template: Mapping[str, Any], existing: Mapping[str, ResourceClaimTemplateSpec]) -> tuple[str, bool]:
+    """Reuse the template of an earlier pod of this name if it is the same; otherwise choose a free name.
+
+    existing: those of the namespace, by name. Returns (name, whether it exists).
+    """
+    try:  # as it would be stored
+        decoded = codec.decode_document(kind(TEMPLATES), template, strictness="Strict").object
+        spec = cast("ResourceClaimTemplate", kind(TEMPLATES).prepare_create(decoded)).spec
+    except ApiError:
+        spec = None
+    own = name = template["metadata"].get("name") or ""
+    number = 1
+    while name in existing and existing[name] != spec:
+        number += 1
+        name = f"{own}-{number}"
+    return name, name in existing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormOffers:
+    """What the form may choose from. templates: (namespace, name), by namespace; models, places: (value, label)."""
+
+    namespaces: Sequence[str]
+    templates: Sequence[tuple[str, str]]
+    models: Sequence[tuple[str, str]]
+    places: Sequence[tuple[str, str]]
+    shares: Sequence[str]
+
+
+def read_offers(person: Person, traits: Traits, classes: Iterable[str]) -> FormOffers:
+    models, places, shares = dict[str, set[str]](), set[str](), set[str]()
+    for name in classes:
+        if found := traits(name):
+            for attribute, model in found.models:
+                models.setdefault(f"{attribute}={model}", set()).add(name)
+            places |= set(found.places)
+            shares |= set(found.shares)
+    ambiguous = Counter(PLACES[one.rpartition("/")[2]] for one in places)
+
+    def place(name: str) -> str:
+        domain, _, short = name.rpartition("/")
+        word = PLACES[short]
+        return f"On the same {word}{f' ({domain})' if ambiguous[word] > 1 else ''}"
+
+    return FormOffers(
+        namespaces=editable_namespaces(person),
+        templates=[one for one in templates(person) if person.may_edit(one[0])],
+        models=[
+            (value, f"{value.partition('=')[2]} ({', '.join(sorted(names))})")
+            for value, names in sorted(models.items(), key=lambda one: one[0].partition("=")[2])
+        ],
+        places=[(one, place(one)) for one in sorted(places, key=lambda one: (PLACES[one.rpartition("/")[2]], one))],
+        shares=sorted(shares),
+    )
+
+
+def class_of_model(model: str, traits: Traits, classes: Iterable[str]) -> str:
+    """The class with the most devices of the model, "" for none."""
+    attribute, _, value = model.partition("=")
+    counts = [(found.models[attribute, value], name) for name in classes if (found := traits(name))]
+    most = max((count for count, _ in counts), default=0)
+    return min((name for count, name in counts if count == most), default="") if most else ""
 
 
 def as_yaml(form: PodForm) -> str:
     """The documents that the form describes, in the order in which they are created."""
-    creates = form.text("devices") == "class" and not form.reuses_template
-    return "\n---\n".join(map(dump, [_template(form), _pod(form)] if creates else [_pod(form)])) + "\n"
-
-
-def _pod(form: PodForm) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "main", "image": form.text("image")}
-    command = form.text("command")
-    try:
-        words = shlex.split(command)
-    except ValueError:  # its quotes do not match
-        words = command.split()
-    if words:
-        container["command"] = words
-    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    devices = form.text("devices")
-    if devices != "none":
-        container["resources"] = {"claims": [{"name": ENTRY}]}
-        name = form.own_template if devices == "class" else form.text("template")
-        spec["resourceClaims"] = [{"name": ENTRY, "resourceClaimTemplateName": name}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(form, form.text("name")), "spec": spec}
-
-
-def _template(form: PodForm) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": form.text("device_class")}
-    if (count := form.text("count")) != "1":
-        number = whole(count)
-        exactly["count"] = count if number is None else number
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": _meta(form, form.own_template),
-        "spec": {"spec": {"devices": {"requests": [{"name": REQUEST, "exactly": exactly}]}}},
-    }
-
-
-def _meta(form: PodForm, name: str) -> dict[str, str]:
-    namespace = form.text("namespace")
-    return {"name": name} | ({"namespace": namespace} if namespace else {})
+    if form.composed is None:
+        return composer.compose({name: form.text(name) for name in composer.FIELDS}, "", "", traits=form.traits).text
+    return form.composed.text
 
 
 #: end of the API's path -> field of the form
@@ -394,17 +482,23 @@ _FIELDS = (
     (".count", "count"),
     (".deviceClassName", "device_class"),
     (".resourceClaimTemplateName", "template"),
+    (".requests[cpu]", "cpu"),
+    (".requests[memory]", "memory"),
+    (".matchAttribute", "together"),
 )
 
 
 def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
     """Put each error of the API at its field; at the form itself if it has no single one."""
     for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
-        name = next((name for end, name in _FIELDS if f".{problem.field}".endswith(end)), None)
+        at = f".{problem.field}"
+        name = next((name for end, name in _FIELDS if at.endswith(end)), None)
+        if "olerations" in at:
+            name = "tolerations" if problem.kind == "Pod" else "device_tolerations"
         follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
         if form.text("devices") == "class" and follows:
             continue  # the names of template and claim follow that of the pod, which has the same error
-        text = problem.message.removeprefix(f"{problem.field}: ")
+        text = problem.message.removeprefix(f"{problem.field}: ") if name else problem.message
         said = form.errors.get(name) if name else form.non_field_errors()
         if text not in (said or ()):
             form.add_error(name, text)

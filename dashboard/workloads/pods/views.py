@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from urllib.parse import urlencode
 
 import yaml
@@ -16,9 +17,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from claims.causes.messages import clause
 from claims.causes.next_steps import next_step
+from claims.devices.cache import read_devices
 from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaimTemplate
+from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
 from claims.models import Pod as PodRow
 from claims.pod_claims import has_group
 from dashboard.capacity.quotas import quotas_refusing
@@ -33,6 +35,7 @@ from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
+from dashboard.workloads.pods.composer import compose
 from dashboard.workloads.pods.forms import Example, PodForm, Reading
 from dashboard.workloads.pods.queries import (
     STATES,
@@ -46,6 +49,7 @@ from dashboard.workloads.pods.queries import (
 )
 from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, changes_of, meant, read_stay, read_why
 from insight.class_summary import ClassStock, read_stock
+from insight.class_traits import traits_of
 from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
@@ -347,9 +351,10 @@ def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     return show_preview(request, preview, place="pods", revision=revision)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NewPodPage:
-    """Pods by a form, or (`text`) as YAML. namespaces: in which the person may create; reading: of what was sent."""
+    """Pods by a form with its YAML, or (`text`) as YAML alone. namespaces: in which the person may create; reading: of
+    what was sent."""
 
     from_form: bool
     form: PodForm
@@ -360,7 +365,7 @@ class NewPodPage:
     started: PodVerdict | None
     examples: Sequence[Example] = forms.EXAMPLES
 
-    @property
+    @cached_property
     def stock(self) -> Sequence[ClassStock]:
         return read_stock(datetime.now(UTC))
 
@@ -382,26 +387,33 @@ class NewPodPage:
     def written(self) -> str:
         return forms.as_yaml(self.form)
 
+    @property
+    def unlisted_class(self) -> str:
+        """The chosen class, if it is not among those that can be chosen."""
+        chosen = self.form.text("device_class")
+        return "" if chosen in {one.name for one in self.stock} else chosen
+
 
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_pod(request: HttpRequest) -> HttpResponse:
-    """`/pods/new`, from YAML or from a form that writes the same YAML (`?from=form`); `?ns=` chooses the namespace.
+    """`/pods/new`, by a form with its YAML, or as YAML alone (`?from=yaml`); `?ns=` chooses the namespace.
 
-    The text is filled by `?example=NAME`, by `?like=NAMESPACE/NAME`, a pod to duplicate, and by `?rehearsed=1` with the
-    question of a what-if. Checking goes all the way of creating, in a transaction that is rolled back; creating checks
-    first, so that of several documents all are created or none, unless somebody else is faster.
+    The text, which then is alone unless `?from=form` asks for both, is filled by `?example=NAME`, by
+    `?like=NAMESPACE/NAME`, a pod to duplicate, and by `?rehearsed=1` with the question of a what-if. Checking goes all
+    the way of creating, in a transaction that is rolled back; creating checks first, so that of several documents all
+    are created or none, unless somebody else is faster.
     """
     person = _creator(request)
     if request.method != "POST":
         return _show_new(request, person, text=_first_text(request, person))
     form, namespace = _posted_form(request, person), request.POST.get("namespace", "")
     from_form, action = request.POST.get("from") == "form", request.POST.get("action", "create")
-    text = forms.as_yaml(form) if from_form else request.POST.get("yaml", "").replace("\r\n", "\n")
+    text = forms.as_yaml(form) if from_form else _sent_text(request, "yaml")
     if from_form and action == "yaml":
         return _show_new(request, person, text=text, namespace=form.text("namespace"))
-    if from_form and not form.is_valid():
-        return _show_new(request, person, form=form, status=422)
+    if from_form and (action == "apply" or (form.follows and not form.is_valid())):
+        return _show_new(request, person, form=form, status=200 if action == "apply" else 422)
     reading = forms.check(text, namespace, person)
     if not reading.problems and action == "create":
         created, reading.problems = forms.create_all(reading.documents, person)
@@ -413,8 +425,9 @@ def new_pod(request: HttpRequest) -> HttpResponse:
             messages.warning(request, f"Only {names} {'was' if len(created) == 1 else 'were'} created.")
     status = 422 if reading.problems else 200
     if from_form:
-        forms.complain(form, reading.problems)
-        return _show_new(request, person, form=form, status=status)
+        if form.follows:
+            forms.complain(form, reading.problems)
+        return _show_new(request, person, form=form, reading=reading, status=status)
     return _show_new(request, person, text=text, reading=reading, status=status, namespace=namespace)
 
 
@@ -440,22 +453,19 @@ def show_diagnostics(request: HttpRequest) -> JsonResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenContext(TemplateContext):
-    """written: the form as YAML; started: where the pod would start; reused: whether an existing template serves."""
+    """started: where the pod would start; form: with the YAML that both sides give."""
 
-    written: str
     started: PodVerdict | None
-    reused: bool
+    form: PodForm
 
 
 @namespaced()
 @require_POST
 def show_written(request: HttpRequest) -> HttpResponse:
-    """The YAML of the form as it is, and where its pod would start: beside the form, as somebody fills it in."""
+    """The form and its YAML in step, and where the pod would start, as somebody changes either."""
     person = _creator(request)
     form = _posted_form(request, person)
-    context = WrittenContext(
-        written=forms.as_yaml(form), started=_start_of_form(form, person), reused=form.reuses_template
-    )
+    context = WrittenContext(started=_start_of_form(form, person), form=form)
     return render_page(request, "workloads/pods/written.html", context)
 
 
@@ -467,11 +477,29 @@ def _creator(request: HttpRequest) -> Person:
 
 
 def _posted_form(request: HttpRequest, person: Person) -> PodForm:
-    form = PodForm(request.POST)
-    namespace = form.text("namespace")
-    if form.text("devices") == "class" and namespace in forms.editable_namespaces(person):
-        _, templates = objects.listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)
-        form.settle_template({one.metadata.name: one.spec for one in templates})
+    return _composed_form(person, forms.sent(request.POST), _sent_text(request, "yaml"), _sent_text(request, "base"))
+
+
+def _sent_text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").replace("\r\n", "\n")
+
+
+def _composed_form(person: Person, values: dict[str, str], text: str, base: str, *, bound: bool = True) -> PodForm:
+    """The form in step with its YAML (`composer`)."""
+    traits, existing = traits_of(read_devices()), dict[str, ResourceClaimTemplateSpec]()
+    if values.get("model") and not values.get("device_class"):
+        classes = DeviceClass.objects.values_list("name", flat=True)
+        values["device_class"] = forms.class_of_model(values["model"], traits, classes)
+    namespace = values.get("namespace", "")
+    if values.get("devices") == "class" and namespace in forms.editable_namespaces(person):
+        _, stored = objects.listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)
+        existing = {one.metadata.name: one.spec for one in stored}
+    composed = compose(
+        values, text, base, traits=traits, settle=lambda template: forms.settle_template(template, existing)[0]
+    )
+    form = PodForm.of(composed, bound=bound)
+    form.traits = traits
+    form.reuses_template = bool(composed.template and forms.settle_template(composed.template, existing)[1])
     return form
 
 
@@ -539,13 +567,15 @@ def _show_new(
     status: int = 200,
 ) -> HttpResponse:
     revision = latest_revision()
-    from_form = form is not None or (request.method != "POST" and request.GET.get("from") == "form")
+    source = request.GET.get("from") or ("yaml" if text else "form")
+    from_form = form is not None or (request.method != "POST" and source != "yaml")
     editable = forms.editable_namespaces(person)
     chosen = _namespace(request, editable, namespace)
-    shown = form or PodForm()
-    if not shown.is_bound:
-        shown.initial["namespace"] = chosen
-    shown.offer(namespaces=editable, templates=[one for one in forms.templates(person) if person.may_edit(one[0])])
+    given = {} if text else {"namespace": chosen, "devices": "class"}
+    shown = form or _composed_form(person, given, text if from_form else "", "", bound=False)
+    if from_form:
+        classes = DeviceClass.objects.values_list("name", flat=True)
+        shown.offer(forms.read_offers(person, shown.traits, classes))
     started = None
     if from_form and shown.is_bound:
         started = _start_of_form(shown, person)

@@ -74,7 +74,7 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(parameters={"namespace": "vision", "name": "video-caption-long"}, query="without=gpus/gpu:1"),
     ),
     "pod-log": (PageExample(parameters=_RUNNING),),
-    "pod-new": (PageExample(label="form", query="from=form"),),
+    "pod-new": (PageExample(label="yaml", query="from=yaml"),),
     "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),
     "class-edit": (
         PageExample(parameters={"name": "gpu-h200"}),

@@ -15,7 +15,7 @@ from dashboard.capacity.quotas import PodOutcome
 from manciple.access.kinds.roles import PolicyRule
 from scheduling.models import UsageSample
 from scheduling.state.fair_share import WEIGHT
-from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
+from tests.builders import CLASS, make_class, make_namespace, make_pod, make_quota, make_request, make_template
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, said, signed_in, viewer, words
 from tests.dashboard.people.test_roles import bind, make_role, user
@@ -223,6 +223,7 @@ def test_what_may_be_held_is_shown_with_who_waits_for_it_and_would_wait_with_oth
 
 def test_a_quota_is_made_for_the_devices_of_a_class(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_namespace("team-a"))
+    cluster.create(make_class("gpu"))
     asked = {"namespace": "team-a", "name": "gpus", "device_class": "gpu", "devices": "8"}
     assert 'href="/quotas?ns=team-a#new"' in admin.get("/namespaces/team-a").content.decode()
     assert admin.post("/quotas", asked)["Location"] == "/quotas/team-a/gpus"
@@ -233,3 +234,14 @@ def test_a_quota_is_made_for_the_devices_of_a_class(admin: Client, cluster: Clus
     taken = admin.post("/quotas", asked)
     assert taken.status_code == 422
     assert "already exists" in taken.content.decode()
+
+
+def test_a_new_quota_is_for_a_namespace_and_a_class_that_there_are(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("team-a"))
+    cluster.create(make_class("gpu-hopper"))
+    asked = {"namespace": "team-a", "name": "gpus", "device_class": "gpu-hopper", "devices": "8"}
+    for field, wrong, meant in (("namespace", "teem-a", "team-a"), ("device_class", "gpu-hoper", "gpu-hopper")):
+        answer = admin.post("/quotas", asked | {field: wrong})
+        assert answer.status_code == 422
+        assert f"Did you mean {meant}?" in answer.context["form"].errors[field][0]
+    assert admin.post("/quotas", asked | {"device_class": "later", "sure": "on"}).status_code == 302

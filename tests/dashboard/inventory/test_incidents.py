@@ -16,7 +16,9 @@ from claims.devices.states import DeviceState
 from claims.models import PastAllocation
 from dashboard.inventory import incidents
 from dashboard.inventory.devices.queries import strip_of
+from dashboard.inventory.handling import is_rated, severity_of
 from dashboard.inventory.incidents import ImpairedSpan
+from dashboard.models import IncidentComment, IncidentHandling
 from dashboard.templatetags.kit import clock
 from inventory.kinds.devices import DeviceTaint
 from inventory.kinds.pools import PoolKey
@@ -121,9 +123,71 @@ def test_who_may_not_has_no_button_and_is_refused(
     let_in(monkeypatch, {("list", "resourceslices")})
     assert "not yet" in words(viewer, "/incidents")
     assert "Acknowledge:" not in viewer.get("/incidents").content.decode()
-    assert viewer.post(f"/incidents/{name}/acknowledge").status_code == 403
+    assert "Comment</button>" not in viewer.get(f"/incidents/{name}").content.decode()
+    for act in ("acknowledge", "handle", "comment"):
+        assert viewer.post(f"/incidents/{name}/{act}").status_code == 403, act
     let_in(monkeypatch, {("list", "resourceslices"), ("update", "incidents")})
     assert viewer.post(f"/incidents/{name}/acknowledge").status_code == 302
+
+
+def test_severity_assignee_and_comments_are_kept_shown_and_audited(admin: Client, scene: Cluster) -> None:
+    name = ids()["node-1"]
+    incident = Incident.objects.get(id=name)
+    assert (severity_of(incident), is_rated(incident)) == ("major", False)
+    for path, form in (
+        ("handle", {"severity": "critical", "assignee": "ada"}),
+        ("comment", {"comment": "<b>Fan</b>"}),
+    ):
+        assert admin.post(f"/incidents/{name}/{path}", form)["Location"] == f"/incidents/{name}"
+    shown = admin.get(f"/incidents/{name}")
+    assert [(one.author, one.text) for one in shown.context["comments"]] == [("ada", "<b>Fan</b>")]
+    assert "<b>Fan</b>" not in shown.content.decode()
+    row = admin.get("/incidents?state=open").context["table"].rows[0]
+    assert (row.severity, row.assignee) == ("critical", "ada")
+    trail.flush()
+    entries = Entry.objects.filter(resource="incidents.manciple.dev", username="ada", name=name)
+    assert set(entries.values_list("verb", flat=True)) == {"update", "create"}
+    admin.post(f"/incidents/{name}/handle", {"severity": "", "assignee": "", "mine": "1"})
+    assert IncidentHandling.objects.get().assignee == "ada"
+    Incident.objects.filter(id=name).delete()
+    assert (IncidentHandling.objects.count(), IncidentComment.objects.count()) == (0, 0), "they go with it"
+
+
+def test_what_is_wrong_with_handling_is_said_at_its_field(admin: Client, scene: Cluster) -> None:
+    name = ids()["node-1"]
+    answer = admin.post(f"/incidents/{name}/handle", {"severity": "major", "assignee": "adda"})
+    assert answer.status_code == 422
+    assert "ada" in answer.context["handling"].errors["assignee"][0]
+    assert admin.post(f"/incidents/{name}/handle", {"severity": "huge"}).context["handling"].errors.keys() == {
+        "severity"
+    }
+    for text in ("  ", "x" * 4001):
+        assert admin.post(f"/incidents/{name}/comment", {"comment": text}).status_code == 422, text
+    assert (IncidentHandling.objects.count(), IncidentComment.objects.count()) == (0, 0)
+    assert admin.post("/incidents/none/comment", {"comment": "x"}).status_code == 404
+
+
+HANDLED = {
+    "severity=critical": ["node-1"],
+    "severity=major": [],
+    "severity=minor": [],
+    "assignee=ada": ["node-1"],
+    "assignee=nobody": ["node-2"],
+    "assignee=eve": [],
+}
+
+
+def test_incidents_are_filtered_and_sorted_by_how_they_are_handled(admin: Client, scene: Cluster) -> None:
+    names = ids()
+    admin.post(f"/incidents/{names['node-1']}/handle", {"severity": "critical", "assignee": "ada"})
+    Incident.objects.filter(id=names["node-2"]).update(unhealthy=False)
+    expected = HANDLED | {"severity=minor": ["node-2"]}
+    for query, pools in expected.items():
+        answer = admin.get(f"/incidents?{query}")
+        assert [row.incident.pool for row in answer.context["table"].rows] == pools, query
+        assert answer.context["table"].tabs[0].count == len(pools), query
+    for sort, first in (("-severity", "node-1"), ("severity", "node-2")):
+        assert admin.get(f"/incidents?sort={sort}").context["table"].rows[0].incident.pool == first
 
 
 def let_in(monkeypatch: pytest.MonkeyPatch, allowed: set[tuple[str, str]]) -> None:

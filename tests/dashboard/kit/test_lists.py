@@ -156,12 +156,28 @@ def test_the_file_has_all_rows_in_the_columns_that_are_shown() -> None:
 
     shown = dataclasses.replace(table("cols=name,taste&page=2"), columns=columns, read=reader)
     assert shown.csv_url == "/fruit.csv?cols=name,taste"
-    answer = shown.as_csv()
+    answer = shown.as_file(RequestFactory().get("/rows.csv"))
     expected = ["Name,Taste", *(f"Name of {fruit},Taste of {fruit}" for fruit in ("fig", "=1+1"))]
     assert answer.content.decode().splitlines() == expected
     assert read == [slice(None)], "the rows of the page are not read for the file"
     assert answer["Content-Disposition"] == 'attachment; filename="fruit.csv"'
     assert table().csv_url == "", "no column says what would stand in it"
+
+
+#: page of nine rows by two -> (first, before, after, last)
+ENDS = {
+    1: ("", "", "/fruit?page=2", "/fruit?page=5"),
+    2: ("", "/fruit", "/fruit?page=3", "/fruit?page=5"),
+    3: ("/fruit", "/fruit?page=2", "/fruit?page=4", "/fruit?page=5"),
+    4: ("/fruit", "/fruit?page=3", "/fruit?page=5", ""),
+    9: ("/fruit", "/fruit?page=4", "", ""),
+}
+
+
+@pytest.mark.parametrize("page", ENDS)
+def test_one_may_jump_to_the_first_and_the_last_page(page: int) -> None:
+    shown = dataclasses.replace(table(f"page={page}"), page=PageOfRows(9, 2, page))
+    assert (shown.first_url, shown.before, shown.after, shown.last_url) == ENDS[page]
 
 
 COUNTED = {("Device classes", 1): "1 device class", ("Nodes", 3): "3 nodes", ("Entries", 1): "1 entry"}

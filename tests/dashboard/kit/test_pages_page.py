@@ -18,6 +18,7 @@ from django.test import Client
 from django.urls import clear_url_caches, include, path
 
 from claims.models import Claim, Reservation
+from dashboard.kit.lists import list_paths
 from tests.dashboard.browsing import signed_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +38,7 @@ def _added(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: N
     module = ModuleType("reservations_of_the_docs")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(block("python", "def list_reservations"), str(PAGE), "exec", dont_inherit=True), vars(module))
-    routes = eval(f"[{block('python', 'reservations-csv')}]", {"path": path, "reservations": module})
+    routes = eval(f"[{block('python', 'list_paths')}]", {"list_paths": list_paths, "reservations": module})
     urls: Any = ModuleType("urls_of_the_docs")
     urls.urlpatterns = [*routes, path("", include(configured.ROOT_URLCONF))]
     monkeypatch.setitem(sys.modules, urls.__name__, urls)

@@ -43,7 +43,7 @@ metadata: {name: NAME, namespace: default}
 spec:
   containers: [{name: main, image: example.com/main}]
 """
-QUOTA = {"namespace": "default", "name": "few", "device_class": "gpu", "devices": "8"}
+QUOTA = {"namespace": "default", "name": "few", "device_class": "gpu", "devices": "8", "sure": "on"}
 
 Did = list[tuple[str, str, int]]
 Form = Mapping[str, object]

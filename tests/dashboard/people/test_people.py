@@ -17,9 +17,11 @@ from manciple.access.models import Token
 from manciple.access.people import groups_of_user
 from manciple.audit.searching import Search
 from manciple.audit.sign_ins import PEOPLE, TOKENS
+from tests.builders import make_namespace
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, signed_in, viewer, words
 from tests.manciple.audit.reading import look
+from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin", "viewer"]
 
@@ -40,7 +42,7 @@ def token_of(user: User, title: str = "laptop") -> str:
 
 
 def change(client: Client, who: str, **fields: str) -> Any:
-    return client.post("/people/change", {"who": who, "groups": "", **fields})
+    return client.post("/people/change", {"who": who, "groups": "", "sure": "on", **fields})
 
 
 def test_only_administrators_look_at_people(viewer: Client) -> None:
@@ -80,7 +82,7 @@ def test_the_list_shows_who_is_asked_for_with_groups_sign_ins_and_tokens(admin: 
 
 
 def test_an_invitation_makes_a_person_and_a_link_that_lets_them_in_once(admin: Client) -> None:
-    answer = admin.post("/people/invite", {"name": "bob", "groups": "namespace:vision, readers readers"})
+    answer = admin.post("/people/invite", {"name": "bob", "groups": "namespace:vision, readers readers", "sure": "on"})
     assert answer.status_code == 200
     assert "no-store" in answer.headers["Cache-Control"]
     bob = User.objects.get(username="bob")
@@ -230,3 +232,47 @@ def test_what_is_done_to_accounts_and_tokens_is_in_the_audit_trail(admin: Client
         ("delete", "tokens", "bob"),
         ("update", "people", "bob"),
     ]
+
+
+#: what is typed -> what is meant, "" where nothing is like it
+TYPING_ERRORS = {
+    "namespace:visoin": "namespace:vision",
+    "vision": "namespace:vision",
+    "raeders": "readers",
+    "manciple:viewer": "manciple:viewers",
+    "Readers": "readers",
+    "zebras": "",
+}
+
+
+@pytest.mark.parametrize("typed", TYPING_ERRORS)
+def test_a_group_that_nobody_knows_is_refused_until_one_is_sure(admin: Client, cluster: Cluster, typed: str) -> None:
+    cluster.create(make_namespace("vision"))
+    person("bob", "readers")
+    person("eve")
+    for path, fields, form in (
+        ("/people/invite", {"name": "zoe", "groups": f"{typed} readers"}, "invitation"),
+        ("/people/change", {"who": "eve", "groups": f"{typed} readers", "active": "on"}, "standing"),
+    ):
+        answer = admin.post(path, fields)
+        (message,) = answer.context[form].errors["groups"]
+        assert answer.status_code == 422
+        assert answer.context[form].doubts
+        assert (f"Did you mean {TYPING_ERRORS[typed]}?" in message) is bool(TYPING_ERRORS[typed]), message
+        assert 'name="sure"' in answer.content.decode()
+        assert not Group.objects.filter(name=typed).exists()
+        assert admin.post(path, {**fields, "sure": "on"}).status_code in (200, 302)
+        Group.objects.filter(name=typed).delete()
+
+
+def test_groups_are_chosen_from_those_that_there_are(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("vision"))
+    person("bob", "readers")
+    page = admin.get("/people").content.decode()
+    for name in ("namespace:vision", "readers", "manciple:viewers"):
+        assert f'<option value="{name}">' in page, name
+    admin.post("/people/invite", {"name": "zoe", "groups": "readers", "add": "namespace:vision"})
+    assert set(User.objects.get(username="zoe").groups.values_list("name", flat=True)) == {
+        "readers",
+        "namespace:vision",
+    }

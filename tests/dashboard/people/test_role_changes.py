@@ -73,7 +73,7 @@ def test_what_a_role_or_its_holder_cannot_be_is_told_at_its_field(admin: Client)
 def test_a_role_is_given_taken_away_and_had_again(admin: Client) -> None:
     make_role("logs", "lab")
     page = "/roles/logs?ns=lab"
-    given = {"to": "ServiceAccount", "name": "lab:robot", "namespace": "lab"}
+    given = {"to": "ServiceAccount", "name": "lab:robot", "namespace": "lab", "sure": "on"}
     assert admin.post("/roles/logs/give?ns=lab", given).status_code == 302
     (binding,) = bindings()
     assert binding.role_ref.kind == "Role"
@@ -108,3 +108,29 @@ def test_nobody_gives_more_than_they_may() -> None:
     answer = len_.post("/roles/strong/give?ns=lab", {"to": "User", "name": "len", "namespace": "lab"})
     assert answer.status_code == 422
     assert "attempting to grant" in answer.content.decode()
+
+
+#: (kind, what is typed) -> what is meant
+MISTYPED = {
+    ("User", "vik"): "vic",
+    ("Group", "manciple:viewer"): "manciple:viewers",
+    ("Group", "namespace:labb"): "namespace:lab",
+    ("ServiceAccount", "labb:default"): "lab",
+    ("User", "nobody-like-this"): "",
+}
+
+
+@pytest.mark.parametrize("case", MISTYPED)
+def test_a_role_is_given_to_a_name_that_nobody_has_only_by_who_is_sure(
+    admin: Client, viewer: Client, case: tuple[str, str]
+) -> None:
+    make_role("logs", "lab")
+    form = {"to": case[0], "name": case[1], "namespace": "lab"}
+    answer = admin.post("/roles/logs/give?ns=lab", form)
+    assert (answer.status_code, answer.context["form"].doubts) == (422, True)
+    (message,) = answer.context["form"].errors["name"]
+    meant = MISTYPED[case]
+    assert (f"Did you mean {meant}?" in message) is bool(meant), message
+    assert bindings() == []
+    assert admin.post("/roles/logs/give?ns=lab", form | {"sure": "on"}).status_code == 302
+    assert len(bindings()) == 1

@@ -20,8 +20,10 @@ from manciple.access.kinds.roles import (
 )
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
+from tests.builders import make_namespace
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, signed_in, viewer, words
+from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin", "viewer"]
 
@@ -231,3 +233,28 @@ SHORT = {
 @pytest.mark.parametrize(("rules", "expected"), SHORT.values(), ids=SHORT.keys())
 def test_a_role_in_a_sentence(rules: tuple[PolicyRule, ...], expected: str) -> None:
     assert in_short(rules) == expected
+
+
+#: who, and where -> whether something that does not exist is named, and what was meant
+ASKED_ABOUT = {
+    "user=vic": ("", ""),
+    "user=vik": ("vik", "vic"),
+    "user=nobody-like-this": ("nobody-like-this", ""),
+    "user=system:node:none": ("none", ""),
+    "user=system:serviceaccount:lab:none": ("none", ""),
+    "user=system:serviceaccount:labb:x": ("labb", "lab"),
+    "user=system:kube-scheduler": ("", ""),
+    "user=vic&ns=labb&verb=get&resource=pods": ("labb", "lab"),
+    "user=vic&groups=manciple:viewer": ("manciple:viewer", "manciple:viewers"),
+}
+
+
+@pytest.mark.parametrize("query", ASKED_ABOUT)
+def test_access_says_so_where_what_is_asked_about_does_not_exist(
+    admin: Client, viewer: Client, cluster: Cluster, query: str
+) -> None:
+    cluster.create(make_namespace("lab"))
+    named, meant = ASKED_ABOUT[query]
+    missing = admin.get(f"/access?{query}").context["missing"]
+    assert [named in one for one in missing] == ([True] if named else [])
+    assert (f"Did you mean {meant}?" in "".join(missing)) is bool(meant)

@@ -17,11 +17,13 @@ from inventory.kinds.nodes import Taint
 from manciple.people import person_of_user
 from tests.builders import (
     make_claim,
+    make_class,
     make_device,
     make_devices,
     make_namespace,
     make_node,
     make_pod,
+    make_quota,
     make_slice,
     make_template,
 )
@@ -98,6 +100,54 @@ def test_every_kind_is_found_by_its_name_and_a_device_as_it_is_shown(viewer: Cli
         "Claims": ["my-alpha"],
     }
     assert {text: sections(viewer, text)["Devices"] for text in DEVICES} == DEVICES
+
+
+#: words -> section -> what is found
+SEVERAL = {
+    "gpu-1 alpha": ("Devices", ["alpha-1 / gpu-1"]),
+    "alpha gpu": ("Devices", ["alpha-1 / gpu-0", "alpha-1 / gpu-1"]),
+    "a100 alpha-2": ("Devices", ["alpha-2 / nic-0"]),
+    "GPU example.com 1": ("Devices", ["alpha-1 / gpu-0", "alpha-1 / gpu-1"]),
+    "lab my": ("Claims", ["my-alpha"]),
+    "template alpha-lab": ("Claim templates", ["alpha-template"]),
+    "alpha zone=b": ("Nodes", ["alpha-2"]),
+    "small lab": ("Quotas", ["small"]),
+    "pods alpha-lab": ("Quotas", ["small"]),
+    "alpha-lab": ("Quotas", ["small"]),
+    "camel alpha": ("Devices", []),
+    "gpu-1 alpha-2": ("Devices", []),
+}
+
+
+def test_several_words_may_stand_in_any_field(admin: Client, lab: Cluster) -> None:
+    lab.create(make_node("alpha-2", labels={"zone": "b"}))
+    other = make_device("nic-0", attributes={"model": "A100"})
+    lab.create(make_slice(node="alpha-2", driver="beta.example.com", devices=[other]))
+    lab.create(make_quota({"pods": "3"}, name="small", namespace="alpha-lab"))
+    found = {text: (title, sections(admin, text).get(title, [])) for text, (title, _) in SEVERAL.items()}
+    assert found == SEVERAL
+
+
+def test_administrators_find_people_and_nobody_else_does(admin: Client, viewer: Client, lab: Cluster) -> None:
+    signed_in("zoe", "namespace:alpha-lab")
+    assert [sections(admin, text).get("People") for text in ("zo", "zoe alpha-lab", "zoe beta")] == [
+        ["zoe"],
+        ["zoe"],
+        None,
+    ]
+    assert "People" not in sections(viewer, "zoe")
+
+
+def test_quotas_are_found_by_those_who_may_read_them(admin: Client, lab: Cluster) -> None:
+    lab.create(make_quota({"pods": "3"}, name="small", namespace="alpha-lab"))
+    assert sections(admin, "small")["Quotas"] == ["small"]
+    assert "Quotas" not in sections(signed_in("mia", "namespace:other"), "small")
+
+
+def test_classes_stand_before_templates(admin: Client, lab: Cluster) -> None:
+    lab.create(make_class("alpha-class"))
+    titles = list(sections(admin, "alpha-"))
+    assert titles.index("Classes") < titles.index("Claim templates")
 
 
 GOES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from manciple.store.event_log import latest_revision
 from tests.builders import (
     make_claim,
     make_class,
+    make_device,
     make_devices,
     make_namespace,
     make_node,
@@ -27,8 +29,10 @@ from tests.builders import (
     make_template,
 )
 from tests.dashboard import browsing, texts
-from tests.dashboard.browsing import said
+from tests.dashboard.browsing import said, viewer
 from tests.scheduling.cluster import Cluster, with_spec
+
+__all__ = ["viewer"]
 
 POD = """apiVersion: v1
 kind: Pod
@@ -134,6 +138,7 @@ def test_nothing_is_created_where_one_of_several_is_wrong_or_the_namespace_forge
     assert found["message"] == texts.NAME_TAKEN("web", "team-a")
 
 
+PCIE = "resource.kubernetes.io/pcieRoot"
 FORM = {"from": "form", "name": "train", "namespace": "team-a", "image": "example.com/x", "devices": "class"}
 
 
@@ -155,6 +160,11 @@ def test_the_form_makes_a_template_and_a_pod_or_takes_one_that_exists(member: Cl
 
 #: what was typed -> the field where the error stands
 MISTAKES = (
+    ({"cpu": "two"}, "cpu"),
+    ({"memory": "-1Gi"}, "memory"),
+    ({"least": "80 GB"}, "least"),
+    ({"tolerations": "a=b:Never"}, "tolerations"),
+    ({"device_tolerations": "a:b:c"}, "device_tolerations"),
     ({"name": ""}, "name"),
     ({"name": "Not A Name"}, "name"),
     ({"image": ""}, "image"),
@@ -162,6 +172,178 @@ MISTAKES = (
     ({"count": "0"}, "count"),
     ({"devices": "template"}, "template"),
 )
+
+
+# The form and its YAML ------------------------------------------------------------------------------------------------
+
+#: what is typed -> what the YAML then has: at a path, or as a text
+ASKED: dict[str, dict[str, str]] = {
+    "several of a model, together": {
+        "class": "gpu.example.com", "count": "2", "model": "gpu.example.com/model=A100",
+        "together": PCIE,
+    },
+    "memory at least": {"class": "gpu.example.com", "least": "40Gi"},
+    "a share": {"class": "gpu.example.com", "share": "10Gi"},
+    "a model alone": {"class": "", "model": "gpu.example.com/model=A100"},
+    "amounts of the node, a command, tolerations": {
+        "class": "gpu.example.com", "cpu": "500m", "memory": "1Gi", "command": "sleep '1 2'",
+        "tolerations": "team=a:NoSchedule, spare", "device_tolerations": "gpu.example.com/xid:NoExecute",
+    },
+    "no device": {"devices": "none", "cpu": "1"},
+    "a template of others": {"devices": "template", "template": "theirs"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def devices(namespaces: Cluster) -> Cluster:
+    """Node-1 has shared devices: three of 80 GiB, two of them on one PCIe root, and a small one."""
+    namespaces.create(make_node("node-1"))
+    roots = ("pci0", "pci1", "pci1", "pci2")
+    namespaces.create(make_slice(devices=[
+        make_device(
+            f"gpu-{number}",
+            attributes={"model": "T4" if root == "pci2" else "A100", PCIE: root},
+            capacity={"memory": "16Gi" if root == "pci2" else "80Gi"},
+            allow_multiple_allocations=True,
+        )
+        for number, root in enumerate(roots)
+    ]))  # fmt: skip
+    namespaces.create(make_template("theirs", namespace="team-a"))
+    return namespaces
+
+
+@pytest.mark.parametrize("fields", ASKED.values(), ids=ASKED)
+def test_what_the_form_asks_for_is_created_as_its_yaml_says_and_runs(
+    member: Client, devices: Cluster, fields: dict[str, str]
+) -> None:
+    sent = {**FORM, **fields}
+    made = member.post("/pods/new/made", sent).context["form"]
+    assert (made.composed.problem, made.composed.kept) == ("", [])
+    assert _findings(member, made.composed.text) == [], "kubectl would apply it"
+    answer = member.post("/pods/new", {**sent, "yaml": made.composed.text, "base": made.composed.base})
+    assert answer.headers.get("Location") == "/pods/team-a/train", answer.content.decode()
+    devices.settle()
+    pod = devices.get(Pod, "train", "team-a")
+    assert pod.spec.node_name == "node-1"
+    claims = [one for one in devices.all(ResourceClaim) if one.status.allocation]
+    given = [one for claim in claims if claim.status.allocation for one in claim.status.allocation.devices.results]
+    assert len(given) == (0 if fields.get("devices") == "none" else int(fields.get("count", "1")))
+    if "together" in fields:
+        assert {one.device for one in given} == {"gpu-1", "gpu-2"}
+    if "least" in fields:
+        assert given[0].device != "gpu-3"
+    if "share" in fields:
+        assert given[0].consumed_capacity["memory"] == fields["share"]
+    container = pod.spec.containers[0]
+    requests = {name: str(amount) for name, amount in container.resources.requests.items()}
+    assert requests == {name: fields[name] for name in ("cpu", "memory") if name in fields}
+    if "tolerations" in fields:
+        assert {one.key for one in pod.spec.tolerations} >= {"team", "spare"}
+        (request,) = claims[0].spec.devices.requests
+        assert request.exactly
+        assert [one.key for one in request.exactly.tolerations] == ["gpu.example.com/xid"]
+
+
+def _in_step(client: Client, before: Any, text: str = "", **fields: str) -> Any:
+    """What the page has after somebody has changed the YAML, the form, or both."""
+    data = {**json.loads(before.in_json), "yaml": text or before.text, "base": before.base} | fields
+    return client.post("/pods/new/made", data).context["form"].composed
+
+
+def test_the_form_follows_the_yaml_and_what_it_has_no_field_for_is_kept_and_named(
+    member: Client, devices: Cluster
+) -> None:
+    made = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com"}).context["form"].composed
+    text = made.text.replace("name: main\n", "name: main  # the only one\n    workingDir: /srv\n")
+    text = text.replace("    - name: device\n", "    # for training\n      - name: device\n", 1)
+    text = text.replace("example.com/x", "example.com/y").replace(
+        "deviceClassName: gpu.example.com", "count: 3\n          deviceClassName: other"
+    )
+    text = text.replace("spec:\n  restartPolicy", "spec:\n  nodeSelector:\n    zone: a\n  restartPolicy")
+    followed = _in_step(member, made, text)
+    assert followed.text == text
+    assert (followed.values["image"], followed.values["count"], followed.values["device_class"]) == (
+        "example.com/y",
+        "3",
+        "other",
+    )
+    assert sorted(followed.kept) == ["spec.containers[0].workingDir", "spec.nodeSelector.zone"]
+    both = _in_step(member, followed, text.replace("zone: a", "zone: b"), name="other", count="1", cpu="2")
+    for part in ("# the only one", "# for training", "workingDir: /srv", "zone: b", "name: other-devices", "cpu: '2'"):
+        assert part in both.text, part
+    assert "count:" not in both.text
+    assert "train" not in both.text.replace("for training", "")
+    assert both.values["image"] == "example.com/y"
+    shown = member.post("/pods/new/made", {"yaml": both.text, "base": both.text}).content.decode()
+    assert "<code>spec.nodeSelector.zone</code>" in shown
+
+
+OTHER_CLAIMS = {
+    "a claim of its own": ("resourceClaimTemplateName: train-devices", "resourceClaimName: ours"),
+    "two requests": ("requests:", "requests:\n      - name: more\n        exactly:\n          deviceClassName: other"),
+    "all devices": ("exactly:", "exactly:\n          allocationMode: All"),
+    "alternatives": (
+        "exactly:\n          deviceClassName: gpu.example.com",
+        "firstAvailable:\n        - name: a\n          deviceClassName: b",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", OTHER_CLAIMS.values(), ids=OTHER_CLAIMS)
+def test_claims_that_the_form_cannot_show_are_left_to_the_yaml(
+    member: Client, devices: Cluster, change: tuple[str, str]
+) -> None:
+    made = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com"}).context["form"].composed
+    text = made.text.replace(*change)
+    assert text != made.text
+    followed = _in_step(member, made, text)
+    assert (followed.problem, followed.values["devices"]) == ("", "yaml")
+    assert followed.kept
+    renamed = _in_step(member, followed, image="example.com/z")
+    assert renamed.text == text.replace("example.com/x", "example.com/z"), "and nothing else is touched"
+
+
+UNREADABLE = {"no YAML": "kind: [", "two pods": f"{POD}---\n{POD}", "no pod": CLAIM, "no mapping": "- a"}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_text_that_the_form_cannot_follow_is_left_alone_until_it_can(
+    member: Client, devices: Cluster, text: str
+) -> None:
+    made = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com"}).context["form"].composed
+    broken = _in_step(member, made, text, name="meanwhile")
+    assert broken.problem
+    assert (broken.text, broken.values["name"], broken.base) == (text, "meanwhile", made.base)
+    mended = _in_step(member, broken, made.text.replace("example.com/x", "example.com/y"))
+    assert (mended.problem, mended.values["name"], mended.values["image"]) == ("", "meanwhile", "example.com/y")
+    assert "name: meanwhile-devices" in mended.text
+
+
+def test_without_a_script_a_button_brings_both_sides_in_step(member: Client, devices: Cluster) -> None:
+    page = member.get("/pods/new").context["page"]
+    assert page.from_form
+    data = {**json.loads(page.form.composed.in_json), "base": page.form.composed.base, "from": "form"}
+    text = page.written.replace("name: main", "name: main\n    workingDir: /srv")
+    answer = member.post("/pods/new", {**data, "yaml": text, "name": "train", "action": "apply"})
+    page = answer.context["page"]
+    assert answer.status_code == 200
+    assert "name: train\n" in page.written
+    assert "workingDir: /srv" in page.written
+    assert page.form.text("name") == "train"
+    assert devices.all(Pod) == []
+
+
+def test_a_pod_is_duplicated_in_the_form(member: Client, devices: Cluster) -> None:
+    devices.create(make_pod("web", namespace="team-a"))
+    page = member.get("/pods/new?like=team-a/web&from=form").context["page"]
+    assert page.form.text("name") == "web-2"
+    assert page.form.text("devices") == "none"
+
+
+def test_the_navigation_leads_people_who_may_create_pods_to_the_form(member: Client, viewer: Client) -> None:
+    for client, leads in ((member, True), (viewer, False)):
+        found = re.search(r'href="/pods/new"\s+aria-label="Submit a pod"', client.get("/pods").content.decode())
+        assert (found is not None) is leads
 
 
 def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:
@@ -276,7 +458,7 @@ def test_a_template_that_an_earlier_pod_left_is_used_again_or_another_name_is_ta
         pod = namespaces.get(Pod, "trainer", "team-a")
         assert pod.spec.resource_claims[0].resource_claim_template_name == template
         namespaces.delete(pod)
-    assert "trainer-devices-2" in _made(member, count="2")
+    assert "name: trainer-devices-2" in _posted(member, count="2").content.decode()
     assert texts.TEMPLATE_EXISTS in _made(member, count="2")
     assert len(namespaces.all(ResourceClaimTemplate)) == 2
 

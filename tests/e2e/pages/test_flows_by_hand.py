@@ -154,9 +154,9 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
         press(page, "Enter")  # too early
         expect_focus(page.get_by_role("textbox", name="Image", exact=True))
         page.keyboard.type("registry.example.org/by-hand:1")
-        press(page, "Tab Tab Tab Tab Space ArrowDown")
+        press(page, "Tab Tab Tab Tab Tab Tab Tab Space ArrowDown")
         expect_focus(page.get_by_role("radio", name="gpu-a100-mig"))
-        expect(page.locator("#written")).to_contain_text("name: by-hand-devices")
+        expect(page.locator(".cm-content")).to_contain_text("name: by-hand-devices")
         expect(page.locator(".call.good")).to_be_visible()
         press(page, "Enter")
         expect(told(page)).to_contain_text("Created ResourceClaimTemplate by-hand-devices, Pod by-hand.")

@@ -1,0 +1,551 @@
+"""A pod's YAML and its form, in step: whichever side somebody changed, the other one follows.
+
+`compose` takes what both sides say and the text that both last agreed on (`base`). Fields that differ from that text
+were changed in the form, and are put into the YAML; all others follow the YAML. Only what changed is written, so that
+comments, and whatever the form has no field for, stay as they are; `kept` names it.
+
+The devices are those of one request in one claim, from a template in the same text. Claims of any other shape are the
+YAML's business (`AS_WRITTEN`). Pure: what classes have to offer, and which templates exist, are arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.kit.differences import YamlProblem, divided, has_content, read_yaml, rewritten
+from insight.class_traits import ClassTraits
+from manciple.wire.quantity import whole
+
+#: field of the form -> what stands there
+Values = Mapping[str, str]
+
+#: The names of the pod's entry for its devices, and of the request in the claim.
+ENTRY, REQUEST = "devices", "device"
+#: Where the devices come from.
+CLASS, TEMPLATE, NONE, AS_WRITTEN = "class", "template", "none", "yaml"
+#: The fields, with what an empty pod has in them.
+FIELDS: Values = {
+    "name": "", "namespace": "", "image": "", "command": "", "cpu": "", "memory": "", "tolerations": "",
+    "devices": NONE, "device_class": "", "model": "", "count": "1", "together": "", "least": "", "share": "",
+    "share_of": "", "device_tolerations": "", "template": "",
+}  # fmt: skip
+#: Those of the request.
+_OF_REQUEST = ("device_class", "model", "count", "together", "least", "share", "share_of", "device_tolerations")
+
+_STRING = r"""(?:"(?:[^"\\]|\\.)*"|'[^'"\\]*')"""
+_HAS = r"(?:{string} in device\.{map}\[{string}\] && )?"
+_MODEL = re.compile(
+    _HAS.format(string=_STRING, map="attributes")
+    + rf"device\.attributes\[(?P<domain>{_STRING})\]\.(?P<name>productName|model) == (?P<value>{_STRING})"
+)
+_LEAST = re.compile(
+    _HAS.format(string=_STRING, map="capacity")
+    + rf"device\.capacity\[(?P<domain>{_STRING})\]\.(?P<name>\w*[mM]em\w*)"
+    + rf"\.compareTo\(quantity\((?P<value>{_STRING})\)\) >= 0"
+)
+_TOLERATION = re.compile(
+    r"(?P<key>[^=:\s]+)(?P<equals>=(?P<value>[^:\s]*))?(?::(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+#: In place of a taint's key: every taint.
+ANY_TAINT = "*"
+
+
+class NotReadable(ValueError):
+    """Why the form cannot follow a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """text: the YAML; base: the text that both sides agree on; values: of the form; kept: what the form has no field
+    for, as paths; problem: why the form does not follow, "" if it does; template: that the pod's claim comes from, if
+    it is in the text.
+    """
+
+    text: str
+    base: str
+    values: Values
+    kept: Sequence[str] = ()
+    problem: str = ""
+    template: Mapping[str, Any] | None = None
+
+    @property
+    def in_json(self) -> str:
+        """The values, by the names under which a browser sends them."""
+        return json.dumps({"class" if name == "device_class" else name: value for name, value in self.values.items()})
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A document, or (`tree` None) comments alone. before: the tree that the text has; gone: it is left out."""
+
+    text: str
+    tree: Any
+    before: Any = None
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Draft:
+    """A text's documents. pod, template: those that the form is about."""
+
+    parts: list[Part]
+    pod: dict[str, Any]
+    template: dict[str, Any] | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+
+
+def compose(
+    posted: Values,
+    text: str,
+    base: str,
+    *,
+    traits: Callable[[str], ClassTraits | None],
+    settle: Callable[[dict[str, Any]], str] = lambda template: str(template["metadata"]["name"]),
+) -> Composed:
+    """posted: of the form; what it leaves out is unchanged. settle: names a template that the form writes."""
+    try:
+        draft = read(text)
+    except NotReadable as problem:
+        return Composed(text=text, base=base, values=posted, problem=str(problem))
+    try:
+        agreed: Values = read(base).values if base else draft.values
+    except NotReadable:
+        agreed = draft.values
+    asked = {name: _canonical(name, posted[name]) if name in posted else agreed[name] for name in FIELDS}
+    idle = _idle(asked["devices"] if asked["devices"] != agreed["devices"] else draft.values["devices"])
+    changed = {name: value for name, value in asked.items() if value != agreed[name] and name not in idle}
+    merged = draft.values | changed
+    if changed:
+        text = _write(draft, merged, traits, settle)
+        draft = read(text)
+    # What somebody is typing stays as they type it, where it means the same.
+    follows = {name for name in FIELDS if name not in {*changed, *idle} and draft.values[name] != agreed[name]}
+    shown = {name: draft.values[name] if name in follows or name not in posted else posted[name] for name in FIELDS}
+    return Composed(text=text, base=text, values=shown, kept=draft.kept, template=draft.template)
+
+
+def _idle(source: str) -> set[str]:
+    """Fields that say nothing where the devices come from there: they keep what somebody chose before."""
+    return ({*_OF_REQUEST} if source != CLASS else set()) | ({"template"} if source != TEMPLATE else set())
+
+
+def _canonical(name: str, text: str) -> str:
+    """As it would be read again."""
+    text = text.strip()
+    if name == "command":
+        return shlex.join(words_of(text))
+    if name in ("tolerations", "device_tolerations"):
+        return "\n".join(text.replace(",", "\n").split())
+    return text
+
+
+def words_of(command: str) -> list[str]:
+    """As a shell would split it."""
+    try:
+        return shlex.split(command)
+    except ValueError:  # its quotes do not match
+        return command.split()
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def read(text: str) -> Draft:
+    """Raises: NotReadable."""
+    parts = list[Part]()
+    for before, part in divided(text):
+        try:
+            tree = read_yaml(part) if has_content(part) else None
+            parts.append(Part(part, tree, deepcopy(tree)))
+        except YamlProblem as problem:
+            line = problem.finding["line"] + before
+            raise NotReadable(f"The YAML cannot be read: line {line}: {problem.finding['message']}") from None
+    pods = [one.tree for one in parts if _at(one.tree, "kind") == "Pod"]
+    if len(pods) > 1:
+        raise NotReadable(f"The form shows one pod, and the YAML has {len(pods)}.")
+    if not pods and any(one.tree is not None for one in parts):
+        raise NotReadable("The YAML has no pod.")
+    if not pods:
+        pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {"restartPolicy": "Never"}}]
+        parts = [Part("", pods[0])]
+    draft = Draft(parts, pods[0])
+    _read_pod(draft)
+    return draft
+
+
+def _read_pod(draft: Draft) -> None:
+    left, values = deepcopy(draft.pod), dict(FIELDS)
+    for name in ("apiVersion", "kind"):
+        left.pop(name)
+    values["name"] = _taken_text(left, "metadata", "name")
+    values["namespace"] = _taken_text(left, "metadata", "namespace")
+    if _at(left, "spec", "restartPolicy") == "Never":
+        _take(left, "spec", "restartPolicy")
+    container = ("spec", "containers", 0)
+    _take(left, *container, "name")
+    values["image"] = _taken_text(left, *container, "image")
+    command = _at(left, *container, "command")
+    if isinstance(command, list) and all(isinstance(one, str) for one in command):
+        values["command"] = shlex.join(_take(left, *container, "command"))
+    for name in ("cpu", "memory"):
+        values[name] = _taken_text(left, *container, "resources", "requests", name)
+    values["tolerations"] = _taken_tolerations(_at(left, "spec"))
+    entries = _at(left, "spec", "resourceClaims")
+    entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
+    named = entry.get("resourceClaimTemplateName") if isinstance(entry, dict) else None
+    used = [{"name": entry.get("name")}] if isinstance(entry, dict) else None
+    others = [one.tree for one in draft.parts if one.tree is not None and one.tree is not draft.pod]
+    if (
+        isinstance(named, str)
+        and _at(left, *container, "resources", "claims") == used
+        and set(entry or ()) == {"name", "resourceClaimTemplateName"}
+    ):
+        draft.template = next((one for one in others if _names(one, named)), None)
+        values["devices"], values["template"] = (CLASS, "") if draft.template else (TEMPLATE, named)
+        _take(left, "spec", "resourceClaims")
+        _take(left, *container, "resources", "claims")
+        if draft.template:
+            others.remove(draft.template)
+            rest = deepcopy(draft.template)
+            if not _read_request(rest, values):
+                values |= {name: FIELDS[name] for name in _OF_REQUEST} | {"devices": AS_WRITTEN}
+                rest = deepcopy(draft.template)
+            draft.kept += [f"template {path}" for path in _leaves(rest)]
+    elif entries:
+        values["devices"] = AS_WRITTEN
+    draft.kept[:0] = _leaves(left)
+    draft.kept += [f"{_at(one, 'kind')} {_at(one, 'metadata', 'name') or ''}".strip() for one in others]
+    draft.values = values
+
+
+def _names(document: Any, name: str) -> bool:
+    found: tuple[Any, Any] = (_at(document, "kind"), _at(document, "metadata", "name"))
+    return found == ("ResourceClaimTemplate", name)
+
+
+def _read_request(rest: dict[str, Any], values: dict[str, str]) -> bool:
+    """Takes from a template what the form has fields for. False if its claim is of another shape."""
+    devices = _at(rest, "spec", "spec", "devices")
+    requests = _at(devices, "requests")
+    request = requests[0] if isinstance(requests, list) and len(requests) == 1 else None
+    exactly = _at(request, "exactly")
+    if not isinstance(exactly, dict) or _at(exactly, "allocationMode") not in (None, "ExactCount"):
+        return False
+    for name in ("apiVersion", "kind"):
+        rest.pop(name, None)
+    for name in ("name", "namespace"):
+        _take(rest, "metadata", name)
+    called = _take(request, "name")
+    _take(exactly, "allocationMode")
+    values["device_class"] = _taken_text(exactly, "deviceClassName")
+    values["count"] = _taken_text(exactly, "count") or "1"
+    values["device_tolerations"] = _taken_tolerations(exactly)
+    for name, pattern in (("model", _MODEL), ("least", _LEAST)):
+        found = _selector(exactly, pattern)
+        if found is not None:
+            domain, value = (_unquoted(found[2][part]) for part in ("domain", "value"))
+            values[name] = f"{domain}/{found[2]['name']}={value}" if name == "model" else value
+            del exactly["selectors"][found[0]]
+    amounts = _at(exactly, "capacity", "requests")
+    if isinstance(amounts, dict) and amounts:
+        values["share_of"] = next(iter(amounts))
+        values["share"] = _taken_text(exactly, "capacity", "requests", values["share_of"])
+    constraints = _at(devices, "constraints")
+    if isinstance(constraints, list) and len(constraints) == 1 and _joins(constraints[0], called):
+        values["together"] = constraints[0]["matchAttribute"]
+        _take(devices, "constraints")
+    return True
+
+
+def _joins(constraint: Any, request: Any) -> bool:
+    """Whether it is about all devices of the request, and nothing else than an equal attribute."""
+    attribute, requests = _at(constraint, "matchAttribute"), _at(constraint, "requests")
+    return (
+        isinstance(attribute, str)
+        and requests in (None, [], [request])
+        and set(constraint) <= {"matchAttribute", "requests"}
+    )
+
+
+def _selector(exactly: Mapping[str, Any], pattern: re.Pattern[str]) -> tuple[int, str, re.Match[str]] | None:
+    """(place, expression, match) of the first selector that is of this form."""
+    selectors = _at(exactly, "selectors")
+    for place, one in enumerate(selectors if isinstance(selectors, list) else ()):
+        expression = _at(one, "cel", "expression")
+        if isinstance(expression, str) and (match := pattern.fullmatch(expression.strip())):
+            return place, expression, match
+    return None
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text.startswith("'") else str(json.loads(text))
+
+
+def _taken_tolerations(holder: Any) -> str:
+    """A line for each toleration that has one; the others are left."""
+    tolerations = _at(holder, "tolerations")
+    if not isinstance(tolerations, list):
+        return ""
+    lines = [(_line_of(one), one) for one in tolerations]
+    left = [one for line, one in lines if not line]
+    if left:
+        holder["tolerations"] = left
+    else:
+        holder.pop("tolerations")
+    return "\n".join(line for line, _ in lines if line)
+
+
+def _line_of(toleration: Any) -> str:
+    """`key=value:Effect`, `key:Effect`, `key`; "" for what this cannot say."""
+    if not isinstance(toleration, dict) or not set(toleration) <= {"key", "operator", "value", "effect"}:
+        return ""
+    key, value, effect = (str(toleration.get(name) or "") for name in ("key", "value", "effect"))
+    exists = toleration.get("operator") == "Exists"
+    line = f"{key or (ANY_TAINT if exists else '')}{'' if exists else f'={value}'}{f':{effect}' if effect else ''}"
+    return line if toleration_of(line) == {one: said for one, said in toleration.items() if said} else ""
+
+
+def toleration_of(line: str) -> dict[str, str] | None:
+    """None if it cannot be read."""
+    match = _TOLERATION.fullmatch(line)
+    if match is None:
+        return None
+    operator = {"operator": "Equal", "value": match["value"]} if match["equals"] else {"operator": "Exists"}
+    key = {} if match["key"] == ANY_TAINT else {"key": match["key"]}
+    return {name: text for name, text in (key | operator | {"effect": match["effect"]}).items() if text}
+
+
+def _at(tree: Any, *path: str | int) -> Any:
+    for step in path:
+        if isinstance(tree, dict):
+            tree = tree.get(step)
+        elif isinstance(tree, list) and isinstance(step, int) and step < len(tree):
+            tree = tree[step]
+        else:
+            return None
+    return tree
+
+
+def _take(tree: Any, *path: str | int) -> Any:
+    holder = _at(tree, *path[:-1])
+    return holder.pop(path[-1], None) if isinstance(holder, dict) else None
+
+
+def _taken_text(tree: Any, *path: str | int) -> str:
+    """Nothing is taken that a field cannot show."""
+    found = _at(tree, *path)
+    if isinstance(found, dict | list | bool):
+        return ""
+    _take(tree, *path)
+    return "" if found is None else str(found)
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[str]:
+    """The paths of what is left, without empty holders; a list of plain values is one of them."""
+    if isinstance(tree, dict) and not (path and not tree):
+        for name, one in tree.items():
+            yield from _leaves(one, f"{path}.{name}" if path else name)
+    elif isinstance(tree, list) and any(isinstance(one, dict) for one in tree):
+        for place, one in enumerate(tree):
+            yield from _leaves(one, f"{path}[{place}]")
+    elif tree not in (None, {}, []):
+        yield path
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    draft: Draft,
+    values: Values,
+    traits: Callable[[str], ClassTraits | None],
+    settle: Callable[[dict[str, Any]], str],
+) -> str:
+    """The text with these values in it."""
+    pod, fresh = draft.pod, draft.values
+    changed = {name for name in FIELDS if values[name] != fresh[name]}
+    meta = _holder(pod, "metadata")
+    _set(meta, "name", values["name"], keep=True)
+    _set(meta, "namespace", values["namespace"])
+    container = _container(pod)
+    if "image" in changed or "image" not in container:
+        container["image"] = values["image"]
+    if "command" in changed:
+        _set(container, "command", words_of(values["command"]))
+    for name in ("cpu", "memory"):
+        if name in changed:
+            _set(_holder(container, "resources", "requests"), name, values[name])
+    if "tolerations" in changed:
+        _write_tolerations(_holder(pod, "spec"), values["tolerations"])
+    _write_devices(draft, values, changed, traits, settle)
+    if isinstance(resources := container.get("resources"), dict):
+        for name in ("requests", "claims"):
+            _set(resources, name, resources.get(name))
+        _set(container, "resources", resources)
+    return _text(draft)
+
+
+def _write_devices(
+    draft: Draft,
+    values: Values,
+    changed: set[str],
+    traits: Callable[[str], ClassTraits | None],
+    settle: Callable[[dict[str, Any]], str],
+) -> None:
+    source, pod = values["devices"], draft.pod
+    spec, container = _holder(pod, "spec"), _container(pod)
+    if "devices" in changed and source != AS_WRITTEN:
+        names = {_at(one, "name") for one in spec.pop("resourceClaims", None) or ()}
+        for one in spec["containers"]:
+            if isinstance(resources := _at(one, "resources"), dict):
+                _set(
+                    resources, "claims", [one for one in resources.get("claims") or () if _at(one, "name") not in names]
+                )
+        if draft.template is not None:
+            _part(draft, draft.template).gone = True
+            draft.template = None
+        if source != NONE:
+            resources = _holder(container, "resources")
+            resources["claims"] = [*(resources.get("claims") or ()), {"name": ENTRY}]
+            spec["resourceClaims"] = [{"name": ENTRY, "resourceClaimTemplateName": values["template"]}]
+    if source == TEMPLATE:
+        spec["resourceClaims"][0]["resourceClaimTemplateName"] = values["template"]
+    if source != CLASS:
+        return
+    template, own = draft.template, own_template(draft.values["name"])
+    if template is None:
+        template = draft.template = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": own},
+            "spec": {"spec": {"devices": {"requests": [{"name": REQUEST, "exactly": {}}]}}},
+        }
+        draft.parts.insert(draft.parts.index(_part(draft, pod)), Part("", template))
+        changed = {*changed, *_OF_REQUEST}
+    _write_request(template["spec"]["spec"]["devices"], values, changed, traits)
+    meta = _holder(template, "metadata")
+    _set(meta, "namespace", values["namespace"])
+    if re.fullmatch(rf"{re.escape(own)}(-\d+)?", str(meta.get("name"))):
+        meta["name"] = own_template(values["name"])
+        meta["name"] = settle(template)
+        spec["resourceClaims"][0]["resourceClaimTemplateName"] = meta["name"]
+
+
+def own_template(name: str) -> str:
+    return f"{name}-{ENTRY}" if name else ENTRY
+
+
+def _write_request(
+    devices: dict[str, Any], values: Values, changed: set[str], traits: Callable[[str], ClassTraits | None]
+) -> None:
+    exactly = devices["requests"][0]["exactly"]
+    if "device_class" in changed:
+        exactly["deviceClassName"] = values["device_class"]
+    if "count" in changed:
+        number = whole(values["count"])
+        _set(exactly, "count", "" if values["count"] == "1" else values["count"] if number is None else number)
+    known = traits(values["device_class"]) or ClassTraits()
+    if "model" in changed:
+        attribute, _, model = values["model"].partition("=")
+        guard = known.models and sum(n for (name, _), n in known.models.items() if name == attribute) < known.devices
+        _write_selector(
+            exactly,
+            _MODEL,
+            _expression("attributes", attribute, f" == {json.dumps(model)}", guard=bool(guard)) if model else "",
+        )
+    if {"least", "device_class"} & changed:
+        least, found = values["least"], _selector(exactly, _LEAST)
+        memory = known.memory or (f"{_unquoted(found[2]['domain'])}/{found[2]['name']}" if found else "")
+        test = f".compareTo(quantity({json.dumps(least)})) >= 0"
+        guard = known.capacities[memory] < known.devices
+        _write_selector(exactly, _LEAST, _expression("capacity", memory, test, guard=guard) if least and memory else "")
+    if {"share", "share_of"} & changed:
+        amounts = _holder(exactly, "capacity", "requests")
+        old = next(iter(amounts), "")
+        named = values["share_of"] or old or next(iter(known.shares), "")
+        if old and old != named:
+            del amounts[old]
+        if named:
+            _set(amounts, named, values["share"])
+        if not amounts:
+            del exactly["capacity"]
+    if "device_tolerations" in changed:
+        _write_tolerations(exactly, values["device_tolerations"])
+    if "together" in changed:
+        attribute = values["together"]
+        _set(
+            devices,
+            "constraints",
+            [{"requests": [devices["requests"][0]["name"]], "matchAttribute": attribute}] if attribute else [],
+        )
+
+
+def _expression(of: str, name: str, test: str, *, guard: bool) -> str:
+    """What a selector asks of an attribute or capacity. guard: devices without it are left out, where asking would
+    be an error."""
+    domain, _, short = name.partition("/")
+    holder = f"device.{of}[{json.dumps(domain)}]"
+    return f"{f'{json.dumps(short)} in {holder} && ' if guard else ''}{holder}.{short}{test}"
+
+
+def _write_selector(exactly: dict[str, Any], pattern: re.Pattern[str], expression: str) -> None:
+    selectors = list(exactly.get("selectors") or ())
+    found = _selector(exactly, pattern)
+    written = [{"cel": {"expression": expression}}] if expression else []
+    place = found[0] if found else len(selectors)
+    selectors[place : place + 1] = written
+    _set(exactly, "selectors", selectors)
+
+
+def _write_tolerations(holder: dict[str, Any], lines: str) -> None:
+    others = [one for one in holder.get("tolerations") or () if not _line_of(one)]
+    _set(holder, "tolerations", [toleration_of(line) or {"key": line} for line in lines.split("\n") if line] + others)
+
+
+def _set(holder: dict[str, Any], name: str, value: Any, *, keep: bool = False) -> None:
+    """keep: an empty value, too."""
+    if value or keep:
+        holder[name] = value
+    else:
+        holder.pop(name, None)
+
+
+def _holder(tree: dict[str, Any], *path: str) -> dict[str, Any]:
+    """The mapping there; made where there is none."""
+    for name in path:
+        if not isinstance(tree.get(name), dict):
+            tree[name] = {}
+        tree = tree[name]
+    return tree
+
+
+def _container(pod: dict[str, Any]) -> dict[str, Any]:
+    """The first one; made where there is none."""
+    spec = _holder(pod, "spec")
+    if (
+        not isinstance(spec.get("containers"), list)
+        or not spec["containers"]
+        or not isinstance(spec["containers"][0], dict)
+    ):
+        spec["containers"] = [{"name": "main"}]
+    container: dict[str, Any] = spec["containers"][0]
+    return container
+
+
+def _part(draft: Draft, document: dict[str, Any]) -> Part:
+    return next(one for one in draft.parts if one.tree is document)
+
+
+def _text(draft: Draft) -> str:
+    """Only documents that changed are rewritten."""
+    texts = (
+        one.text if one.tree == one.before else rewritten(one.text, one.tree) for one in draft.parts if not one.gone
+    )
+    return "\n---\n".join(text.removesuffix("\n") for text in texts) + "\n"
