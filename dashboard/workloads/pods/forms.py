@@ -10,6 +10,7 @@ claim comes and goes with the pod.
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
 from manciple.wire.schema import ServedKind, components
+from scheduling.allocator.problem import MAX_RESULTS
 
 #: Characters of a text, and documents in it, that are read.
 LONGEST, MOST = 256 * 1024, 50
@@ -285,9 +287,12 @@ class PodForm(PageForm):
         initial="class",
         error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
     )
-    device_class = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    device_class = forms.CharField(required=False, label="Class", widget=forms.Select({"class": "input"}))
     count = forms.CharField(
-        required=False, initial="1", widget=forms.NumberInput({"class": "input", "min": "1", "max": "32"})
+        required=False,
+        label="Number",
+        initial="1",
+        widget=forms.NumberInput({"class": "input", "min": "1", "max": str(MAX_RESULTS)}),
     )
     template = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
 
@@ -316,8 +321,10 @@ class PodForm(PageForm):
         if devices == "class":
             if not self.text("device_class"):
                 self.add_error("device_class", "Choose a class.")
-            if not whole(self.text("count")):
-                self.add_error("count", "Write a whole number, 1 or more.")
+            if not 1 <= (whole(self.text("count")) or 0) <= MAX_RESULTS:
+                self.add_error(
+                    "count", f"Write a whole number from 1 to {MAX_RESULTS}: no claim is given more devices."
+                )
         if devices == "template" and not self.text("template"):
             self.add_error("template", "Choose a template.")
 
@@ -336,6 +343,16 @@ class PodForm(PageForm):
             number += 1
             name = f"{self.own_template}-{number}"
         self.named_template, self.reuses_template = name, name in existing
+
+    def filled_in(self) -> PodForm:
+        """The same with a free name and an image where these are still blank: for a preview."""
+        blank = {"name": f"new-{secrets.token_hex(4)}", "image": "example.com/image"}
+        values = {self.add_prefix(name): self.text(name) for name in self.fields}
+        filled = PodForm(values | {name: value for name, value in blank.items() if not self.text(name)})
+        filled.named_template, filled.reuses_template = self.named_template, self.reuses_template
+        if not self.text("name") and not self.reuses_template:
+            filled.named_template = ""
+        return filled
 
     @property
     def own_template(self) -> str:

@@ -468,15 +468,31 @@ def _posted_form(request: HttpRequest, person: Person) -> PodForm:
 
 
 def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
-    """None before the source of its devices is chosen."""
+    """For the values as they stand: where its pod would start, or all that is wrong with them.
+
+    Name and image may still be blank. None before the source of the devices is chosen.
+    """
     source = {"class": "device_class", "template": "template"}.get(form.text("devices"))
     if source and not form.text(source):
         return None
-    return _start(forms.read(forms.as_yaml(form), namespace=form.text("namespace")), person)
+    only_checks()
+    filled = form.filled_in()
+    reading = Reading()
+    if filled.is_valid():
+        reading = forms.check(forms.as_yaml(filled), "", person)
+        forms.complain(filled, reading.problems)
+    wrong = tuple(
+        f"{filled[name].label}: {text}" if name in filled.fields else str(text)
+        for name, texts in filled.errors.items()
+        for text in texts
+    )
+    if wrong or reading.problems:
+        return PodVerdict(good=False, title="It cannot be created as it is.", problems=wrong)
+    return _start(reading, person)
 
 
 def _start(reading: Reading, person: Person) -> PodVerdict | None:
-    """What the scheduler would do with the pod now. None without a pod, or if an object that it names is missing."""
+    """What the scheduler would do with the pod now. None without a pod."""
     if reading.problems or any(not person.sees(one.metadata.namespace) for one in reading.objects):
         return None
     if not any(isinstance(one, Pod) for one in reading.objects):
@@ -484,14 +500,15 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
     try:
         workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
         answer = refused(workload) or try_one(workload)
-    except (NotRehearsable, ApiError):
-        return None
+    except NotRehearsable as why:
+        return PodVerdict(good=False, title="Where it would start cannot be told.", text=str(why))
+    except ApiError as refusal:
+        return PodVerdict(good=False, title=f"It would wait because {refusal.message.rstrip('.')}.")
     if isinstance(answer, Placed):
         devices = ", ".join(f"`{one.device}`" for one in answer.devices)
         return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
-    if answer is None:
-        return None
-    return PodVerdict(good=False, title=f"It would wait because {clause(answer)}.", next_step=next_step(answer))
+    because = f" because {clause(answer)}" if answer else ""
+    return PodVerdict(good=False, title=f"It would wait{because}.", next_step=next_step(answer) if answer else "")
 
 
 def _first_text(request: HttpRequest, person: Person) -> str:

@@ -587,10 +587,11 @@ class PodVerdict:
     do_url: str = ""
     forced: tuple[tuple[str, str], ...] = ()  # (word, address) of what can be done without the node
     offers: tuple[OfferLine, ...] = ()  # what would start it
+    problems: tuple[str, ...] = ()  # why it cannot be created
 
     @property
     def icon(self) -> str:
-        return "i-ok" if self.good else "i-wait"
+        return "i-ok" if self.good else "i-alert" if self.problems else "i-wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
