@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 from urllib.parse import urlencode
 
-from claims.causes.causes import ClassMissing, NoNodeFits, OfPreemption
+from claims.causes.causes import ClassMissing, NoNodeFits, NotTogether, OfPreemption
 from claims.causes.messages import clause, message, preemption_clause, sentence
 from claims.causes.next_steps import next_step
 from claims.devices.cache import read_devices
@@ -49,6 +49,7 @@ from scheduling.allocator.outcome import (
     REQUEST_SELECTOR,
     UNTAINTED,
     VISIBLE,
+    ConstraintStep,
     DeviceSet,
     Drop,
     Funnel,
@@ -207,7 +208,22 @@ class FunnelSection:
     rows: tuple[FunnelRow, ...]
     wants: str
     way: str  # the funnel as a line of text, for requests that can be met
+    conflict: str = ""  # why it cannot be met together with others, for the request that the reason names
     left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Also together with the other requests."""
+        return self.request.met and not self.request.by_itself
+
+    @property
+    def short(self) -> str:
+        """What it lacks, in two or three words; "" if it can be met."""
+        if self.met:
+            return ""
+        if self.request.by_itself:
+            return "enough by itself, but not together with the others"
+        return f"short by {self.request.short_by}" if self.request.short_by else "constraint not met"
 
     @property
     def selectors(self) -> list[tuple[int, str, int, int]]:
@@ -244,6 +260,7 @@ def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> 
 def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSection, ...]:
     """The decisive request comes first, those that can be met last."""
     suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
+    conflict = clause(report.cause) if isinstance(report.cause, NotTogether) else ""
     drawn = list[FunnelSection]()
     for request in sorted(report.requests, key=lambda one: (not one.decisive, one.met)):
         plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
@@ -264,6 +281,7 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
                 wants="all devices" if plan.everything else counted(request.wanted, "device"),
                 way=" → ".join(ways),
                 left_out=skipped,
+                conflict=f"{sentence(conflict)}." if request.decisive and request.met else "",
             )
         )
     return tuple(drawn)
@@ -293,14 +311,34 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
             skipped=skipped is not None,
-            good=request.met and index == len(request.funnel) - 1,
+            good=request.met and not request.by_itself and not request.constraints and index == len(request.funnel) - 1,
         )
         before = stage
+    for step in request.constraints:
+        last = step is request.constraints[-1]
+        yield FunnelRow(
+            number="",
+            label="Different" if step.distinct else "Same",
+            code=step.attribute.rpartition("/")[2],
+            left=step.left,
+            percent=round(100 * step.left / published, 2),
+            lost_percent=round(100 * max(before.left - step.left, 0) / published, 2),
+            lost=_of_constraint(step),
+            decisive=request.decisive and not step.met,
+            good=request.met and last and not request.by_itself,
+        )
 
 
 def short_form(expression: str) -> str:
     """A selector as a reader sees it: comparisons without the paths to their values."""
     return " && ".join(str(clause_of(text)) for text in operands(expression))
+
+
+def _of_constraint(step: ConstraintStep) -> str:
+    values = counted(step.left, "value") if step.distinct else f"{step.left} on one node have the same value"
+    if not step.left:
+        values = "no free device has it"
+    return f"{values}, {step.wanted} wanted" if not step.met else values
 
 
 def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
