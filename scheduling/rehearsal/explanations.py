@@ -41,7 +41,7 @@ from claims.causes.causes import (
     decode,
 )
 from claims.causes.messages import SCHEDULER_NAME, assigned, clause, message, of_nodes, preemption_clause, sentence
-from claims.causes.next_steps import next_step
+from claims.causes.next_steps import outside
 from claims.event_recorder import PLACEMENT, EventNote, key_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
@@ -466,10 +466,6 @@ class Explanation:
         """A clause."""
         return clause(self.cause) if self.cause else self.remark
 
-    @property
-    def next_step(self) -> str:
-        return next_step(self.cause) if self.cause else self.advice
-
 
 @dataclass(frozen=True, slots=True)
 class _KeptExplanation:
@@ -693,6 +689,12 @@ def _found(resource: str, type_: type[_ObjectT], namespace: str, name: str) -> _
     return decoded(stored, type_)
 
 
+#: What says the next step of an explanation. `insight`, which lies above and rehearses it, adds its own.
+next_steps: list[Callable[[Explanation], str]] = [
+    lambda explained: outside(explained.cause) if explained.cause else explained.advice
+]
+
+
 # The API's document ---------------------------------------------------------------------------------------------------
 
 
@@ -740,7 +742,7 @@ def document(explained: Explanation) -> dict[str, Any]:
         "state": explained.state,
         "cause": msgspec.to_builtins(explained.cause),
         "reason": f"{sentence(explained.reason)}.",
-        "nextStep": explained.next_step,
+        "nextStep": next_steps[-1](explained),
         "nodeName": explained.node,
         "placement": explained.placement,
         "preemption": _preemption_document(explained),

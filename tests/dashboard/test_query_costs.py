@@ -30,7 +30,7 @@ MOST = {
     "/find?q=s": 15,
     "/namespaces": 11,
     "/nodes?q=node": 12,
-    "/overview": 28,
+    "/overview": 29,
     "/pods": 10,
     "/pods/space-0/waits": 13,
     "/quotas": 16,

@@ -583,6 +583,13 @@ def _example_template(name: str, spec: str) -> tuple[str, str]:
     return template, _example_pod("trainer", f"resourceClaimTemplateName: {name}")
 
 
+def document_of(kind: str, name: str, *, namespace: str, device_class: str) -> str:
+    """A claim or a template of this name, for one device of the class."""
+    spec = f"spec:\n{indent(_SPEC, '  ')}" if kind == "ResourceClaimTemplate" else _SPEC
+    example = Example(name, "", (_example_of(kind, name, spec).removesuffix("---\n"),))
+    return example.text(namespace=namespace, device_class=device_class)
+
+
 EXAMPLES = (
     Example("one-device", "A pod with one device", _example_template("one-device", _SPEC)),
     Example(

@@ -15,7 +15,6 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.causes.messages import clause
-from claims.causes.next_steps import next_step
 from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
@@ -31,6 +30,7 @@ from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, V
 from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
+from dashboard.workloads.changes import as_query, as_text, changes_of, meant
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
 from dashboard.workloads.pods.forms import Example, PodForm, Reading
@@ -44,7 +44,8 @@ from dashboard.workloads.pods.queries import (
     PodLine,
     PodQuery,
 )
-from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, changes_of, meant, read_stay, read_why
+from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
+from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from inventory.models import DeviceClass
 from manciple.api.auditing import only_checks
@@ -56,7 +57,7 @@ from manciple.store.objects import decoded
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, NotFound
-from manciple.wire.resources import PODS, TEMPLATES, kind
+from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.explanations import explain_pod
@@ -508,7 +509,8 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
         devices = ", ".join(f"`{one.device}`" for one in answer.devices)
         return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
     because = f" because {clause(answer)}" if answer else ""
-    return PodVerdict(good=False, title=f"It would wait{because}.", next_step=next_step(answer) if answer else "")
+    subject = Subject(namespace=workload.pod.metadata.namespace, workload=workload, cause=answer)
+    return PodVerdict(good=False, title=f"It would wait{because}.", next_step=advise(subject).sentence(person.sees))
 
 
 def _first_text(request: HttpRequest, person: Person) -> str:
@@ -523,6 +525,11 @@ def _first_text(request: HttpRequest, person: Person) -> str:
         return f"{dump(document)}\n"
     if request.GET.get("rehearsed", ""):
         return whatif.text_of(whatif.asked_of(request, person))
+    for resource, name in ((CLAIMS, request.GET.get("claim", "")), (TEMPLATES, request.GET.get("template", ""))):
+        if name:
+            class_name = DeviceClass.objects.order_by("name").values_list("name", flat=True).first() or "CLASS"
+            namespace = _namespace(request, forms.editable_namespaces(person))
+            return forms.document_of(kind(resource).kind, name, namespace=namespace, device_class=class_name)
     name = request.GET.get("example", "")
     example = next((one for one in forms.EXAMPLES if one.name == name), None)
     if example is None:

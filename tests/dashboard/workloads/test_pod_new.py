@@ -225,7 +225,7 @@ def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Cl
         namespaces.create(make_slice(node=node, devices=make_devices(each)))
     assert texts.STARTS_NOW_ON("node-2", "gpu-0 , gpu-1 , gpu-2") in _made(member, count="3")
     assert texts.WAITS_BECAUSE in _made(member, count="5")
-    assert texts.NEXT_ASK_FOR_FEWER(4) in _made(member, count="5")
+    assert texts.NEXT_ASK_FOR_FEWER(4, "node-2") in _made(member, count="5")
     assert _posted(member, **{"class": ""}).context["started"] is None
     assert _posted(member, namespace="team-b", count="1").context["started"].problems  # where they may make nothing
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
