@@ -374,13 +374,13 @@ class _Recent:
 PodKey = tuple[str, str, str]
 
 
-def advise_within(pods: Sequence[PodKey], seconds: float = PATIENCE) -> Mapping[str, Advice]:
+def advise_within(pods: Sequence[PodKey]) -> Mapping[str, Advice]:
     """By uid, for a page that shows several: what is known now, some of it a moment old. Who is left out is advised the
     next time. In a large cluster, where one pod takes longer than a page may, this is found out in the background.
     """
     recent = _recent.value
     if len(read_devices().candidates) <= SMALL:
-        recent.look_at(pods, within=seconds)
+        recent.look_at(pods, within=PATIENCE)
     elif any(recent.is_old(uid) for uid, _, _ in pods) and recent.working.acquire(blocking=False):
         threading.Thread(target=recent.finish, args=(pods,), name="advice", daemon=True).start()
     return {uid: recent.known[uid].advice for uid, _, _ in pods if uid in recent.known}

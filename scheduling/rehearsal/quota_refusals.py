@@ -80,9 +80,9 @@ def raises_for(workload: Workload, cause: QuotaUsedUp) -> tuple[RaisedLimit, ...
     namespace, raised = workload.pod.metadata.namespace, [_raised(cause)]
     claims = [claim for claim in workload.own.values() if not claim.metadata.uid] if cause.entry else []
     lacking = Workload(pod=workload.pod, own={f"e{at}": claim for at, claim in enumerate(claims)})
-    while len(raised) <= MOST_RAISED:
+    for _ in range(MOST_RAISED):
         try:
-            with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+            with objects.writing(dry_run=True) as writer:  # as the system: the claim controller changes no quota
                 for quota in {one.quota for one in raised}:
                     stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
                     if stored is not None:

@@ -29,6 +29,7 @@ from insight.advice import (
     advice_of,
 )
 from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
+from inventory.kinds.nodes import Taint
 from scheduling.rehearsal.explanations import explain_pod, pod_document
 from scheduling.rehearsal.repairs import (
     ClosedNode,
@@ -52,7 +53,6 @@ from tests.builders import (
     make_quota,
     make_request,
     make_slice,
-    make_taint,
     make_template,
 )
 from tests.dashboard.browsing import member, said, signed_in
@@ -409,7 +409,9 @@ def test_pods_of_others_are_counted_and_not_named(cluster: Cluster) -> None:
 
 
 def test_nobody_is_sent_to_a_node_on_which_nothing_runs(cluster: Cluster, admin: Client) -> None:
-    cluster.create(make_node("node-1", ready=False, taints=[make_taint("node.kubernetes.io/unreachable")]))
+    cluster.create(
+        make_node("node-1", ready=False, taints=[Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")])
+    )
     cluster.create(make_pod("asks"))
     assert not any("tolerat" in word.casefold() for word in _advised(admin, cluster))
 
