@@ -22,6 +22,7 @@ from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import SYSTEM
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, QUOTAS, TEMPLATES, kind
 from scheduling.rehearsal.workload import Changes, Workload, replica
@@ -82,7 +83,7 @@ def raises_for(workload: Workload, cause: QuotaUsedUp) -> tuple[RaisedLimit, ...
     lacking = Workload(pod=workload.pod, own={f"e{at}": claim for at, claim in enumerate(claims)})
     for _ in range(MOST_RAISED):
         try:
-            with objects.writing(dry_run=True) as writer:  # as the system: the claim controller changes no quota
+            with objects.writing(identity=SYSTEM, dry_run=True) as writer:  # the claim controller changes no quota
                 for quota in {one.quota for one in raised}:
                     stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
                     if stored is not None:

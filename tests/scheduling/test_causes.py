@@ -165,6 +165,6 @@ def test_no_page_parses_what_the_scheduler_says(path: Path) -> None:
 def test_nothing_is_advised_about_requests_that_was_not_rehearsed(cause: AnyCause) -> None:
     """`insight.advice` does that; here no number, class or constraint is suggested."""
     because = cause.because if isinstance(cause, NoNodeFits) and cause.because else cause
-    if isinstance(because, causes.TooFew | causes.NotTogether) and not getattr(because, "pools", ()):
+    if isinstance(because, causes.TooFew | causes.NotTogether) and not getattr(because, "pools", None):
         expected = TOPICS["no-devices"].next_step if topic_of(cause).key == "no-devices" else NO_SINGLE_CHANGE
-        assert outside(cause) in (expected, TOPICS["size"].next_step) or getattr(because, "unpublished", ())
+        assert outside(cause) in (expected, TOPICS["size"].next_step) or getattr(because, "unpublished", None)
