@@ -1,45 +1,58 @@
 """What a pod that waits could ask for instead, so that it would start now. Each offer was rehearsed.
 
-    offers(workload, report, cause)   # those that start it, the smallest change first
+    offers(workload, cause)   # those that start it, the smallest change first
 
-Fewer devices, without one selector, of another class whose devices are of the same kind, tolerating the taints that
-keep it away: each is tried by the code that schedules, on one copy of the state. What does not start it is not offered.
+Fewer devices, without one constraint or with the attribute that was meant, without one selector, of another class
+whose devices are of the same kind, tolerating the taints that keep it away, without what keeps it from nodes: each is
+tried by the code that schedules, on one copy of the state. What does not start it is not offered, nor what a quota
+would refuse.
 """
 
 from __future__ import annotations
 
 import difflib
-import weakref
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from claims.causes.causes import AnyCause, NoNodeFits, Tainted
+from claims.causes.causes import AnyCause, NoCommonValue, NodeRefusal, NoNodeFits, Tainted, TooFewValues
 from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ExactDeviceRequest
-from claims.pod_claims import has_group
+from claims.models import Quota
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
-from inventory.models import DeviceClass
-from manciple.per_process import PerProcess
+from inventory.kinds.devices import is_unhealthy
+from inventory.models import DeviceClass, Node
 from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator import Deadline
+from scheduling.allocator.problem import MAX_RESULTS
 from scheduling.cel import CompileError, compile_selector
-from scheduling.cycle.gangs import need_of
 from scheduling.metrics import imagined
 from scheduling.queue.verdicts import Placement
-from scheduling.rehearsal.explanations import Report, apart, cluster
+from scheduling.rehearsal.explanations import Apart, apart_within
+from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.workload import Changes, Workload, known_claim
-from scheduling.state.cluster import ClusterState
 
 #: Seconds of processor time for all offers of one pod: they are kept, so a busy machine must not cut them short.
 BUDGET = 0.4
+#: Seconds that somebody else's rehearsal is waited for.
+WAIT = 1.0
 #: How many like it are counted; classes and selectors that are tried.
 COUNTED, CLASSES, SELECTORS = 20, 12, 6
-#: Pods whose offers are kept.
-REMEMBERED = 64
+
+
+class Busy(Exception):
+    """Others rehearse something for longer than a page may wait; it is asked again later."""
+
+
+@contextmanager
+def rehearsing() -> Iterator[Apart]:
+    """Raises: Busy."""
+    with apart_within(WAIT) as copy, imagined():
+        if copy is None:
+            raise Busy
+        yield copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,73 +64,97 @@ class Offer:
     fits: int
 
 
-def offers(workload: Workload, report: Report | None, cause: AnyCause | None) -> tuple[Offer, ...]:
-    """Of nothing where the cause is none of devices or classes: what a pod asks for does not matter then."""
-    meta = workload.pod.metadata
-    key = (meta.uid, meta.resource_version, *(one.metadata.resource_version for one in workload.claims.values()))
-    with cluster() as state:
-        if has_group(workload.pod) and need_of(state, workload.pod) is not None:
-            return ()  # it starts with the others of its gang, who ask for the same or for something else
-        known = _known.value.get(key)
-        if known is not None and known.of() is state and state.news_after(known.revision) == []:
-            return known.found
-        revision, of = state.revision, weakref.ref(state)
-    found = tuple(_rehearsed(workload, candidates(workload, report, cause), Deadline.after_work(BUDGET)))
-    cache = _known.value
-    cache[key] = _Known(of, revision, found)
-    while len(cache) > REMEMBERED:
-        cache.popitem(last=False)
-    return found
+def offers(workload: Workload, cause: AnyCause | None) -> tuple[Offer, ...]:
+    return tuple(_rehearsed(workload, cause, Deadline.after_work(BUDGET)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    of: weakref.ref[ClusterState]
-    revision: int
-    found: tuple[Offer, ...]
+def _rehearsed(workload: Workload, cause: AnyCause | None, deadline: Deadline) -> Iterator[Offer]:
+    """The smallest change first; of several classes those that fit most."""
+    with suppress(TimeLimitExceeded), rehearsing() as copy:
+        limited = Quota.objects.filter(namespace=workload.pod.metadata.namespace).exists()
 
-
-_known = PerProcess(OrderedDict[tuple[str, ...], _Known])
-
-
-def _rehearsed(workload: Workload, wanted: Iterable[Changes], deadline: Deadline) -> Iterator[Offer]:
-    """One offer of each sort: of several counts the largest, of several classes those that fit most."""
-    found: list[Offer] = []
-    with suppress(TimeLimitExceeded), apart() as copy, imagined():
-        for changes in wanted:
-            if deadline.has_passed:
-                break
-            if changes.counts and any(one.changes.counts.keys() == changes.counts.keys() for one in found):
-                continue  # more than that was found to start it
-            rehearsal = Rehearsal(copy, workload.changed(changes))
+        def tried(changes: Changes, most: int = COUNTED) -> Offer | None:
+            asking = workload.changed(changes)
+            most = 1 if asking.shared else most  # others like it would share the same devices
+            rehearsal = Rehearsal(copy, asking)
             rehearsal.share(known_claim)
             node, fits = "", 0
-            while fits < COUNTED and (not fits or not deadline.has_passed):
+            while fits < most and (not fits or not deadline.has_passed):
                 verdict = rehearsal.place_next()
                 if not isinstance(verdict, Placement):
                     break
                 node, fits = node or verdict.node, fits + 1
             rehearsal.overlay.undo()
-            if fits:
-                found.append(Offer(changes=changes, node=node, fits=fits))
-    yield from (one for one in found if not one.changes.classes)
-    yield from sorted((one for one in found if one.changes.classes), key=lambda one: -one.fits)
+            if not node or (limited and refused(asking, instead=changes) is not None):
+                return None
+            return Offer(changes=changes, node=node, fits=fits)
+
+        for key, exactly in _requests(workload):
+            if changes := _most(key, exactly, lambda one: tried(one, most=1) is not None, deadline):
+                yield from filter(None, [tried(changes)])
+        classes: list[Offer] = []
+        for changes in candidates(workload, cause):
+            if deadline.has_passed:
+                break
+            offer = tried(changes)
+            if offer is None or ((changes.tolerate_nodes or changes.anywhere) and not _is_open(offer.node)):
+                continue
+            if changes.classes:
+                classes.append(offer)
+            else:
+                yield offer
+        yield from sorted(classes, key=lambda one: -one.fits)
+
+
+def _is_open(node: str) -> bool:
+    """Whether it reports and is not cordoned: a pod that tolerates every taint would also go where nothing runs."""
+    return Node.objects.filter(name=node, ready=True, unschedulable=False).exists()
 
 
 # What is tried -------------------------------------------------------------------------------------------------------
 
 
-def candidates(workload: Workload, report: Report | None, cause: AnyCause | None) -> Iterator[Changes]:
-    """The smallest change first."""
+def _most(
+    key: str, exactly: ExactDeviceRequest, starts: Callable[[Changes], bool], deadline: Deadline
+) -> Changes | None:
+    """The most devices, fewer than the request wants, with which it starts."""
+    low, high = 1, (exactly.count if exactly.allocation_mode == "ExactCount" else MAX_RESULTS + 1) - 1
+    found: Changes | None = None
+    while low <= min(high, MAX_RESULTS) and not deadline.has_passed:
+        count = (low + min(high, MAX_RESULTS) + 1) // 2
+        changes = Changes(counts={key: count})
+        if starts(changes):
+            found, low = changes, count + 1
+        else:
+            high = count - 1
+    return found
+
+
+def candidates(workload: Workload, cause: AnyCause | None) -> Iterator[Changes]:
+    """Besides fewer devices. The smallest change first."""
     requests = dict(_requests(workload))
-    for key, exactly in requests.items():
-        yield from _fewer(key, exactly, report)
+    because = cause.because if isinstance(cause, NoNodeFits) and cause.because is not None else cause
+    for entry, claim in workload.claims.items():
+        constraints = claim.spec.devices.constraints[:SELECTORS] if claim.status.allocation is None else ()
+        for index, one in enumerate(constraints):
+            name = one.match_attribute or one.distinct_attribute or ""
+            if isinstance(because, NoCommonValue | TooFewValues) and because.meant and because.attribute == name:
+                yield Changes(attributes={(entry, index): because.meant})
+        for index in range(len(constraints)):
+            yield Changes(unconstrained=frozenset({(entry, index)}))
     for key, exactly in requests.items():
         for index in range(min(len(exactly.selectors), SELECTORS)):
             yield Changes(without=frozenset({(key, index)}))
-    if isinstance(cause.because if isinstance(cause, NoNodeFits) else cause, Tainted):
+    if isinstance(because, Tainted) and not any(is_unhealthy(key) for key, _, _ in because.taints):
         yield Changes(tolerate_devices=True)
-    kinds = _kinds_of_classes()
+    refused = {one.plugin for one, _ in cause.refused if isinstance(one, NodeRefusal)} if (
+        isinstance(cause, NoNodeFits)
+    ) else set()  # fmt: skip
+    if "NodeAffinity" in refused:
+        yield Changes(anywhere=True)
+    if "TaintToleration" in refused:
+        yield Changes(tolerate_nodes=True)
+    kinds = _kinds_of_classes() if requests else {}
     for key, exactly in requests.items():
         for name in _similar(exactly.device_class_name, kinds):
             yield Changes(classes={key: name})
@@ -130,18 +167,6 @@ def _requests(workload: Workload) -> Iterator[tuple[str, ExactDeviceRequest]]:
             for request in claim.spec.devices.requests:
                 if request.exactly is not None:
                     yield f"{entry}/{request.name}", request.exactly
-
-
-def _fewer(key: str, exactly: ExactDeviceRequest, report: Report | None) -> Iterator[Changes]:
-    """The most that one node has free, and half of it, until one."""
-    wanted = exactly.count if exactly.allocation_mode == "ExactCount" else 0
-    most = max(
-        (one.most[-1] for one in report.requests if one.plan.full_name == key.partition("/")[2]), default=0
-    ) if report else 0  # fmt: skip
-    count = min(most or wanted // 2, wanted - 1)
-    while count > 0:
-        yield Changes(counts={key: count})
-        count //= 2
 
 
 #: (driver, whether it is a network interface)

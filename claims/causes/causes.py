@@ -350,22 +350,27 @@ class NotTogether(Cause, frozen=True):
 
 
 class NoCommonValue(NotTogether, frozen=True, kw_only=True):
-    """matchAttribute: of the free devices with the same value, at most `most` can be given to the `requests`."""
+    """matchAttribute: of the free devices with the same value, at most `most` can be given to the `requests`.
+
+    meant: a similar attribute, where no device has this one.
+    """
 
     claim: str
     attribute: str
     wanted: int
     most: int
     requests: tuple[str, ...] = ()
+    meant: str = ""
 
 
 class TooFewValues(NotTogether, frozen=True, kw_only=True):
-    """distinctAttribute: fewer values than devices."""
+    """distinctAttribute: fewer values than devices. meant: a similar attribute, where no device has this one."""
 
     claim: str
     attribute: str
     wanted: int
     values: int
+    meant: str = ""
 
 
 class CountersExhausted(NotTogether, frozen=True, kw_only=True):

@@ -245,7 +245,7 @@ def _conflict(cause: NotTogether) -> str:
     match cause:
         case causes.NoCommonValue(most=0):
             of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"
-            return f"{of}, which must be the same for {cause.wanted}"
+            return f"{of}, which must be the same for {cause.wanted}{_meant(cause)}"
         case causes.NoCommonValue():
             same = f"claim `{cause.claim}` wants {cause.wanted} devices with the same `{cause.attribute}`"
             if len(cause.requests) > 1:
@@ -262,7 +262,7 @@ def _conflict(cause: NotTogether) -> str:
         case causes.TooFewValues():
             have = f"the free ones have only {cause.values} value{'' if cause.values == 1 else 's'}"
             text = f"claim `{cause.claim}` wants {cause.wanted} devices that differ in `{cause.attribute}`, and "
-            text += have if cause.values else "none of the free ones has it"
+            text += have if cause.values else f"none of the free ones has it{_meant(cause)}"
         case causes.RequestsCompete(claim=claim) if claim:
             serve = "1 device serves" if cause.serving == 1 else f"{cause.serving} devices serve"
             text = f"the requests of claim `{claim}` want {cause.wanted} devices together, and only {serve} them; "
@@ -270,6 +270,10 @@ def _conflict(cause: NotTogether) -> str:
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text
+
+
+def _meant(cause: causes.NoCommonValue | causes.TooFewValues) -> str:
+    return f"; did you mean `{cause.meant}`?" if cause.meant else ""
 
 
 def _counters(cause: causes.CountersExhausted) -> str:

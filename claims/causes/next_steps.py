@@ -1,7 +1,7 @@
-"""What a cause is about, for lists of many pods, and what to do next about it. PURE.
+"""What a cause is about, for lists of many pods, and what only people outside of the cluster can do about it. PURE.
 
-One table has the title and the next step of every topic; where a cause knows more (which taint, which driver, what the
-devices have), `next_step` says more.
+Steps that the scheduler can rehearse (other requests, repairs, room that others make) are `insight.advice`'s, which
+comes here when none of them would start the pod. So nothing here promises that a pod then starts.
 """
 
 from __future__ import annotations
@@ -15,46 +15,42 @@ from claims.causes.causes import (
     Fault,
     NodeRefusal,
     NoNodeFits,
-    NotSelected,
     NotTogether,
     OfNode,
-    RefusingOperand,
     TooFew,
 )
-from claims.causes.messages import by_rule, selector_name
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What several pods wait for. key: as the address of a page names it; next_step: where no cause says more."""
+    """What several pods wait for. key: as the address of a page names it; next_step: where nothing that can be
+    rehearsed helps, and no cause says more."""
 
     key: str
     title: str
     next_step: str
 
 
+#: What is said where requests, nodes or others would have to change, and no single change does.
+NO_SINGLE_CHANGE = "No single change that was tried would start it now. What if tries several at once, and more nodes."
+
 #: key, title, next step
 TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("pool", "A pool cannot be used", "Check the driver on that node: it has to publish every slice of its pool."),
     ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
-    ("too-few", "Fewer devices exist than are asked for", "Ask for fewer devices, or add some."),
-    ("tainted", "The devices are tainted", "Add a toleration to the request, or have the taint removed."),
-    ("one-node", "Too few devices on one node",
-     "Ask for fewer on one node, or wait until enough are released on one node."),
-    ("few-free", "Too few matching devices are free", "Wait until more are released, or ask for fewer."),
-    ("held", "Every matching device is held", "Wait until one is released, accept other devices, or add some."),
-    ("size", "The devices are too small", "Ask for less, or add devices that are larger."),
-    ("selector", "The selectors leave too few devices", "Loosen the selector that refuses them."),
-    ("elsewhere", "The devices are on other nodes",
-     "Let the pod run on nodes that have such devices, or add some to its nodes."),
-    ("together", "Requests cannot be met together",
-     "Drop or loosen the constraints between the devices, or accept more devices."),
-    ("class-missing", "A DeviceClass does not exist",
-     "Create that DeviceClass, or name one that exists: the list of classes has them."),
-    ("claim-missing", "A claim does not exist",
-     "Create the claim, or name one that exists."),
+    ("too-few", "Fewer devices exist than are asked for", NO_SINGLE_CHANGE),
+    ("tainted", "The devices are tainted", NO_SINGLE_CHANGE),
+    ("one-node", "Too few devices on one node", NO_SINGLE_CHANGE),
+    ("few-free", "Too few matching devices are free", NO_SINGLE_CHANGE),
+    ("held", "Every matching device is held", NO_SINGLE_CHANGE),
+    ("size", "The devices are too small", NO_SINGLE_CHANGE),
+    ("selector", "The selectors leave too few devices", NO_SINGLE_CHANGE),
+    ("elsewhere", "The devices are on other nodes", NO_SINGLE_CHANGE),
+    ("together", "Requests cannot be met together", NO_SINGLE_CHANGE),
+    ("class-missing", "A DeviceClass does not exist", NO_SINGLE_CHANGE),
+    ("claim-missing", "A claim does not exist", NO_SINGLE_CHANGE),
     ("claim-not-created", "A claim from a template is not created yet",
-     "Wait: it is created within seconds, unless its template is missing or a quota refuses it (see the pod's page)."),
+     "Nothing, if the pod is new: its claim is created within seconds. Otherwise its events say why it is refused."),
     ("volume", "A volume needs a PersistentVolumeClaim",
      "PersistentVolumeClaims are not served here: create the pod again with another volume (`emptyDir`, `hostPath`,"
      " `configMap`, `secret`)."),
@@ -64,24 +60,21 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Create what the message names; its driver makes the ResourceClaimParameters of a vendor's object."),
     ("gang", "Others of their group do not fit",
      "See what the other pods of the group wait for: either all are placed together, or none."),
-    ("quota", "A quota is used up",
-     "Wait until claims of the namespace release devices, ask for fewer, or have the quota raised."),
+    ("quota", "A quota is used up", NO_SINGLE_CHANGE),
     ("claim-deleting", "A claim is being deleted",
      "Create it again once it is gone, or give the pod another one."),
     ("claim-not-own", "A claim belongs to another pod",
      "Delete the claim that has the name, if nothing needs it, so that the pod gets its own."),
     ("claim-busy", "A claim cannot be used now", "Wait until the claim can be used, or give the pod another one."),
-    ("claim-elsewhere", "A claim is allocated on another node",
-     "Let the pod run where its claim is allocated, or give it another claim."),
-    ("room", "Nodes are full", "Ask for less, or wait until pods on a node end."),
+    ("claim-elsewhere", "A claim is allocated on another node", NO_SINGLE_CHANGE),
+    ("room", "Nodes are full", NO_SINGLE_CHANGE),
     ("error", "A selector fails", "Fix the expression; the page of its class shows what it selects."),
     ("claim-wrong", "A claim cannot be met as it is written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
      "It is tried again. Simpler selectors, and fewer devices or constraints in one claim, make it easier."),
     ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
-    ("gated", "Scheduling gates hold them",
-     "Whoever set the gates removes them from `spec.schedulingGates` when the pod may start."),
-    ("nodes", "No node takes them", "The pod's page shows why each node was rejected."),
+    ("gated", "Scheduling gates hold them", NO_SINGLE_CHANGE),
+    ("nodes", "No node takes them", NO_SINGLE_CHANGE),
     ("binding", "Devices are being attached",
      "Wait: the driver attaches them and reports it in the claim's status. See the driver's log for details."),
     ("binding-failed", "Devices could not be attached",
@@ -168,12 +161,9 @@ def _topic_of_few(cause: TooFew) -> str:
     return "few-free" if isinstance(cause, causes.DevicesInUse) and cause.left else _TOPIC_OF[type(cause)]
 
 
-#: What to do about the refusals of a plugin.
+#: What to do about the refusals of a plugin that are not rehearsed.
 _NEXT_OF_PLUGIN = {
-    "NodeUnschedulable": "Uncordon a node on its page, or add one.",
     "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
-    "TaintToleration": "Add a toleration to the pod, or remove the taint from a node.",
-    "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",
     "NodePorts": "Ask for another `hostPort`, or for none; or end the pod that has it.",
     "PodTopologySpread": "Wait until the others are spread, add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
     "GangTopology": "Wait until devices come free there, or prefer that topology instead of requiring it.",
@@ -189,14 +179,14 @@ _NEXT_OF_FAULT = {
 }
 
 
-def next_step(cause: AnyCause) -> str:
-    """What to do next about it: a sentence of its own."""
+def outside(cause: AnyCause) -> str:
+    """What to do about it where nothing that can be rehearsed helps: a sentence of its own."""
     found = ""
     match cause:
         case NoNodeFits(because=because) if because is not None:
-            return next_step(because)
+            return outside(because)
         case NoNodeFits() if cause.refused:
-            return next_step(_commonest(cause))
+            return outside(_commonest(cause))
         case NodeRefusal():
             found = _NEXT_OF_PLUGIN.get(cause.plugin, "")
         case causes.Misconfigured():
@@ -220,50 +210,9 @@ def _plugin(one: OfNode) -> str:
 
 
 def _next_of_few(cause: TooFew) -> str:
-    found = ""
     if cause.worst_pool is not None:
         whole = "slices that are missing" if cause.worst_pool.trouble == "incomplete" else "pool without the fault"
-        found = f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
-    elif isinstance(cause, causes.Tainted):
-        found = _tolerate(cause)
-    elif isinstance(cause, causes.TooSmall) and cause.unpublished:
-        found = "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one."
-    elif cause.is_scattered and not isinstance(cause, causes.DevicesInUse):
-        found = f"Ask for {cause.most} or fewer, the most that a node has; or add such devices to one node."
-    elif isinstance(cause, NotSelected):
-        simple = cause.operand is not None and not cause.by_class and not cause.left
-        found = (simple and cause.operand and _instead(cause.operand)) or _loosen(cause)
-    elif cause.most and not cause.everything and not isinstance(cause, causes.DevicesInUse):
-        found = f"Ask for {cause.most} or fewer, or add such devices."
-    elif not isinstance(cause, causes.TooFewPublished):
-        found = TOPICS[_TOPIC_OF[type(cause)]].next_step
-    return found
-
-
-def _tolerate(cause: causes.Tainted) -> str:
-    rule = by_rule(*cause.rules[0]) if cause.rules else ""
-    remove = f"delete {rule}" if rule else "have the taint removed: its driver put it there"
-    return f"Add a toleration for `{cause.taints[0][0]}` to the request, or {remove}."
-
-
-def _instead(operand: RefusingOperand) -> str:
-    """What could be asked for instead, where the devices say so."""
-    if operand.operator in (">", ">=") and operand.greatest:
-        return f"Ask for {operand.greatest} or less, or add devices that have more `{operand.subject}`."
-    if operand.operator in ("<", "<=") and operand.least:
-        return f"Allow {operand.least} or more, or add devices that have less `{operand.subject}`."
-    if operand.operator == "==" and operand.values:
-        instead = f"`{operand.subject} == {operand.values[0][0]}`"
-        return f"Ask for what there is, such as {instead}, or add devices with {operand.limit}."
+        return f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
+    if isinstance(cause, causes.TooSmall) and cause.unpublished:
+        return "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one."
     return ""
-
-
-def _loosen(cause: NotSelected) -> str:
-    name = selector_name(cause)
-    if cause.by_class and cause.most:
-        added = f"add devices that class `{cause.class_name}` selects"
-        return f"Ask for {cause.most} or fewer, ask for another class, or {added}."
-    if cause.by_class:
-        return f"Change {name} of class `{cause.class_name}`, ask for another class, or add devices that it selects."
-    fewer = f"Ask for {cause.most} or fewer, loosen" if cause.most else "Loosen"
-    return f"{fewer} {name} of request `{cause.request}`, or add devices that it accepts."

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from django.core.exceptions import PermissionDenied
@@ -22,6 +22,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims.causes.causes import decode
+from claims.causes.messages import brief
+from claims.causes.next_steps import topic_of
 from claims.devices.cache import DeviceSnapshot
 from claims.devices.states import OUT_OF_USE, DeviceState
 from claims.models import Pod
@@ -33,7 +35,9 @@ from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
+from dashboard.workloads.next_steps import first_button, step_lines
 from dashboard.workloads.waiting import WaitingGroup, WaitingPod, by_topic
+from insight.advice import Advice, advise_within
 from insight.capacity import Census, ClassCount, read_census
 from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
@@ -129,7 +133,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         any_blocked=any(one.counts.get(DeviceState.BLOCKED) for one in census.classes),
         reasons=waiting[:CAUSES],
         more_reasons=waiting[CAUSES:],
-        rehearsing=bool(waiting) and not mended.complete,
+        rehearsing=bool(waiting) and (not mended.complete or any(not one.topic.next_step for one in waiting[:CAUSES])),
         plans=[shown for one in proposed.plans if (shown := shown_plan(one, person)) is not None],
         looking=bool(waiting) and not proposed.complete,
         outdated=bool(waiting) and (mended.outdated or proposed.outdated),
@@ -306,7 +310,28 @@ def waiting_groups(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
         WaitingPod(uid=uid, namespace=namespace, name=name, since=since, cause=decode(cause))
         for uid, namespace, name, since, cause in rows
     )
-    return by_topic(pods, mended, person.sees)
+    groups = by_topic(pods, mended, person.sees)
+    shown = [group for group in groups[:CAUSES] if not group.of and group.topic.key != "turn"]
+    first = [(group.pods[0].uid, group.pods[0].namespace, group.pods[0].name) for group in shown]
+    advice = advise_within(first)
+    return [_advised(group, advice.get(group.pods[0].uid), person) if group in shown else group for group in groups]
+
+
+def _advised(group: WaitingGroup, advice: Advice | None, person: Person) -> WaitingGroup:
+    """With the next step of its first pod, as that pod's page has it; "" while it is looked for."""
+    if advice is None or advice.subject is None or advice.subject.cause is None:
+        return replace(group, topic=replace(group.topic, next_step=""))
+    lines = step_lines(advice, person)
+    button = first_button(lines)
+    return replace(
+        group,
+        topic=replace(group.topic, next_step=advice.sentence(person.sees)),
+        sentence=group.sentence
+        if topic_of(advice.subject.cause).key == group.topic.key
+        else brief(advice.subject.cause),
+        button=(button.do_word, button.do_url) if button else ("", ""),
+        dialog=bool(button and button.dialog),
+    )
 
 
 # An empty cluster ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -77,6 +78,7 @@ from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NEW_PHASES, PODS, QUOTAS, TEMPLATES, Key, kind
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Reason
+from scheduling.rehearsal.quota_refusals import RaisedLimit, with_limits
 from scheduling.state.fair_share import sampled_sizes, weight_of
 from scheduling.state.quota_room import least
 
@@ -232,6 +234,12 @@ def limits_of(quota: ResourceQuota) -> list[QuotaLimit]:
     hard, used = parsed(quota.spec.hard), parsed(quota.status.used)
     found = [QuotaLimit(key=key, hard=amount, used=used.get(key)) for key, amount in hard.items()]
     return sorted(found, key=lambda limit: (not limit.device_class, limit.key))
+
+
+def try_url(quota: ResourceQuota, raised: Iterable[RaisedLimit]) -> str:
+    """The page of the quota with these limits filled in, and what they would mean."""
+    limits = {f"{_LIMIT}{key}": amount for key, amount in with_limits(quota, raised).spec.hard.items()}
+    return f"{quota_url(*quota.key)}?{urlencode({'try': '1', **limits})}"
 
 
 def may_read(person: Person, namespace: str) -> bool:

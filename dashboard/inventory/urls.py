@@ -39,5 +39,6 @@ urlpatterns = [
     path("classes/diagnostics/<str:what>", classes.show_diagnostics, name="class-diagnostics"),
     path("classes/c/<str:name>", classes.edit_class, name="class-edit"),
     path("classes/c/<str:name>/yaml", classes.save_yaml, name="class-yaml"),
+    path("classes/c/<str:name>/serve", classes.serve_resource, name="class-serve"),
     path("classes/c/<str:name>/delete", classes.delete_class, name="class-delete"),
 ]

@@ -13,7 +13,8 @@ from datetime import datetime
 from claims.causes.causes import AnyCause, decode
 from claims.causes.messages import brief
 from claims.causes.next_steps import TOPICS, Topic, topic_of
-from dashboard.templatetags.kit import claim_url, counted, driver_url, node_url, page_url
+from dashboard.templatetags.kit import claim_url, driver_url, node_url, page_url
+from insight.advice import words_of
 from insight.capacity import classes_asked
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import (
@@ -53,6 +54,9 @@ class WaitingGroup:
     sentence: str = ""
     of: int = 0
     url: str = ""  # of what is to be mended
+    #: the word and the address of the next step's button; dialog: it opens a preview
+    button: tuple[str, str] = ("", "")
+    dialog: bool = False
 
     @property
     def count(self) -> int:
@@ -120,38 +124,17 @@ def said_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str, st
     """(what is wrong, what to do, where)."""
     match trouble:
         case IncompletePool(driver=driver, node=node):
-            lacks = trouble.expected - trouble.seen
-            short = f"{counted(lacks, 'slice')} short"
-            title = f"Pool `{trouble.pool}` is "
-            title += short if lacks > 0 else f"published with {counted(-lacks, 'slice')} too many"
-            whole = f"with its pool whole, {counted(trouble.devices, 'device')} can be given again."
-            step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
             url = node_url(node) if node else driver_url(driver)
-        case TaintedDevices(devices=count):
-            are, them = ("is", "it") if count == 1 else ("are", "them")
-            value = f"={trouble.value}" if trouble.value else ""
-            title = f"tainted by the driver (`{trouble.taint}{value}`)"
-            step = f"End what keeps {them} away, or tolerate the taint in the request."
-            if trouble.unhealthy:
-                title = f"unhealthy (`{trouble.taint}`)"
-                step = f"Repair or replace {them}; the driver then takes the taint away."
-            title = f"{counted(count, 'device')} {are} {title}"
+        case TaintedDevices():
             url = f"{page_url('devices')}?state={'bad' if trouble.unhealthy else 'taint'}"
         case TaintingRule(name=name):
-            title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
-            step = f"Delete rule `{name}` once what it was made for is done."
             url = f"{page_url('find')}?q={name}"
         case ClosedNode(node=node):
-            title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
-            step = "Uncordon it on its page." if trouble.cordoned else "Start its agent again."
             url = node_url(node)
         case ForgottenClaim(namespace=namespace, claim=claim):
-            hidden = not sees(namespace)
-            held = f"holds {counted(trouble.devices, 'device')} that nobody uses"
-            title = f"A claim of another namespace {held}" if hidden else f"Claim `{namespace}/{claim}` {held}"
-            step = "Ask an administrator to release it." if hidden else "See why on its page, and release it there."
-            url = "" if hidden else claim_url(namespace, claim)
-    return title, step, url
+            url = claim_url(namespace, claim) if sees(namespace) else ""
+    title, step = words_of(trouble, sees)
+    return title, f"{step}.", url
 
 
 def begun(title: str) -> str:

@@ -1,7 +1,7 @@
 """What if: `/what-if`. Where replicas of a pod or claim would land, and what would have to change. Nothing is written.
 
 `?pod=NAMESPACE/NAME`, `?claim=`, `?template=` name the subject; `?replicas=`, `?shape=NODE&nodes=N` and the changes of
-`pods.why.changes_of` describe the rehearsal. Pasted text is sent by POST; the address of the same question has it
+`changes.changes_of` describe the rehearsal. Pasted text is sent by POST; the address of the same question has it
 compressed as `?yaml=`, unless it is too long for that. `run=NAME` names the rehearsal, so that the page can ask
 `/what-if/progress?run=NAME` how far it is (GET), or stop it (POST).
 """
@@ -22,7 +22,6 @@ from django.views.decorators.http import require_http_methods
 from msgspec import structs
 
 from claims.causes.messages import clause
-from claims.causes.next_steps import next_step
 from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
@@ -33,6 +32,7 @@ from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.previews import Link
 from dashboard.kit.rendering import ValueContext, render_page
 from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
+from dashboard.workloads.changes import QueryValues, as_query, changes_of, meant
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.pods import forms
 from dashboard.workloads.pods.forms import free_name, manifest
@@ -40,16 +40,12 @@ from dashboard.workloads.pods.why import (
     DeviceMark,
     FunnelNodes,
     FunnelSection,
-    QueryValues,
-    as_query,
-    changes_of,
     eviction_words,
-    in_words,
     left_out_of,
-    meant,
     node_table,
     sections,
 )
+from insight.advice import Subject, advise, in_words
 from inventory.models import DeviceClass, Node
 from manciple.people import Person, demand_sight, person_of
 from manciple.per_process import PerProcess
@@ -292,7 +288,7 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         good=not answer.left and bool(answer.placed) and not _on_new_nodes(answer),
         title=_title(answer) if gang is None else _gang_title(answer, gang),
         text=f"{_text(answer)} {evictions}".strip(),
-        next_step=spoken(next_step(answer.cause)) if answer.cause and answer.left else "",
+        next_step=_next_step(answer, asked, person),
         asked=answer.replicas,
         fits=f"{answer.fits}" if answer.counted_all else f"at least {answer.fits}",
         left=answer.left,
@@ -309,6 +305,17 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         if missing and missing.nodes and not asked.is_too_long
         else "",
     )
+
+
+def _next_step(answer: SimulationAnswer, asked: Asked, person: Person) -> str:
+    """Of one replica in the cluster as it is; for more of them, and with more nodes, the page says what is missing."""
+    if answer.cause is None or not answer.left or asked.workload is None or asked.nodes or answer.replicas != 1:
+        return ""
+    workload = asked.workload.changed(asked.changes)
+    subject = Subject(
+        namespace=workload.pod.metadata.namespace, workload=workload, cause=answer.cause, report=answer.report
+    )
+    return advise(subject).sentence(person.sees)
 
 
 def _title(answer: SimulationAnswer) -> str:

@@ -56,6 +56,7 @@ from scheduling.allocator.outcome import (
     VISIBLE,
     Allocated,
     AllocationFailed,
+    ConstraintStep,
     DeviceSet,
     Funnel,
     Outcome,
@@ -196,6 +197,25 @@ def _equal(
         )
 
 
+def _constraint_steps(problem: AllocationProblem, owner: int, request: RequestOnNode) -> Iterator[ConstraintStep]:
+    """What each constraint leaves of the request's free devices. owner: the index of its claim."""
+    options = [alternatives for claim, alternatives in problem.steps if claim == owner]
+    together = [request if request in alternatives else alternatives[0] for alternatives in options]
+    for index in request.constraints:
+        constraint = problem.constraints[index]
+        covered = [one for one in together if index in one.constraints and one.count]
+        total, candidates = sum(one.count for one in covered), _union(covered)
+        if constraint.plan.distinct:
+            left = sum(1 for carriers in constraint.carriers if carriers & candidates)
+            met = left >= total
+        else:
+            left = max(((candidates & carriers).bit_count() for carriers in constraint.carriers), default=0)
+            met = max((_servable(problem, one, covered) for one in constraint.carriers), default=0) >= total
+        yield ConstraintStep(
+            attribute=constraint.plan.attribute, distinct=constraint.plan.distinct, wanted=total, left=left, met=met
+        )
+
+
 def _servable(problem: AllocationProblem, carriers: int, covered: Sequence[RequestOnNode]) -> int:
     """An upper bound of the devices with one value that the requests can be given."""
     each = sum(min((one.candidates & carriers).bit_count(), one.count) for one in covered)
@@ -269,12 +289,6 @@ def explain(problem: AllocationProblem) -> tuple[RequestReason, ...]:
     if reasons:
         return tuple(sorted(reasons, key=lambda reason: reason.progress))
     return tuple(_together(problem))
-
-
-def funnels(problem: AllocationProblem) -> tuple[tuple[RequestOnNode, Funnel], ...]:
-    """Every request and alternative with its funnel, whether it can be met or not."""
-    options = [one for _, alternatives in problem.steps for one in alternatives]
-    return tuple((one, funnel(problem, one)) for one in options)
 
 
 def wanted(request: RequestOnNode) -> int:
@@ -514,6 +528,12 @@ class Examined:
     wanted: int
     funnel: Funnel
     short: bool  # it could not be met even if it were the only one
+    constraints: tuple[ConstraintStep, ...] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether there are enough devices for it, with its constraints."""
+        return not self.short and all(one.met for one in self.constraints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -534,8 +554,15 @@ def examine(
         if isinstance(problem, AllocationFailed):
             return Examination(node=node, outcome=problem)
         requests = tuple(
-            Examined(plan=one.plan, wanted=wanted(one), funnel=funnel, short=is_short(one))
-            for one, funnel in funnels(problem)
+            Examined(
+                plan=one.plan,
+                wanted=wanted(one),
+                funnel=funnel(problem, one),
+                short=is_short(one),
+                constraints=tuple(_constraint_steps(problem, owner, one)),
+            )
+            for owner, alternatives in problem.steps
+            for one in alternatives
         )
         return Examination(node=node, outcome=answer(problem, solve(problem, limit=limit)), requests=requests)
     except TimeLimitExceeded:

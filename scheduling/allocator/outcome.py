@@ -43,6 +43,7 @@ from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, 
 from scheduling.allocator.snapshot import Generation, bits
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown
+from scheduling.cel.spelling import nearest_qualified
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,6 +201,20 @@ class Stage:
 
 
 Funnel = tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintStep:
+    """The step after the funnel: a constraint that covers the request, on the node that comes closest to meeting it.
+
+    left: the most free devices with the same value; where the values must differ, how many there are.
+    """
+
+    attribute: str
+    distinct: bool
+    wanted: int  # devices, of all requests that it covers
+    left: int
+    met: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,7 +458,40 @@ def cause_of(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> OfDevic
 
     asked: how many of the devices that a selector refused are examined for the values that they have.
     """
-    return reasons[0].conflict or cause_of_shortage(shortage(reasons, asked=asked))
+    conflicts = [one.conflict for one in reasons if one.conflict]
+    if not conflicts:
+        return cause_of_shortage(shortage(reasons, asked=asked))
+    closest = min(conflicts, key=_lacks)  # the first of several
+    if isinstance(closest, causes.NoCommonValue | causes.TooFewValues) and not _has(closest):
+        return structs.replace(closest, meant=nearest_qualified(closest.attribute, _attributes(reasons)))
+    return closest
+
+
+def _has(conflict: NotTogether) -> int:
+    match conflict:
+        case causes.NoCommonValue(most=has) | causes.TooFewValues(values=has) | causes.RequestsCompete(serving=has):
+            return has
+        case causes.CountersExhausted(served=served):
+            return served or 0
+    return 0
+
+
+def _lacks(conflict: NotTogether) -> int:
+    return getattr(conflict, "wanted", 0) - _has(conflict)
+
+
+#: Nodes and devices of each that are asked for names of attributes.
+_ASKED_FOR_NAMES = 16
+
+
+def _attributes(reasons: Sequence[RequestReason]) -> set[str]:
+    """The qualified names that the free devices have."""
+    return {
+        name if "/" in name else f"{device.key.driver}/{name}"
+        for one in reasons[:_ASKED_FOR_NAMES]
+        for device in islice(one.funnel[-1].devices, _ASKED_FOR_NAMES)
+        for name in device.published.attributes
+    }
 
 
 def shortage(reasons: Sequence[RequestReason], *, asked: int = ASKED) -> Shortage:

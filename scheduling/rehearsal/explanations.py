@@ -32,6 +32,7 @@ from claims.causes.causes import (
     GroupDoesNotFit,
     NodeRefusal,
     NoNodeFits,
+    NotTogether,
     OfNode,
     OfPreemption,
     QuotaUsedUp,
@@ -40,7 +41,7 @@ from claims.causes.causes import (
     decode,
 )
 from claims.causes.messages import SCHEDULER_NAME, assigned, clause, message, of_nodes, preemption_clause, sentence
-from claims.causes.next_steps import next_step
+from claims.causes.next_steps import outside
 from claims.event_recorder import PLACEMENT, EventNote, key_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
@@ -69,6 +70,7 @@ from scheduling.allocator import (
 from scheduling.allocator.allocation import Examination, Examined, examine
 from scheduling.allocator.outcome import (
     ASKED_THOROUGHLY,
+    ConstraintStep,
     Drop,
     Funnel,
     Shortage,
@@ -204,9 +206,11 @@ class RequestReport:
     wanted: int
     funnel: Funnel
     most: tuple[int, ...]
-    met: bool  # some node has enough for it alone
+    met: bool  # some node has enough for it alone, with its constraints
     decisive: bool  # the dominant reason is about it
     stops: int | None  # the stage at which even the best node falls short
+    constraints: tuple[ConstraintStep, ...] = ()  # each as on the node that comes closest to meeting it
+    by_itself: bool = False  # it is met, but not together with the others: on other nodes, or by devices they want too
 
     @property
     def short_by(self) -> int:
@@ -323,9 +327,10 @@ def _summed_up(
             loosenings.extend(
                 _without_selectors(snapshot, claims, views, claim=leading[0].claim, request=leading[0].request)
             )
+    cause = _cause(eligible, refusals, refused, nodes=len(found))
     return Report(
-        cause=_cause(eligible, refusals, refused, nodes=len(found)),
-        requests=_requests(eligible or found, decisive),
+        cause=cause,
+        requests=_apart(_requests(eligible or found, decisive), eligible or found, cause),
         nodes=found,
         notes=tuple(_notes(claims, found)),
         loosenings=tuple(loosenings),
@@ -361,19 +366,41 @@ def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[R
     return tuple(_request(examined, decisive=key == decisive) for key, examined in by_request.items())
 
 
+def _apart(
+    requests: Sequence[RequestReport], nodes: Sequence[NodeReport], cause: AnyCause
+) -> tuple[RequestReport, ...]:
+    """Marks those that are met by themselves alone."""
+    met = {(one.plan.claim, one.plan.full_name) for one in requests if one.met}
+    on_one_node = any(
+        met <= {(one.plan.claim, one.plan.full_name) for one in node.examination.requests if one.met} for node in nodes
+    )
+    conflict = cause if isinstance(cause, NotTogether) else None
+    claim = getattr(conflict, "claim", "")
+    return tuple(
+        replace(
+            one, by_itself=one.met and (not on_one_node or (conflict is not None and claim in ("", one.plan.claim)))
+        )
+        for one in requests
+    )
+
+
 def _request(examined: Sequence[Examined], *, decisive: bool) -> RequestReport:
     funnels = [one.funnel for one in examined]
     plan, wanted = examined[0].plan, max(one.wanted for one in examined)
-    met = any(not one.short for one in examined)
+    able = [one for one in examined if not one.short]
     short = Shortage(plan=plan, wanted=wanted, funnel=merged(funnels), most=most_left(funnels), nodes=())
     return RequestReport(
         plan=plan,
         wanted=wanted,
         funnel=short.funnel,
         most=short.most,
-        met=met,
+        met=any(one.met for one in able),
         decisive=decisive,
-        stops=None if met else short.failing,
+        stops=None if able else short.failing,
+        constraints=tuple(
+            max(same, key=lambda step: (step.met, step.left))
+            for same in zip(*(one.constraints for one in able), strict=True)
+        ),
     )
 
 
@@ -440,10 +467,6 @@ class Explanation:
     def reason(self) -> str:
         """A clause."""
         return clause(self.cause) if self.cause else self.remark
-
-    @property
-    def next_step(self) -> str:
-        return next_step(self.cause) if self.cause else self.advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -672,6 +695,12 @@ def _found(resource: str, type_: type[_ObjectT], namespace: str, name: str) -> _
     return decoded(stored, type_)
 
 
+#: What says the next step of an explanation. `insight`, which lies above and rehearses it, adds its own.
+next_steps: list[Callable[[Explanation], str]] = [
+    lambda explained: outside(explained.cause) if explained.cause else explained.advice
+]
+
+
 # The API's document ---------------------------------------------------------------------------------------------------
 
 
@@ -719,7 +748,7 @@ def document(explained: Explanation) -> dict[str, Any]:
         "state": explained.state,
         "cause": msgspec.to_builtins(explained.cause),
         "reason": f"{sentence(explained.reason)}.",
-        "nextStep": explained.next_step,
+        "nextStep": next_steps[-1](explained),
         "nodeName": explained.node,
         "placement": explained.placement,
         "preemption": _preemption_document(explained),
@@ -775,9 +804,16 @@ def _request_document(one: RequestReport) -> dict[str, Any]:
         "deviceClassName": one.plan.class_name,
         **({"allocationMode": "All"} if one.plan.everything else {"count": one.wanted}),
         "met": one.met,
+        **({"byItself": True} if one.by_itself else {}),
         "decisive": one.decisive,
         "stages": list(_stages(one.funnel)),
+        **({"constraints": [_constraint_document(step) for step in one.constraints]} if one.constraints else {}),
     }
+
+
+def _constraint_document(step: ConstraintStep) -> dict[str, Any]:
+    name = "distinctAttribute" if step.distinct else "matchAttribute"
+    return {name: step.attribute, "wanted": step.wanted, "left": step.left, "met": step.met}
 
 
 def _stages(funnel: Funnel) -> Iterator[dict[str, Any]]:
@@ -832,7 +868,7 @@ def _node_document(node: NodeReport) -> dict[str, Any]:
             {
                 "claim": one.plan.claim,
                 "request": one.plan.full_name,
-                "met": not one.short,
+                "met": one.met,
                 "stages": [_count(stage) for stage in one.funnel],
             }
             for one in node.examination.requests

@@ -6,35 +6,110 @@ answer is the writer's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import cast
+
+from msgspec import structs
 
 from claims.causes.causes import QuotaUsedUp
 from claims.controllers.generated_claims import IDENTITY
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaimTemplate
+from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from claims.pod_claims import claim_for
 from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
+from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
-from manciple.wire.resources import CLAIMS, TEMPLATES, kind
-from scheduling.rehearsal.workload import Workload, replica
+from manciple.wire.identity import SYSTEM
+from manciple.wire.quantity import Quantity
+from manciple.wire.resources import CLAIMS, QUOTAS, TEMPLATES, kind
+from scheduling.rehearsal.workload import Changes, Workload, replica
 
 
-def refused(workload: Workload) -> QuotaUsedUp | None:
-    """Why one replica would wait for its first claim that is refused; None where all of them would be made."""
+def refused(workload: Workload, *, instead: Changes | None = None) -> QuotaUsedUp | None:
+    """Why one replica would wait for its first claim that is refused; None where all of them would be made.
+
+    instead: it comes in the place of the pod, with these changes. The pod's own claims go; those that it shares stay,
+    and where they are changed others are made beside them.
+    """
     _, claims = replica(workload, 1)
     entries, made = tuple(workload.own), 0
     try:
         with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+            for entry, claim in workload.shared.items() if instead else ():
+                if instead and instead.concern(entry) and claim.status.allocation is None:
+                    made_anew = ResourceClaim(
+                        api_version=claim.api_version,
+                        kind=claim.kind,
+                        metadata=ObjectMeta(namespace=claim.metadata.namespace, name="new-claim"),
+                        spec=claim.spec,
+                    )
+                    writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(made_anew))
+            for claim in workload.own.values() if instead else ():
+                if claim.metadata.uid and writer.get(kind(CLAIMS), *claim.key) is not None:
+                    writer.delete(kind(CLAIMS), *claim.key)
             for claim in claims:
                 writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim))
                 made += 1
     except QuotaExceeded as error:
         _, quota, key, requested, used, hard = error.excess
-        return QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard, entry=entries[made])
+        return QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard, entry=(*entries, "")[made])
     except ApiError:
         return None  # what else is wrong with them is told where they are made
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedLimit:
+    """A limit of a quota (`key`) that has to be at least `to`."""
+
+    quota: str
+    key: str
+    to: str
+
+
+#: Limits that are raised, at most.
+MOST_RAISED = 6
+
+
+def raises_for(workload: Workload, cause: QuotaUsedUp) -> tuple[RaisedLimit, ...]:
+    """How high the limits have to be so that the claims that the pod lacks are made, beginning with the one in `cause`;
+    none where other things refuse them as well.
+    """
+    namespace, raised = workload.pod.metadata.namespace, [_raised(cause)]
+    claims = [claim for claim in workload.own.values() if not claim.metadata.uid] if cause.entry else []
+    lacking = Workload(pod=workload.pod, own={f"e{at}": claim for at, claim in enumerate(claims)})
+    for _ in range(MOST_RAISED):
+        try:
+            with objects.writing(identity=SYSTEM, dry_run=True) as writer:  # the claim controller changes no quota
+                for quota in {one.quota for one in raised}:
+                    stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
+                    if stored is not None:
+                        writer.update(kind(QUOTAS), with_limits(stored, raised))
+                for claim in replica(lacking, 1)[1]:
+                    writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim))
+        except QuotaExceeded as error:
+            _, quota, key, requested, used, hard = error.excess
+            more = QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard)
+            raised = [one for one in raised if (one.quota, one.key) != (quota, key)] + [_raised(more)]
+        except ApiError:
+            return ()
+        else:
+            return tuple(raised)
+    return ()
+
+
+def with_limits(quota: ResourceQuota, raised: Iterable[RaisedLimit]) -> ResourceQuota:
+    """The quota with those of the limits that are its own."""
+    hard = {**quota.spec.hard, **{one.key: one.to for one in raised if one.quota == quota.metadata.name}}
+    return structs.replace(quota, spec=structs.replace(quota.spec, hard=hard))
+
+
+def _raised(cause: QuotaUsedUp) -> RaisedLimit:
+    to = Quantity.parse(cause.used) + Quantity.parse(cause.requested)
+    return RaisedLimit(cause.quota, cause.key, to.canonical())
 
 
 def refused_by_quota(pod: Pod, entry: str) -> Excess | None:

@@ -135,6 +135,11 @@ class RehearsedFindings(Generic[_FoundT]):
         found = self._unknown if known is None else known.found
         return found if is_current else replace(found, outdated=True)
 
+    @property
+    def known(self) -> _FoundT:
+        """What was found so far; nothing is asked for that, so nobody waits."""
+        return self._unknown if self._progress is None else self._progress.found
+
     def _in_background(self) -> None:
         """The state is read first, which takes long where the cluster is large."""
         if self._working.acquire(blocking=False):
@@ -506,6 +511,11 @@ class _Rehearsing:
 
 
 _mendings = PerProcess(lambda: Mendings(UNKNOWN))
+
+
+def known_mendings() -> Mended:
+    """The repairs that were found so far."""
+    return _mendings.value.known
 
 
 def read_mendings(budget: float = BUDGET) -> Mended:

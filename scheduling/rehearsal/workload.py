@@ -21,6 +21,7 @@ from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
 from claims.kinds.priority_classes import PRIORITY_CLASS, PriorityClass
 from claims.kinds.resource_claims import (
+    DeviceConstraint,
     DeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
@@ -62,19 +63,24 @@ class Changes:
 
     #: (request, index of its selector)
     without: frozenset[tuple[str, int]] = frozenset()
+    #: (entry, index of a constraint of its claim): dropped; with another attribute
+    unconstrained: frozenset[tuple[str, int]] = frozenset()
+    attributes: Mapping[tuple[str, int], str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     tolerate_devices: bool = False
     tolerate_nodes: bool = False
+    anywhere: bool = False  # without the pod's nodeSelector and required node affinity
 
     @property
     def any(self) -> bool:
-        return bool(self.without or self.classes or self.counts or self.tolerate_devices or self.tolerate_nodes)
+        return self != Changes()
 
     def concern(self, entry: str) -> bool:
         """Whether anything about the claim of this entry is changed."""
         named = {*(key for key, _ in self.without), *self.classes, *self.counts}
-        return self.tolerate_devices or any(key.partition("/")[0] == entry for key in named)
+        entries = {key.partition("/")[0] for key in named} | {key for key, _ in (*self.unconstrained, *self.attributes)}
+        return self.tolerate_devices or entry in entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,9 @@ class Workload:
         if changes.tolerate_nodes:
             anything = (*pod.spec.tolerations, Toleration(operator="Exists"))
             pod = structs.replace(pod, spec=structs.replace(pod.spec, tolerations=anything))
+        if changes.anywhere:
+            affinity = pod.spec.affinity and structs.replace(pod.spec.affinity, node_affinity=None)
+            pod = structs.replace(pod, spec=structs.replace(pod.spec, node_selector={}, affinity=affinity))
         return Workload(
             pod=pod,
             own={entry: _changed(claim, entry, changes) for entry, claim in self.own.items()},
@@ -153,17 +162,31 @@ def _changed(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClai
     if claim.status.allocation is not None or not changes.concern(entry):
         return claim
     requests = tuple(_request(one, f"{entry}/{one.name}", changes) for one in claim.spec.devices.requests)
-    devices = structs.replace(claim.spec.devices, requests=requests)
+    constraints = tuple(
+        _with_attribute(one, changes.attributes.get((entry, at), ""))
+        for at, one in enumerate(claim.spec.devices.constraints)
+        if (entry, at) not in changes.unconstrained
+    )
+    devices = structs.replace(claim.spec.devices, requests=requests, constraints=constraints)
     return structs.replace(claim, spec=structs.replace(claim.spec, devices=devices))
+
+
+def _with_attribute(constraint: DeviceConstraint, name: str) -> DeviceConstraint:
+    if not name:
+        return constraint
+    if constraint.match_attribute is not None:
+        return structs.replace(constraint, match_attribute=name)
+    return structs.replace(constraint, distinct_attribute=name)
 
 
 def written_anew(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClaimSpec:
     """What the claim has to ask for, so that it is what was tried: selectors that are left out are not written."""
+    changed = _changed(claim, entry, changes).spec
     requests = tuple(
         request
         if request.exactly is None
         else structs.replace(request, exactly=structs.replace(request.exactly, selectors=kept))
-        for request in _changed(claim, entry, changes).spec.devices.requests
+        for request in changed.devices.requests
         for kept in [
             tuple(
                 selector
@@ -172,7 +195,7 @@ def written_anew(claim: ResourceClaim, entry: str, changes: Changes) -> Resource
             )
         ]
     )
-    return structs.replace(claim.spec, devices=structs.replace(claim.spec.devices, requests=requests))
+    return structs.replace(changed, devices=structs.replace(changed.devices, requests=requests))
 
 
 def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceRequest:

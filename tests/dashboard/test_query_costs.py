@@ -30,7 +30,7 @@ MOST = {
     "/find?q=s": 17,
     "/namespaces": 12,
     "/nodes?q=node": 13,
-    "/overview": 28,
+    "/overview": 29,
     "/pods": 11,
     "/pods/space-0/waits": 13,
     "/quotas": 16,

@@ -29,7 +29,7 @@ NOT_POSSIBLE_WITHOUT_OWN_RULES = Text("This cannot be done now: no rule taints t
 UNDONE = Text("Undone ({}): “{}”")
 NOT_UNDONE = Text("Nothing was undone: too much time has passed, or something has changed since.")
 WAITS_BECAUSE = Text("It would wait because")
-NEXT_WAIT_FOR_A_RELEASE = Text("Next Wait until one is released")
+NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}): starts on {}")
 
 # What a person does not see
 NOT_COUNTED = Text("Pods and claims of namespaces that you do not see are not counted.")
@@ -319,8 +319,7 @@ PERIODIC_TASKS_LATE = Text("Periodic tasks have not started on time since {}.")
 NEW_POD_PREVIEW = Text("It would be created")
 NAME_TAKEN = Text("A Pod {} exists already in namespace {}. Choose another name.")
 STARTS_NOW_ON = Text("Starts now on {} , with {} .")
-NEXT_ASK_FOR_FEWER = Text("Next Ask for {} or fewer")
-NEXT_ASK_FOR_LESS = Text("Next Ask for {} or less")
+NEXT_ASK_FOR_FEWER = Text("Next Ask for {} devices: starts on {}")
 STOCK_ROW = Text("{} 2 on {} 0 s")
 TEMPLATE_EXISTS = Text("The template already exists with the same content")
 ENDS_AT_THE_LATEST = Text("in {} at the latest")

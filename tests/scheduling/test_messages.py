@@ -14,29 +14,29 @@ import pytest
 from claims.causes import causes
 from claims.causes.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
 from claims.causes.messages import clause, message, preemption_clause
-from claims.causes.next_steps import next_step
+from claims.causes.next_steps import NO_SINGLE_CHANGE, outside
 from scheduling.queue.queue import backoff_seconds
 from tests.architecture.sources import calls, sources
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
 
-#: what pages and `explain` say of a cause, and what to do next
+#: what pages and `explain` say of a cause, and what to do where no step that can be rehearsed helps
 TOLD: dict[str, tuple[AnyCause, str, str]] = {
     "gated": (
         causes.Gated(),
         "its scheduling gates are not removed yet",
-        "Whoever set the gates removes them from `spec.schedulingGates` when the pod may start.",
+        NO_SINGLE_CHANGE,
     ),
     "no such claim": (
         causes.ClaimNotFound("b"),
         "its claim `b` does not exist",
-        "Create the claim, or name one that exists.",
+        NO_SINGLE_CHANGE,
     ),
     "no such class": (
         causes.ClassMissing("gpu", "h100"),
         "request `gpu` names class `h100`, which does not exist",
-        "Create that DeviceClass, or name one that exists: the list of classes has them.",
+        NO_SINGLE_CHANGE,
     ),
     "a selector that asks for what a device lacks": (
         causes.Misconfigured(causes.Fault.NO_SUCH_KEY, "no such key: x"),
@@ -57,23 +57,23 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
         causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),
         "its claim for `gpu` is not made: quota `most` leaves too little of `gpu/devices`: "
         "it needs 1, and 2 of 2 is used",
-        "Wait until claims of the namespace release devices, ask for fewer, or have the quota raised.",
+        NO_SINGLE_CHANGE,
     ),
     "no nodes": (NoNodeFits(nodes=0), "there is no node yet", "Start a node agent, or register a Node."),
     "cordoned nodes": (
         NoNodeFits(nodes=2, refused=((NodeRefusal("NodeUnschedulable"), 2),)),
         "none of the 2 nodes takes it: 2 nodes are cordoned",
-        "Uncordon a node on its page, or add one.",
+        NO_SINGLE_CHANGE,
     ),
     "too little cpu on the only node": (
         NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "cpu"), 1),)),
         "the only node does not take it: insufficient cpu on 1 node",
-        "Ask for less, or wait until pods on a node end.",
+        NO_SINGLE_CHANGE,
     ),
     "devices in use on several nodes": (
         causes.DevicesInUse(**FEW, wanted=2, before=4, left=1, most=1),
         "request `gpu` … 4 …, of which 1 is …, and it wants 2 on one node",
-        "Wait until one is released, accept other devices, or add some.",
+        NO_SINGLE_CHANGE,
     ),
     "a device that its driver tainted": (
         causes.Tainted(
@@ -87,7 +87,7 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
             rules=(("", 0),),
         ),
         "request `gpu` … 1 device and it is tainted (`broken:NoSchedule`)",
-        "… `broken` …",
+        NO_SINGLE_CHANGE,
     ),
     "a pod that drivers place": (
         causes.AwaitingDrivers("waiting for resource driver to provide information", ("gpu.example.com",)),
@@ -101,7 +101,7 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
 @pytest.mark.parametrize(("cause", "text", "step"), TOLD.values(), ids=TOLD)
 def test_a_cause_and_its_next_step_are_told(cause: AnyCause, text: str, step: str) -> None:
     assert clause(cause) == Outline(text)
-    assert next_step(cause) == Outline(step)
+    assert outside(cause) == Outline(step)
 
 
 @pytest.mark.parametrize(

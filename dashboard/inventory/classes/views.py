@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models import Func, Q, QuerySet, TextField, Value
@@ -22,6 +23,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from msgspec import structs
 
 from claims.devices.cache import DeviceSnapshot, read_devices
 from dashboard.inventory.classes.forms import (
@@ -41,7 +43,8 @@ from dashboard.inventory.classes.forms import (
 from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, counts, judge, users_of
 from dashboard.inventory.classes.workbench import Bench, cel_table, evaluate, pressed, published_devices
 from dashboard.inventory.devices.grid import bar_of, in_words
-from dashboard.kit.differences import Finding
+from dashboard.kit import undo
+from dashboard.kit.differences import Finding, difference
 from dashboard.kit.forms import posted_from
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
@@ -60,10 +63,11 @@ from manciple.people import Person, demand, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire import codec
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.resources import CLASSES, SLICES, Key, kind
 from scheduling.cel import CelFeatures
 from scheduling.models import QueuedPod
+from scheduling.rehearsal.changes import Imagined, what_if_changed
 
 #: Classes on a page of the list.
 ROWS = 100
@@ -436,6 +440,68 @@ def _explained(refusal: ApiError) -> str:
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServePreview(ActionPreview):
+    resource: str
+
+    @property
+    def question(self) -> str:
+        return f"Serve {self.resource} with class {self.name}?"
+
+    @property
+    def button(self) -> str:
+        return "Set the name"
+
+
+@listing(CLASSES, SLICES)
+@require_http_methods(["GET", "HEAD", "POST"])
+def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
+    """`?resource=nvidia.com/gpu`: containers that ask for it get devices of this class. A GET shows who would start."""
+    person = demand(request, "change device classes", "update", CLASSES)
+    revision, existing, resource = latest_revision(), _stored_class(name), request.GET.get("resource", "").strip()
+    serving = structs.replace(existing, spec=structs.replace(existing.spec, extended_resource_name=resource))
+    refused, error = "", ""
+    if existing.spec.extended_resource_name not in (None, "", resource):
+        refused = f"it serves {existing.spec.extended_resource_name} already"
+    try:
+        if request.method == "POST" and not refused:
+            if request.POST.get("uid", "") != existing.metadata.uid:
+                raise Conflict("another class has this name by now")
+            made = verbs.update(kind(CLASSES), serving, name=name, identity=person.identity)
+            step = undo.UndoStep.of(kind(CLASSES), existing, made.object)
+            undo.offer(request, f"Class {name} serves {resource}.", [step])
+            return redirect(class_url(name))
+        verbs.update(kind(CLASSES), serving, name=name, identity=person.identity, dry_run=True)
+    except ApiError as refusal:
+        error = not_changed(refusal, noun="class") if request.method == "POST" else ""
+        refused = refused or refusal.message.rstrip(".")
+    started = () if refused else what_if_changed([Imagined(resource=CLASSES, before=existing, after=serving)]).started
+    seen = [one for one in started if person.sees(one.namespace)]
+    links = tuple((f"{one.namespace}/{one.name}", pod_url(one.namespace, one.name)) for one in seen[:NAMED])
+    then = f"{counted(len(started), 'waiting pod starts', 'waiting pods start')}." if started else (
+        "No waiting pod starts by that alone."
+    )  # fmt: skip
+    effect = ActionEffect(
+        consequences=(
+            Consequence(term="Serves", sentences=(f"Containers that ask for {resource} get devices of class {name}.",)),
+            Consequence(term="Then", sentences=(then,), links=links, more=len(started) - len(links)),
+        ),
+        differences=(("Class", difference(manifest(existing), manifest(serving))),),
+        refused=refused,
+    )
+    preview = ServePreview(
+        resource=resource,
+        action="Serve",
+        noun="class",
+        uid=existing.metadata.uid,
+        above=(("Classes", reverse("classes")), (name, class_url(name))),
+        effect=effect,
+        error=error,
+        query=f"?{urlencode({'resource': resource})}",
+    )
+    return show_preview(request, preview, place="classes", revision=revision)
 
 
 @listing(CLASSES, SLICES)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
@@ -60,6 +59,7 @@ from scheduling.cel import COST_LIMIT, CompileError, compile_selector
 from scheduling.cel.clauses import shown
 from scheduling.cel.environment import stored_environment
 from scheduling.cel.selector import DeviceReference
+from scheduling.cel.spelling import nearest
 
 #: Matching devices that are listed at once, and in all.
 SHOWN, LISTED = 6, 120
@@ -582,8 +582,6 @@ def _label(verdicts: ClassVerdicts, nodes: int) -> str:
 
 # Misspellings --------------------------------------------------------------------------------------------------------
 
-#: How similar two words must be, of 1.
-NEAR = 0.74
 #: A text in quotes; a bracket before it says that it is the name of a domain.
 _LITERAL = re.compile(r"""(?P<before>[\[]?)(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
 
@@ -666,14 +664,6 @@ def _misspelt_values(
         if meant := nearest(text, values):
             fixed = expression.replace(f"{quote}{text}{quote}", f"{quote}{meant}{quote}")
             yield Misspelling(written=text, meant=meant, devices=0, fixed=fixed)
-
-
-def nearest(written: str, names: Iterable[str]) -> str:
-    """The most similar one; "" where none is similar enough."""
-    typed = written.casefold()
-    ratios = ((SequenceMatcher(None, typed, name.casefold()).ratio(), name) for name in names if name != written)
-    ratio, name = max(ratios, default=(0.0, ""))
-    return name if ratio >= NEAR else ""
 
 
 # Completions ---------------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims, waiting_pods
+from dashboard.workloads.next_steps import StepLine, step_lines
+from insight.advice import Advice as StepsAdvice
+from insight.advice import advice_of
 from insight.selector_matches import class_selectors, passing
 from manciple.durations import moment
 from manciple.people import Person
@@ -147,7 +150,13 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         line=line,
         claim=claim,
         template=_template(claim, pods),
-        advice=advise(line, complaint=complaint, explained=explained),
+        advice=advise(
+            line,
+            complaint=complaint,
+            explained=explained,
+            found=advice_of(explained) if explained else None,
+            person=person,
+        ),
         complaint=complaint,
         given=given_devices(claim, line, pods.values()),
         classes=classes,
@@ -319,6 +328,7 @@ class Advice:
     text: str = ""
     next_step: str = ""
     alarming: bool = False
+    steps: tuple[StepLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,8 +350,15 @@ def holder_of(finalizer: str) -> str:
     return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
 
 
-def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation | None) -> Advice | None:
-    """What is to be said; None where everything goes its way."""
+def advise(
+    row: ClaimRow,
+    *,
+    complaint: Complaint | None,
+    explained: Explanation | None,
+    found: StepsAdvice | None = None,
+    person: Person,
+) -> Advice | None:
+    """What is to be said; None where everything goes its way. found: what would start the pod that waits with it."""
     if row.state == "stuck":
         return _of_stuck(row, complaint)
     if complaint is not None and complaint.about_preparing and row.state == "preparing":
@@ -352,9 +369,7 @@ def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation
             alarming=True,
         )
     if row.state == "pending" and explained is not None:
-        waits = explained.state == "Waiting"
-        title = f"It waits because {explained.reason}." if waits else f"{sentence(explained.reason)}."
-        return Advice(title=title, next_step=explained.next_step)
+        return _of_waiting(explained, found, person)
     if row.state == "unused":
         step = "Create a pod that names the claim, or delete the claim."
         if row.immediate:
@@ -374,6 +389,14 @@ def advise(row: ClaimRow, *, complaint: Complaint | None, explained: Explanation
             next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
         )
     return None
+
+
+def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Person) -> Advice:
+    waits = explained.state == "Waiting"
+    title = f"It waits because {explained.reason}." if waits else f"{sentence(explained.reason)}."
+    if found is None or found.subject is None:
+        return Advice(title=title, next_step=explained.advice)
+    return Advice(title=title, next_step=found.sentence(person.sees), steps=step_lines(found, person))
 
 
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:

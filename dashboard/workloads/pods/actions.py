@@ -20,8 +20,9 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, Resou
 from dashboard.kit.differences import DiffLine, difference, dump
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, page_url, pod_url
+from dashboard.workloads.changes import kept_as_it_is
 from dashboard.workloads.pods.forms import free_name, manifest, stem_of
-from dashboard.workloads.pods.why import in_words, kept_as_it_is
+from insight.advice import in_words
 from manciple.api import verbs
 from manciple.people import Person
 from manciple.store import objects

@@ -45,6 +45,7 @@ from manciple.wire.quantity import ZERO, Quantity, whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
 from manciple.wire.schema import ServedKind, components
+from scheduling.allocator.problem import MAX_RESULTS
 
 #: Characters of a text, and documents in it, that are read.
 LONGEST, MOST = 256 * 1024, 50
@@ -305,10 +306,13 @@ class PodForm(PageForm):
         initial=composer.CLASS,
         error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
     )
-    device_class = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    device_class = forms.CharField(required=False, label="Class", widget=forms.Select({"class": "input"}))
     model = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
     count = forms.CharField(
-        required=False, initial="1", widget=forms.NumberInput({"class": "input", "min": "1", "max": "32"})
+        required=False,
+        label="Number",
+        initial="1",
+        widget=forms.NumberInput({"class": "input", "min": "1", "max": str(MAX_RESULTS)}),
     )
     together = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
     least = forms.CharField(required=False, widget=code_input("40Gi"))
@@ -378,8 +382,10 @@ class PodForm(PageForm):
         if devices == composer.CLASS:
             if not device_class:
                 self.add_error("device_class", "Choose a class or a model.")
-            if not whole(self.text("count")):
-                self.add_error("count", "Write a whole number, 1 or more.")
+            if not 1 <= (whole(self.text("count")) or 0) <= MAX_RESULTS:
+                self.add_error(
+                    "count", f"Write a whole number from 1 to {MAX_RESULTS}: no claim is given more devices."
+                )
             traits = self.traits(device_class)
             if self.text("least") and traits and not traits.memory:
                 self.add_error("least", f"No device of class {device_class} publishes its memory.")
@@ -658,6 +664,13 @@ def _example_template(name: str, spec: str) -> tuple[str, str]:
     """A template, and a pod with a claim from it."""
     template = _example_of("ResourceClaimTemplate", name, f"spec:\n{indent(spec, '  ')}")
     return template, _example_pod("trainer", f"resourceClaimTemplateName: {name}")
+
+
+def document_of(kind: str, name: str, *, namespace: str, device_class: str) -> str:
+    """A claim or a template of this name, for one device of the class."""
+    spec = f"spec:\n{indent(_SPEC, '  ')}" if kind == "ResourceClaimTemplate" else _SPEC
+    example = Example(name, "", (_example_of(kind, name, spec).removesuffix("---\n"),))
+    return example.text(namespace=namespace, device_class=device_class)
 
 
 EXAMPLES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,6 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.causes.messages import clause
-from claims.causes.next_steps import next_step
 from claims.devices.cache import read_devices
 from claims.kinds import pod_groups
 from claims.kinds.pods import Pod
@@ -33,9 +33,10 @@ from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, V
 from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
+from dashboard.workloads.changes import as_query, as_text, changes_of, meant
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
-from dashboard.workloads.pods.composer import compose
+from dashboard.workloads.pods.composer import FIELDS, compose
 from dashboard.workloads.pods.forms import Example, PodForm, Reading
 from dashboard.workloads.pods.queries import (
     STATES,
@@ -47,7 +48,8 @@ from dashboard.workloads.pods.queries import (
     PodLine,
     PodQuery,
 )
-from dashboard.workloads.pods.why import PodVerdict, Why, as_query, as_text, changes_of, meant, read_stay, read_why
+from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
+from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
 from inventory.models import DeviceClass
@@ -61,7 +63,7 @@ from manciple.store.objects import decoded
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, NotFound
-from manciple.wire.resources import PODS, TEMPLATES, kind
+from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.explanations import explain_pod
@@ -503,16 +505,44 @@ def _composed_form(person: Person, values: dict[str, str], text: str, base: str,
     return form
 
 
+def _filled_in(form: PodForm, person: Person) -> PodForm:
+    """The same with a free name and an image where these are still blank: for a preview."""
+    blank = {"name": f"new-{secrets.token_hex(4)}", "image": "example.com/image"}
+    filled = {name: value for name, value in blank.items() if not form.text(name)}
+    if not filled:
+        return form
+    text = forms.as_yaml(form)
+    return _composed_form(person, {name: form.text(name) for name in FIELDS} | filled, text, text)
+
+
 def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
-    """None before the source of its devices is chosen."""
+    """For the values as they stand: where its pod would start, or all that is wrong with them.
+
+    Name and image may still be blank. None before the source of the devices is chosen.
+    """
     source = {"class": "device_class", "template": "template"}.get(form.text("devices"))
     if source and not form.text(source):
         return None
-    return _start(forms.read(forms.as_yaml(form), namespace=form.text("namespace")), person)
+    only_checks()
+    if not form.follows:
+        return _start(forms.check(forms.as_yaml(form), form.text("namespace"), person), person)
+    filled = _filled_in(form, person)
+    reading = Reading()
+    if filled.is_valid():
+        reading = forms.check(forms.as_yaml(filled), "", person)
+        forms.complain(filled, reading.problems)
+    wrong = tuple(
+        f"{filled[name].label}: {text}" if name in filled.fields else str(text)
+        for name, texts in filled.errors.items()
+        for text in texts
+    )
+    if wrong or reading.problems:
+        return PodVerdict(good=False, title="It cannot be created as it is.", problems=wrong)
+    return _start(reading, person)
 
 
 def _start(reading: Reading, person: Person) -> PodVerdict | None:
-    """What the scheduler would do with the pod now. None without a pod, or if an object that it names is missing."""
+    """What the scheduler would do with the pod now. None without a pod."""
     if reading.problems or any(not person.sees(one.metadata.namespace) for one in reading.objects):
         return None
     if not any(isinstance(one, Pod) for one in reading.objects):
@@ -520,14 +550,16 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
     try:
         workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
         answer = refused(workload) or try_one(workload)
-    except (NotRehearsable, ApiError):
-        return None
+    except NotRehearsable as why:
+        return PodVerdict(good=False, title="Where it would start cannot be told.", text=str(why))
+    except ApiError as refusal:
+        return PodVerdict(good=False, title=f"It would wait because {refusal.message.rstrip('.')}.")
     if isinstance(answer, Placed):
         devices = ", ".join(f"`{one.device}`" for one in answer.devices)
         return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
-    if answer is None:
-        return None
-    return PodVerdict(good=False, title=f"It would wait because {clause(answer)}.", next_step=next_step(answer))
+    because = f" because {clause(answer)}" if answer else ""
+    subject = Subject(namespace=workload.pod.metadata.namespace, workload=workload, cause=answer)
+    return PodVerdict(good=False, title=f"It would wait{because}.", next_step=advise(subject).sentence(person.sees))
 
 
 def _first_text(request: HttpRequest, person: Person) -> str:
@@ -542,6 +574,11 @@ def _first_text(request: HttpRequest, person: Person) -> str:
         return f"{dump(document)}\n"
     if request.GET.get("rehearsed", ""):
         return whatif.text_of(whatif.asked_of(request, person))
+    for resource, name in ((CLAIMS, request.GET.get("claim", "")), (TEMPLATES, request.GET.get("template", ""))):
+        if name:
+            class_name = DeviceClass.objects.order_by("name").values_list("name", flat=True).first() or "CLASS"
+            namespace = _namespace(request, forms.editable_namespaces(person))
+            return forms.document_of(kind(resource).kind, name, namespace=namespace, device_class=class_name)
     name = request.GET.get("example", "")
     example = next((one for one in forms.EXAMPLES if one.name == name), None)
     if example is None:

@@ -1,42 +1,38 @@
 """Why a pod waits, as its page shows it: the reason, the funnel of each request, the nodes, the holders of its devices.
 
 With changes in the address (`changes_of`) the page rehearses the pod with them and shows what the scheduler would find
-then; nothing is written. Each offer was rehearsed and starts the pod (`insight.offers`).
+then; nothing is written. What would start it was rehearsed as well (`insight.advice`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Protocol
-from urllib.parse import urlencode
 
-from claims.causes.causes import ClassMissing, NoNodeFits, OfPreemption
+from claims.causes.causes import NotTogether, OfPreemption
 from claims.causes.messages import clause, message, preemption_clause, sentence
-from claims.causes.next_steps import next_step
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import is_done
 from dashboard.templatetags.kit import counted, joined, page_url
+from dashboard.workloads.changes import meant, replace_url
 from dashboard.workloads.claims.queries import PATIENCE
+from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods.queries import ClaimLine, Moment
-from dashboard.workloads.waiting import begun, said_of
-from insight.offers import COUNTED, offers
+from dashboard.workloads.waiting import begun
+from insight.advice import Repair, advice_of, in_words, words_of
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
-from manciple.wire.quantity import whole
 from manciple.wire.resources import PODS, kind
 from manciple.wire.validation import natural
 from scheduling.allocator import Allocated, Unallocatable
@@ -50,6 +46,7 @@ from scheduling.allocator.outcome import (
     REQUEST_SELECTOR,
     UNTAINTED,
     VISIBLE,
+    ConstraintStep,
     DeviceSet,
     Drop,
     Funnel,
@@ -60,19 +57,16 @@ from scheduling.allocator.outcome import (
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.cycle.post_filter import eviction_cause
 from scheduling.rehearsal.explanations import Explanation, NodeReport, Report, RequestReport
-from scheduling.rehearsal.repairs import read_mendings
 from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
 from scheduling.rehearsal.workload import Changes, Workload, entry_of, is_imagined, of_pod, spoken
 from scheduling.state.nodes import PlannedEviction
 
-#: Offers that are shown; nodes that are shown one by one; columns of the table of nodes.
-OFFERED, CLOSEST, COLUMNS = 5, 6, 6
+#: Nodes that are shown one by one; columns of the table of nodes.
+CLOSEST, COLUMNS = 6, 6
 #: Pools that a step of a funnel names before it counts them; operands of a selector with the values they refuse.
 NAMED_POOLS, NAMED_DROPS = 3, 2
 #: Lines of holders that are shown; devices of a pool that are drawn: of a larger pool only the requested ones.
 NAMED_HELD, DRAWN = 20, 16
-#: Devices of one request that may be tried: as many as one claim may be given.
-MOST_DEVICES = 32
 
 LABELS = {
     PUBLISHED: "Published by nodes",
@@ -82,105 +76,6 @@ LABELS = {
     LARGE: "Large enough",
     FREE: "Not held",  # others may hold the hardware of a partition: then it is not free
 }
-
-
-_WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
-
-
-class QueryValues(Protocol):
-    """The part of Django's QueryDict that is used here."""
-
-    def __iter__(self) -> Iterator[str]: ...
-    def get(self, key: str, default: str, /) -> str: ...
-    def getlist(self, key: str, /) -> list[str]: ...
-
-
-def changes_of(query: QueryValues) -> Changes:
-    """The changes to try. What cannot be read is ignored, because an address may be old.
-
-    without=ENTRY/REQUEST:2      without its second selector; may be repeated
-    class.ENTRY/REQUEST=NAME     with another class
-    count.ENTRY/REQUEST=4        with another number of devices
-    tolerate=devices             tolerating every taint of a device; tolerate=nodes: of nodes
-    """
-    tolerated = query.getlist("tolerate")
-    named = [(*name.partition(".")[::2], query.get(name, "").strip()) for name in query]
-    return Changes(
-        without=frozenset(
-            (match["request"], int(match["number"]) - 1)
-            for match in map(_WITHOUT.fullmatch, query.getlist("without"))
-            if match
-        ),
-        classes={key: value for word, key, value in named if word == "class" and key and value},
-        counts={
-            key: int(value)
-            for word, key, value in named
-            if word == "count" and key and 1 <= (whole(value) or 0) <= MOST_DEVICES
-        },
-        tolerate_devices="devices" in tolerated,
-        tolerate_nodes="nodes" in tolerated,
-    )
-
-
-def as_query(changes: Changes) -> list[tuple[str, str]]:
-    """The changes as the parameters of an address."""
-    tolerated = {"devices": changes.tolerate_devices, "nodes": changes.tolerate_nodes}
-    return [
-        *(("without", f"{request}:{index + 1}") for request, index in sorted(changes.without)),
-        *((f"class.{key}", name) for key, name in sorted(changes.classes.items())),
-        *((f"count.{key}", str(count)) for key, count in sorted(changes.counts.items())),
-        *(("tolerate", name) for name, tolerates in tolerated.items() if tolerates),
-    ]
-
-
-def as_text(changes: Changes) -> str:
-    """`without=gpu/gpu:2&tolerate=nodes`."""
-    return urlencode(as_query(changes), safe="/:")
-
-
-def meant(changes: Changes, claims: Mapping[str, ResourceClaim]) -> Changes:
-    """Only what changes these claims (by entry): the form sends each class and count, also as they are."""
-    requests = {
-        f"{entry}/{request.name}": request.exactly
-        for entry, claim in claims.items()
-        for request in claim.spec.devices.requests
-        if request.exactly is not None
-    }
-    return Changes(
-        without=frozenset(
-            (key, index) for key, index in changes.without if key in requests and index < len(requests[key].selectors)
-        ),
-        classes={
-            key: name
-            for key, name in changes.classes.items()
-            if key in requests and requests[key].device_class_name != name
-        },
-        counts={
-            key: count
-            for key, count in changes.counts.items()
-            if key in requests and (requests[key].allocation_mode == "All" or max(requests[key].count, 1) != count)
-        },
-        tolerate_devices=changes.tolerate_devices,
-        tolerate_nodes=changes.tolerate_nodes,
-    )
-
-
-def in_words(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
-    """`without selector 2, with class `h100``. claims: of several requests in them, each change names its own."""
-    several = sum(len(claim.spec.devices.requests) for claim in claims.values()) > 1
-
-    def of(key: str) -> str:
-        return f" of request `{key.partition('/')[2]}`" if several else ""
-
-    tolerated = ("devices",) * changes.tolerate_devices + ("nodes",) * changes.tolerate_nodes
-    return joined(
-        [
-            *(f"without selector {index + 1}{of(key)}" for key, index in sorted(changes.without)),
-            *(f"with class `{name}`{of(key)}" for key, name in sorted(changes.classes.items())),
-            *(f"with {counted(count, 'device')}{of(key)}" for key, count in sorted(changes.counts.items())),
-            *([f"tolerating every taint of {' and '.join(tolerated)}"] if tolerated else []),
-        ]
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +103,22 @@ class FunnelSection:
     rows: tuple[FunnelRow, ...]
     wants: str
     way: str  # the funnel as a line of text, for requests that can be met
+    conflict: str = ""  # why it cannot be met together with others, for the request that the reason names
     left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Also together with the other requests."""
+        return self.request.met and not self.request.by_itself
+
+    @property
+    def short(self) -> str:
+        """What it lacks, in two or three words; "" if it can be met."""
+        if self.met:
+            return ""
+        if self.request.by_itself:
+            return "enough by itself, but not together with the others"
+        return f"short by {self.request.short_by}" if self.request.short_by else "constraint not met"
 
     @property
     def selectors(self) -> list[tuple[int, str, int, int]]:
@@ -245,6 +155,7 @@ def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> 
 def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSection, ...]:
     """The decisive request comes first, those that can be met last."""
     suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
+    conflict = clause(report.cause) if isinstance(report.cause, NotTogether) else ""
     drawn = list[FunnelSection]()
     for request in sorted(report.requests, key=lambda one: (not one.decisive, one.met)):
         plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
@@ -265,6 +176,7 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
                 wants="all devices" if plan.everything else counted(request.wanted, "device"),
                 way=" → ".join(ways),
                 left_out=skipped,
+                conflict=f"{sentence(conflict)}." if request.decisive and request.met else "",
             )
         )
     return tuple(drawn)
@@ -294,14 +206,34 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
             skipped=skipped is not None,
-            good=request.met and index == len(request.funnel) - 1,
+            good=request.met and not request.by_itself and not request.constraints and index == len(request.funnel) - 1,
         )
         before = stage
+    for step in request.constraints:
+        last = step is request.constraints[-1]
+        yield FunnelRow(
+            number="",
+            label="Different" if step.distinct else "Same",
+            code=step.attribute.rpartition("/")[2],
+            left=step.left,
+            percent=round(100 * step.left / published, 2),
+            lost_percent=round(100 * max(before.left - step.left, 0) / published, 2),
+            lost=_of_constraint(step),
+            decisive=request.decisive and not step.met,
+            good=request.met and last and not request.by_itself,
+        )
 
 
 def short_form(expression: str) -> str:
     """A selector as a reader sees it: comparisons without the paths to their values."""
     return " && ".join(str(clause_of(text)) for text in operands(expression))
+
+
+def _of_constraint(step: ConstraintStep) -> str:
+    values = counted(step.left, "value") if step.distinct else f"{step.left} on one node have the same value"
+    if not step.left:
+        values = "no free device has it"
+    return f"{values}, {step.wanted} wanted" if not step.met else values
 
 
 def _lost(before: Stage, stage: Stage, request: RequestReport) -> str:
@@ -567,16 +499,6 @@ def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferLine:
-    """What could be requested instead, and the result. do_url: where it is done, "" if the person may not."""
-
-    word: str
-    follows: str
-    try_url: str
-    do_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodVerdict:
     """What the scheduler says of a pod. good: it starts now; rehearsed: with changes, which `do_url` makes."""
 
@@ -587,11 +509,12 @@ class PodVerdict:
     rehearsed: bool = False
     do_url: str = ""
     forced: tuple[tuple[str, str], ...] = ()  # (word, address) of what can be done without the node
-    offers: tuple[OfferLine, ...] = ()  # what would start it
+    steps: tuple[StepLine, ...] = ()  # what would start it
+    problems: tuple[str, ...] = ()  # why it cannot be created
 
     @property
     def icon(self) -> str:
-        return "i-ok" if self.good else "i-wait"
+        return "i-ok" if self.good else "i-alert" if self.problems else "i-wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -619,7 +542,7 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
         verdict = _rehearsal_verdict(pod, workload, changed, answer, person)
     else:
         report, left_out = explained.report, {}
-        verdict = _verdict(explained, pod, workload, person)
+        verdict = _verdict(explained, pod, person)
     parts = _report_parts(report, left_out) if report else _ReportParts()
     return Why(verdict=verdict, sections=parts.sections, nodes=parts.nodes, held=read_held(parts.contested, person))
 
@@ -652,20 +575,19 @@ def _report_parts(report: Report, left_out: LeftOut) -> _ReportParts:
     return parts
 
 
-def _verdict(explained: Explanation, pod: Pod, workload: Workload | None, person: Person) -> PodVerdict:
+def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     if explained.state == "Schedulable":
         return PodVerdict(good=True, title="A node fits; the pod is being scheduled.")
-    notes = [*(explained.report.notes if explained.report else ())]
-    if repair := read_mendings().of(pod.metadata.uid):
-        title, step, _ = said_of(repair.trouble, person.sees)
-        notes.append(f"It would start if this were fixed: {begun(title)}. {step}")
-    notes.append(eviction_words(explained.preemption, pod, person))
+    advice = advice_of(explained)
+    notes = [*(explained.report.notes if explained.report else ()), eviction_words(explained.preemption, pod, person)]
+    repairs = [words_of(step.act.trouble, person.sees)[0] for step in advice.steps if isinstance(step.act, Repair)]
+    notes += [f"It would start if this were fixed: {begun(title)}." for title in repairs]
     return PodVerdict(
         good=False,
         title=f"It waits because {explained.reason}.",
         text=" ".join(filter(None, notes)),
-        next_step=explained.next_step,
-        offers=tuple(_offers(explained, pod, workload, person)) if workload else (),
+        next_step=advice.sentence(person.sees),
+        steps=step_lines(advice, person),
     )
 
 
@@ -678,25 +600,6 @@ def eviction_words(found: PlannedEviction | OfPreemption | None, pod: Pod, perso
     return f"{sentence(preemption_clause(found))}."
 
 
-def _offers(explained: Explanation, pod: Pod, workload: Workload, person: Person) -> Iterator[OfferLine]:
-    cause = explained.cause.because if isinstance(explained.cause, NoNodeFits) else explained.cause
-    if explained.report is None and not isinstance(cause, ClassMissing):
-        return  # other requests would change nothing yet
-    for offer in offers(workload, explained.report, explained.cause)[:OFFERED]:
-        word = in_words(offer.changes, workload.claims)
-        if offer.changes.counts:
-            word = f"Ask for {word.removeprefix('with ')}"
-        elif offer.changes.classes:
-            word = f"Use {word.removeprefix('with ')}"
-        fits = f"{offer.fits} or more" if offer.fits >= COUNTED else str(offer.fits)
-        yield OfferLine(
-            word=f"{word[:1].upper()}{word[1:]}",
-            follows=f"starts on `{offer.node}`" + (f", {fits} like it fit" if offer.fits > 1 else ""),
-            try_url=f"?{as_text(offer.changes)}",
-            do_url=replace_url(pod, offer.changes, person),
-        )
-
-
 def _rehearsal_verdict(
     pod: Pod, workload: Workload, changes: Changes, answer: SimulationAnswer, person: Person
 ) -> PodVerdict:
@@ -707,7 +610,7 @@ def _rehearsal_verdict(
             good=False,
             title=f"{tried} it would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.",
             text="A rehearsal: nothing has changed in the cluster.",
-            next_step=next_step(answer.cause) if answer.cause else "",
+            next_step="Try other changes as well, or go back to the pod as it is written.",
             rehearsed=True,
         )
     placed, do_url = answer.placed[0], replace_url(pod, changes, person)
@@ -730,23 +633,6 @@ def _rehearsal_verdict(
         do_url=do_url,
         rehearsed=True,
     )
-
-
-def replace_url(pod: Pod, changes: Changes, person: Person) -> str:
-    """Where the pod is replaced by one with these changes; "" if it cannot be, or the person may not."""
-    if not person.may_edit(pod.metadata.namespace) or kept_as_it_is(pod):
-        return ""
-    return f"{page_url('pod-replace', *pod.key)}?{as_text(changes)}"
-
-
-def kept_as_it_is(pod: Pod) -> str:
-    """Why a pod cannot be replaced here; "" if it can."""
-    if pod.spec.node_name:
-        return f"it has a node by now, {pod.spec.node_name}"
-    if pod.metadata.deletion_timestamp is not None:
-        return "it is being deleted"
-    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-    return f"{owner.kind} {owner.name} made it and would make another as it was; change that instead" if owner else ""
 
 
 #: The event of a node that cannot unprepare the devices of a pod.

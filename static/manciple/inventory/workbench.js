@@ -6,6 +6,9 @@
   if (!form) return;
   document.documentElement.classList.add("scripted");
   let due = null, asking = null, again = false, reviewing = false;
+  // What stands there answers the form (parts.js); what is merged does not say so.
+  const answers = () => document.getElementById("verdicts")?.setAttribute("data-answer-to", form.id);
+  answers();
 
   const merge = (text) => {
     const fresh = new DOMParser().parseFromString(text, "text/html").body;
@@ -23,20 +26,23 @@
       });
     }
     review();
+    answers();
     form.dispatchEvent(new CustomEvent("workbench:judged", { bubbles: true }));
   };
   // One question at a time: what is typed while the server answers is asked when it has answered.
   const judge = async () => {
     due = null;
     if (asking) { again = true; return; }
-    const body = new FormData(form);
+    const body = new FormData(form), sent = new URLSearchParams(body).toString();
     const headers = { "X-CSRFToken": document.body.dataset.csrf };
     try {
       asking = fetch(form.dataset.answers, { method: "POST", body, headers });
       const answer = await asking;
       if (answer.redirected) { location.reload(); return; } // signed out
-      if (answer.ok) merge(await answer.text());
-    } catch { /* no network: what is shown stays, and live.js says how old it is */ } finally {
+      if (!answer.ok) throw answer;
+      merge(await answer.text());
+      form.dispatchEvent(new CustomEvent("form:answered", { bubbles: true, detail: sent }));
+    } catch { form.dispatchEvent(new CustomEvent("form:unanswered", { bubbles: true })); } finally {
       asking = null;
       if (again) { again = false; plan(0); }
     }

@@ -6,6 +6,10 @@
 // `data-preview=ADDRESS` on a form: it is sent there while somebody fills it in, and the elements of the answer are merged
 // into those with their ids; with `data-preview-part=ID` only that one. A GET leaves hidden fields out, and its address
 // becomes the page's.
+// `data-answer-to=ID` on an element: it answers the form of that id. From the moment that a field differs from what was
+// asked until there is an answer for it, the element is marked (`data-stale`) and its buttons are off; where the server
+// gives no answer, the element says so. Scripts that ask by themselves tell with `form:answered` (detail: `fieldsOf` what
+// was sent) and `form:unanswered`.
 (() => {
   const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
@@ -95,6 +99,55 @@
   };
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
+  // Answers to forms ----------------------------------------------------------------------------------------------------
+  const BEFORE = "This is about the values before your change.", UNANSWERED = "The server gave no answer for these values.";
+  const asked = new WeakMap(); // form -> the fields that its answer is about; at first those that the page came with
+  const fieldsOf = (form) => new URLSearchParams(new FormData(form)).toString();
+  const asItCame = (field) => {
+    if (field.type === "checkbox" || field.type === "radio") return field.checked === field.defaultChecked;
+    if (field.type === "select-one") return field.selectedIndex === Math.max(0, [...field.options].findLastIndex((one) => one.defaultSelected));
+    return field.type === "hidden" || !("defaultValue" in field) || field.value === field.defaultValue;
+  };
+  const answersTo = (form) => (form.id ? document.querySelectorAll(`[data-answer-to="${CSS.escape(form.id)}"]`) : []);
+  const note = (answer, text) => {
+    const old = answer.querySelector(":scope > [data-note]");
+    if (!text || answer.localName === "form" || answer.localName === "dl") { old?.remove(); return; }
+    const shown = old ?? Object.assign(document.createElement("p"), { className: "pad soft", role: "status" });
+    shown.dataset.note = "";
+    if (shown.textContent !== text) shown.textContent = text;
+    if (!old) answer.prepend(shown);
+  };
+  const markStale = (form) => {
+    const stale = asked.has(form) ? asked.get(form) !== fieldsOf(form) : ![...form.elements].every(asItCame);
+    for (const answer of answersTo(form)) {
+      answer.toggleAttribute("data-stale", stale);
+      for (const button of answer.querySelectorAll(stale ? "button:enabled" : "button[data-stale]")) {
+        button.disabled = stale;
+        button.toggleAttribute("data-stale", stale);
+      }
+      const asksByItself = form.dataset.preview || form.dataset.answers;
+      note(answer, asked.get(form) === null ? UNANSWERED : stale && !asksByItself ? BEFORE : "");
+    }
+  };
+  const answered = (form, fields) => { asked.set(form, fields); markStale(form); };
+  const unanswered = (form) => {
+    asked.set(form, null); // until there is one
+    markStale(form);
+  };
+  for (const type of ["input", "change"]) {
+    document.addEventListener(type, ({ target }) => { if (target.form) markStale(target.form); });
+  }
+  document.addEventListener("form:answered", ({ target, detail }) => answered(target, detail));
+  document.addEventListener("form:unanswered", ({ target }) => unanswered(target));
+  window.addEventListener("pageshow", () => { // a browser puts back what somebody had typed
+    for (const answer of document.querySelectorAll("[data-answer-to]")) {
+      const form = document.getElementById(answer.dataset.answerTo);
+      if (!form) continue;
+      if (form.dataset.preview && ![...form.elements].every(asItCame)) preview(form, 0);
+      markStale(form);
+    }
+  });
+
   const TYPING = 150; // milliseconds: a preview waits for the next letter
   const previews = new WeakMap(); // form -> how its last preview is called off
   const preview = (form, after) => {
@@ -104,6 +157,7 @@
     setTimeout(async () => {
       if (signal.aborted) return;
       const url = new URL(form.dataset.preview, location.href), body = new FormData(form), part = form.dataset.previewPart;
+      const sent = fieldsOf(form);
       if (form.method === "get") {
         for (const field of form.elements) if (field.type === "hidden") body.delete(field.name);
         url.search = new URLSearchParams(body);
@@ -111,15 +165,18 @@
       document.dispatchEvent(new CustomEvent("manciple:asking", { detail: abort }));
       try {
         const answer = await fetch(url, form.method === "get" ? { signal } : { method: "POST", body, signal });
-        if (!answer.ok) return;
+        if (answer.redirected && new URL(answer.url).pathname !== url.pathname) { again(); return; } // signed out
+        if (!answer.ok) { unanswered(form); return; }
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (signal.aborted) return;
         for (const fresh of page.querySelectorAll(part ? `#${part}` : "body > [id]")) {
           const old = document.getElementById(fresh.id);
           if (old) Idiomorph.morph(old, fresh, { morphStyle: "outerHTML" });
         }
         if (form.method === "get") history.replaceState(history.state, "", url);
+        answered(form, sent);
         document.dispatchEvent(new CustomEvent("manciple:merged"));
-      } catch { /* a newer one is on its way, or there is no network: live.js says so */ } finally {
+      } catch { if (!signal.aborted) unanswered(form); } finally { // aborted: a newer one is on its way
         document.dispatchEvent(new CustomEvent("manciple:answered", { detail: abort }));
       }
     }, after);

@@ -38,7 +38,7 @@
     going?.abort.abort();
     const run = crypto.getRandomValues(new Uint32Array(2)).join("-"), abort = new AbortController();
     going = { run, abort };
-    const data = new FormData(form);
+    const data = new FormData(form), sent = new URLSearchParams(data).toString();
     const post = form.method === "post";
     const fields = new URLSearchParams([...data].filter(([name, value]) => value !== "" && name !== "csrfmiddlewaretoken"));
     const address = `${form.getAttribute("action")}?${fields}`;
@@ -52,6 +52,7 @@
         : fetch(`${address}&run=${run}`, { signal: abort.signal });
       const answer = await asked;
       show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      form.dispatchEvent(new CustomEvent("form:answered", { bubbles: true, detail: sent }));
       history.replaceState(null, "", post ? document.getElementById("result").dataset.address : address);
     } catch (failure) {
       if (failure.name !== "AbortError") form.submit();

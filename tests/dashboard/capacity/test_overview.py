@@ -111,7 +111,7 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step_and_lead_to_just_t
     assert texts.CAUSE_ALL_HELD(5) in waiting
     held = pages.get("/overview").context["reasons"][0]
     assert plain(held.sentence) in waiting
-    assert f"Next {held.topic.next_step}" in waiting
+    assert f"Next {plain(held.topic.next_step)}" in waiting
     assert "late-0, late-1, late-2, and 2 more" in waiting
     assert texts.CAUSE_CLASS_MISSING(1) in waiting
     for link in ("/pods?reason=held", "/pods/default/lost", f"/pods?class={CLASS}", "/events"):

@@ -99,11 +99,10 @@ def test_without_a_node_a_claim_or_a_node_that_takes_it_a_pod_waits_for_just_tha
     assert [topic_of(cluster.cause(name)).key for name in ("web", "plain")] == ["claim-missing", "nodes"]
 
 
-def test_nobody_is_told_to_create_a_claim_that_comes_from_a_template_and_a_quota_may_refuse() -> None:
+def test_nobody_is_told_to_create_a_claim_that_comes_from_a_template() -> None:
     topic = topic_of(ClaimNotCreated(pod="default/web", entry="gpu"))
     assert topic.key == "claim-not-created"
     assert "Create" not in topic.next_step
-    assert "quota" in topic.next_step
 
 
 NO_CPU = NoNodeFits(nodes=2, refused=((NodeRefusal("NodeResourcesFit", "cpu", resolvable=True), 2),))

@@ -53,7 +53,7 @@ def test_a_namespace_is_a_row_and_a_page_with_what_it_holds(viewer: Client, clus
     (cause,) = (found for found, _ in read_namespaces(EVERYTHING, name="lab")[0].causes)
     text = words(viewer, "/namespaces/lab")
     assert texts.NAMESPACE_SUMMARY(1, 1, 2, 1) in text
-    assert f"1 {cause.title} Next {cause.next_step}".replace("`", "") in text
+    assert f"1 {cause.title} Show 1 pod".replace("`", "") in text
     page = viewer.get("/namespaces/lab").content.decode()
     assert 'href="/pods?ns=lab"' in page
     assert 'href="/claims?ns=lab"' in page

@@ -10,7 +10,6 @@ from django.test import Client
 from msgspec import structs
 
 from claims.causes.messages import brief
-from claims.causes.next_steps import next_step
 from dashboard.workloads.claims import queries
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
@@ -89,7 +88,9 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     text, cause = words(pages, "/claims/default/second"), cluster.cause("second")
     assert cause is not None
     assert plain(brief(cause, names_claim=False))[1:] in text
-    assert plain(next_step(cause)) in text
+    verdict = pages.get("/pods/default/second").context["verdict"]
+    assert pages.get("/claims/default/second").context["sheet"].advice.next_step == verdict.next_step
+    assert verdict.next_step.startswith("Wait until")
     assert texts.WAITED_FOR_BY("second") in text
     shown = pages.get("/claims/default/second").content.decode()
     assert 'href="/what-if?claim=default/second"' in shown

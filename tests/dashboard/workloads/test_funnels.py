@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest
 from dashboard.workloads.pods.why import LABELS, troubled_pools
-from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ApiObject
 from scheduling.allocator import outcome as stages
 from scheduling.allocator.outcome import PoolTrouble
-from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
+from tests.builders import (
+    DRIVER,
+    make_claim,
+    make_class,
+    make_constraint,
+    make_device,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.outlines import Outline
@@ -81,6 +94,105 @@ def test_the_page_of_a_waiting_pod_says_what_each_step_leaves(cluster: Cluster, 
     cluster.create(make_pod("asks", claims={"gpu": "wants"}))
     cluster.settle()
     assert told in words(signed_in("admin", staff=True), "/pods/default/asks")
+
+
+PCIE = "resource.kubernetes.io/pcieRoot"
+
+
+def _rooted(*roots: str, prefix: str = "gpu") -> list[Device]:
+    return [make_device(f"{prefix}-{at}", attributes={PCIE: root, "kind": prefix}) for at, root in enumerate(roots)]
+
+
+def _of_kind(name: str, **asks: Any) -> DeviceRequest:
+    return make_request(name, expressions=[f'device.attributes["{DRIVER}"].kind == "{name}"'], **asks)
+
+
+#: what waits -> (devices of each node, requests, constraints, of each request: can be met, what its last step leaves)
+TOGETHER: dict[str, tuple[Sequence[Sequence[Device]], Sequence[DeviceRequest], Sequence[DeviceConstraint], Any]] = {
+    "no two devices have the same value": (
+        [_rooted("a", "b"), _rooted("a", "b")], [make_request(count=2)], [make_constraint(PCIE)], [(False, 1)],
+    ),
+    "the best node decides how many have the same value": (
+        [_rooted("a", "b", "c"), _rooted("a", "a", "b")],
+        [make_request(count=3)],
+        [make_constraint(PCIE)],
+        [(False, 2)],
+    ),
+    "too few different values": (
+        [_rooted("a", "a", "b")], [make_request(count=3)], [make_constraint(distinct=PCIE)], [(False, 2)],
+    ),
+    "a name that no device has": (
+        [_rooted("a", "a")], [make_request(count=2)], [make_constraint(f"{PCIE[:-2]}t")], [(False, 0)],
+    ),
+    "two requests that a constraint keeps apart": (
+        [[*_rooted("a"), *_rooted("b", prefix="nic")]],
+        [_of_kind("gpu"), _of_kind("nic")],
+        [make_constraint(PCIE)],
+        [(False, 1), (False, 1)],
+    ),
+    "each request on another node": (
+        [_rooted("a"), _rooted("b", prefix="nic")], [_of_kind("gpu"), _of_kind("nic")], [], [(False, 1), (False, 1)],
+    ),
+    "two requests for the same device": (
+        [_rooted("a")], [make_request("one"), make_request("two")], [], [(False, 1), (False, 1)],
+    ),
+    "one request is short, the other is not": (
+        [[*_rooted("a"), *_rooted("b", prefix="nic")]],
+        [_of_kind("gpu"), _of_kind("nic", count=2)],
+        [],
+        [(False, 1), (True, None)],
+    ),
+    "constraints that fail only in combination": (
+        [_rooted("a", "a", "b", "b")],
+        [make_request(count=2)],
+        [make_constraint(PCIE), make_constraint(distinct=PCIE)],
+        [(False, 2)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_no_request_can_be_met_that_keeps_its_claim_waiting(cluster: Cluster, case: str) -> None:
+    nodes, requests, constraints, leaves = TOGETHER[case]
+    cluster.create(make_class())
+    for number, devices in enumerate(nodes, 1):
+        cluster.create(make_node(f"node-{number}"))
+        cluster.create(make_slice(node=f"node-{number}", devices=devices))
+    cluster.create(make_claim("wants", requests=requests, constraints=constraints))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    drawn = signed_in("admin", staff=True).get("/pods/default/asks").context["why"].sections
+    assert [(one.met, None if one.met else one.rows[-1].left) for one in drawn] == leaves
+    assert not any(one.rows[-1].good for one in drawn if not one.met)
+    assert all(one.short for one in drawn if not one.met)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (f"{PCIE[:-2]}t", PCIE),
+        ("resource.kubernetes.io/pcieroot", PCIE),
+        ("gpu.example.com/pcieRoot", PCIE),
+        ("resource.kubernets.io/pcieRoot", PCIE),
+        (f"{DRIVER}/knd", f"{DRIVER}/kind"),
+        (f"{DRIVER}/temperature", ""),
+    ],
+)
+@pytest.mark.parametrize("distinct", [False, True])
+def test_an_attribute_that_is_typed_wrong_is_told_with_what_was_meant(
+    cluster: Cluster, written: str, meant: str, *, distinct: bool
+) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=_rooted("a", "a")))
+    constraint = make_constraint(distinct=written) if distinct else make_constraint(written)
+    cluster.create(make_claim("wants", requests=[make_request(count=2)], constraints=[constraint]))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    said = words(signed_in("admin", staff=True), "/pods/default/asks")
+    for text in (cluster.why_pending("asks").replace("`", ""), said):
+        assert ("did you mean" in text) == bool(meant)
+        assert meant in text
 
 
 def test_each_step_of_a_funnel_has_its_label() -> None:

@@ -407,9 +407,9 @@ def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Cl
         namespaces.create(make_slice(node=node, devices=make_devices(each)))
     assert texts.STARTS_NOW_ON("node-2", "gpu-0 , gpu-1 , gpu-2") in _made(member, count="3")
     assert texts.WAITS_BECAUSE in _made(member, count="5")
-    assert texts.NEXT_ASK_FOR_FEWER(4) in _made(member, count="5")
+    assert texts.NEXT_ASK_FOR_FEWER(4, "node-2") in _made(member, count="5")
     assert _posted(member, **{"class": ""}).context["started"] is None
-    assert _posted(member, namespace="team-b").context["started"] is None  # where they may make nothing
+    assert _posted(member, namespace="team-b", count="1").context["started"].problems  # where they may make nothing
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
     namespaces.settle()
     assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "node-2"
@@ -477,3 +477,53 @@ def test_a_pod_is_duplicated_without_what_the_api_filled_in(member: Client, name
     assert "resourceClaimName: ours" in text
     assert "secret" not in member.get("/pods/new?like=team-b/secret").content.decode()
     assert member.post("/pods/new", {"yaml": text, "action": "create"}).status_code == 302
+
+
+#: what stands in the form instead -> the field that the preview complains about; "": where it would start
+PREVIEWED: dict[str, tuple[dict[str, str], str]] = {
+    "as it is": ({}, ""),
+    "still without a name": ({"name": ""}, ""),
+    "still without an image": ({"image": " "}, ""),
+    "the most that one claim is given": ({"count": "32"}, ""),
+    "too many for one claim": ({"count": "33"}, "Number"),
+    "far too many": ({"count": "99999"}, "Number"),
+    "none": ({"count": "0"}, "Number"),
+    "fewer than none": ({"count": "-3"}, "Number"),
+    "no number": ({"count": "two"}, "Number"),
+    "half a device": ({"count": "1.5"}, "Number"),
+    "nothing as the number": ({"count": ""}, "Number"),
+    "a name that is taken": ({"name": "taken"}, "Name"),
+    "a name that none may have": ({"name": "My pod"}, "Name"),
+    "a name that is too long": ({"name": "x" * 254}, "Name"),
+    "a namespace of others": ({"namespace": "team-b"}, "Namespace"),
+    "a namespace that does not exist": ({"namespace": "nowhere"}, "Namespace"),
+    "a class whose name none may have": ({"class": "No class"}, "Class"),
+    "no device, but a name that is taken": ({"devices": "none", "name": "taken"}, "Name"),
+    "a source that there is not": ({"devices": "magic"}, "Devices"),
+}
+
+
+@pytest.mark.parametrize("case", PREVIEWED)
+def test_the_preview_is_about_the_values_as_they_stand(member: Client, cluster: Cluster, case: str) -> None:
+    fields, complains = PREVIEWED[case]
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(devices=make_devices(40)))
+    cluster.create(make_pod("taken", namespace="team-a"))
+    revision = latest_revision()
+    answer = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
+    started = answer.context["started"]
+    assert answer.status_code == 200
+    assert started.good == (not complains)
+    assert [one.partition(":")[0] for one in started.problems] == ([complains] if complains else [])
+    for problem in started.problems:
+        assert problem.replace("`", "") in said(f"<main{answer.content.decode()}</main>")
+    assert latest_revision() == revision
+
+
+def test_the_preview_says_why_a_pod_would_wait_that_can_be_created(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    for fields in ({"count": "3"}, {"class": "gone"}, {"devices": "template", "template": "gone"}):
+        answer = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com", **fields})
+        started = answer.context["started"]
+        assert not started.good
+        assert started.title

@@ -10,9 +10,10 @@ import pytest
 from django.http import QueryDict
 from django.test import Client
 
+from dashboard.workloads.changes import as_query, changes_of, meant
 from dashboard.workloads.pods.forms import read
-from dashboard.workloads.pods.why import as_query, changes_of, in_words, meant
 from dashboard.workloads.whatif import LONGEST_TEXT, Progress, Stopped, packed, progress, unpacked
+from insight.advice import in_words
 from manciple.store.event_log import latest_revision
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.workload import Changes
@@ -103,7 +104,7 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
     assert texts.WOULD_START_WITHOUT_SELECTOR(2, "node-1, with gpu-0.") in page
     assert texts.LEFT_OUT_OF_REHEARSAL in page
     assert texts.RECREATE_WITHOUT_SELECTOR("web", 2) in page
-    offers = pages.get("/pods/default/web").context["why"].verdict.offers
+    offers = pages.get("/pods/default/web").context["why"].verdict.steps
     assert "without=gpu/gpu:2" in "".join(offer.try_url for offer in offers)
     assert texts.STILL_WAITS_WITHOUT_SELECTOR(1) in close_words(pages, "/pods/default/web?without=gpu/gpu:1")
 

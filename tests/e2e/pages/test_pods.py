@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, Route, expect
 
 from tests.dashboard import texts
 from tests.e2e.api_client import Document, Hands
@@ -101,3 +102,34 @@ def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -
         assert found["kind"] == "Explanation"
         assert found["reason"] == f"Request `gpu` {texts.ALL_DEVICES_HELD(24, 24)}."
         assert found["nodes"][0]["requests"][0]["stages"][-1] == {"name": "free", "left": 0}
+
+
+def test_a_preview_is_about_the_values_that_stand_in_the_form(page: Page, up: Up) -> None:
+    """Also where the server answers late, in another order, or not at all."""
+    held: list[Route] = []
+    page.goto(f"{up.web}/pods/new?from=form&ns=demo")
+    made = page.locator("#written")
+    page.get_by_label("Name", exact=True).fill("preview")
+    page.locator("input[name=class]").first.check()
+    starts = made.get_by_role("heading", name="Starts now on")
+    expect(starts).to_be_visible()
+    page.route("**/pods/new/made", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.get_by_label("Number", exact=True).fill("2")
+    expect(made).to_have_attribute("data-stale", "")
+    page.unroute("**/pods/new/made")
+    page.get_by_label("Number", exact=True).fill("0")
+    expect(made).not_to_have_attribute("data-stale", "")
+    expect(starts).to_have_count(0)
+    for route in held:  # the answer to 2 comes after that to 0
+        with suppress(Error):
+            route.continue_()
+    page.get_by_label("Number", exact=True).fill("1")
+    expect(starts).to_be_visible()
+    page.route("**/pods/new/made", lambda route: route.fulfill(status=422, body="broken"))
+    page.get_by_label("Number", exact=True).fill("3")
+    expect(made.get_by_text("no answer")).to_be_visible()
+    expect(made).to_have_attribute("data-stale", "")
+    page.unroute("**/pods/new/made")
+    page.get_by_label("Number", exact=True).fill("1")
+    expect(made.get_by_text("no answer")).to_have_count(0)
+    expect(made).not_to_have_attribute("data-stale", "")

@@ -35,7 +35,7 @@ def _offers(cluster: Cluster, **request: object) -> tuple[Offer, ...]:
     cluster.create(make_pod("web", templates={"gpu": "wants"}))
     cluster.settle()
     explained = explain_pod("default", "web")
-    return offers(stored_pod("default", "web"), explained.report, explained.cause)
+    return offers(stored_pod("default", "web"), explained.cause)
 
 
 def test_as_many_as_one_node_has_free(cluster: Cluster) -> None:

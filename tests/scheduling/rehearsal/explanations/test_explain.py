@@ -293,7 +293,10 @@ def test_a_constraint_is_decisive_where_each_request_could_be_met(api: Api, clus
     assert _cause(found) == causes.NoCommonValue(
         claim="default/web", attribute="example.com/root", wanted=2, most=0, requests=("gpu",)
     )
-    assert found["requests"][0]["met"] is True
+    assert found["requests"][0]["met"] is False
+    assert found["requests"][0]["constraints"] == [
+        {"matchAttribute": "example.com/root", "wanted": 2, "left": 0, "met": False}
+    ]
 
 
 def test_a_bound_pod_says_where_it_is_and_what_it_holds(api: Api, cluster: Cluster) -> None:
