@@ -14,6 +14,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from claims.causes.causes import AnyCause, NoCommonValue, NodeRefusal, NoNodeFits, Tainted, TooFewValues
 from claims.devices.cache import read_devices
@@ -22,7 +23,8 @@ from claims.models import Quota
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
 from inventory.kinds.devices import is_unhealthy
-from inventory.models import DeviceClass, Node
+from inventory.models import DeviceClass
+from inventory.reachability import nodes_with_leases, unreachable
 from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.allocator.problem import MAX_RESULTS
@@ -108,7 +110,8 @@ def _rehearsed(workload: Workload, cause: AnyCause | None, deadline: Deadline) -
 
 def _is_open(node: str) -> bool:
     """Whether it reports and is not cordoned: a pod that tolerates every taint would also go where nothing runs."""
-    return Node.objects.filter(name=node, ready=True, unschedulable=False).exists()
+    nodes = nodes_with_leases().exclude(unreachable(datetime.now(UTC)))
+    return bool(nodes.filter(name=node, ready=True, unschedulable=False).exists())
 
 
 # What is tried -------------------------------------------------------------------------------------------------------
