@@ -23,9 +23,9 @@ from claims.models import AllocatedDevice, Reservation, UseSpell
 from inventory import meters
 from inventory.kinds.device_readings import Meters
 from inventory.models import DeviceMeter, MeterBlock, device_url
+from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import Controller, Queue
 from manciple.people import Person
-from manciple.controllers.coordination import utc_now
 from manciple.telemetry import metrics
 from manciple.wire.resources import PODS
 
@@ -81,11 +81,11 @@ def reported() -> bool:
     return DeviceMeter.objects.exists() or UseSpell.objects.filter(ended_at__isnull=True).exists()
 
 
-def idle_claims(person: Person, now: datetime) -> Sequence[IdleClaim]:
-    """Of those whose namespaces the person sees, idle for longest first."""
+def idle_claims(person: Person, now: datetime, **where: str) -> Sequence[IdleClaim]:
+    """Of those whose namespaces the person sees, idle for longest first. where: columns that narrow the devices."""
     if not reported():
         return ()
-    seen = AllocatedDevice.readable.restrict(idle_devices(now), person)
+    seen = AllocatedDevice.readable.restrict(idle_devices(now), person).filter(**where)
     return _by_claim(seen.select_related("claim").order_by("driver", "pool", "device"))
 
 
@@ -170,7 +170,7 @@ def _together(devices: Iterable[DeviceMeter]) -> Meters:
 
 CONTROLLER = Controller(
     name="sample_meters",
-    does="notes every two minutes what the devices of each namespace do; deletes readings after 8 days",
+    does="notes every three minutes what the devices of each namespace do; deletes readings after 8 days",
     reconcile=reconcile,
     every=int(meters.SLOT.total_seconds()),
     queue=Queue.SWEEPS,

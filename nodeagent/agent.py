@@ -125,9 +125,7 @@ class Agent:
         self._health_rules: HealthRules | None = None  # unless drivers behind sockets leave such taints to the agent
         if config.taint_unhealthy_plugins:
             self._health_rules = HealthRules(self._client, owner=owner, taint=unhealthy(config.unhealthy_effect))
-        self._meters = MeterReports(
-            self._client, node=config.node_name, seconds=config.meter_seconds, clock=monotonic
-        )
+        self._meters = MeterReports(self._client, node=config.node_name, seconds=config.meter_seconds, clock=monotonic)
         self._renewal: Renewal | None = None  # unless the agent has a client certificate that it may renew
         if config.certificate is not None and config.certificate.in_one:
             self._renewal = Renewal(

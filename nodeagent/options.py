@@ -133,7 +133,7 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     call = "the timeout of a call to such a driver (default: %(default)g)"
     seconds("--plugin-call-seconds", default=45.0, help=call)
     meters = "seconds between reports of utilization, memory, temperature and power, at least 15 (default: %(default)g)"
-    seconds("--meter-seconds", default=120.0, help=meters)
+    seconds("--meter-seconds", default=180.0, help=meters)
     grace = "seconds without such a driver until its ResourceSlices are removed (default: %(default)g)"
     seconds("--plugin-grace-seconds", default=30.0, help=grace)
 

@@ -155,10 +155,10 @@ def test_a_report_costs_as_many_statements_for_hundreds_of_devices_as_for_one(no
 
 
 def test_the_rows_of_a_node_do_not_grow_with_its_reports(nodes: Api) -> None:
-    for minute in range(0, 60, 2):
+    for minute in range(0, 60, 3):
         keep("node-1", {KEY: BUSY}, now=NOON + timedelta(minutes=minute))
     assert (DeviceMeter.objects.count(), MeterBlock.objects.count()) == (1, 1)
-    assert len(points()) == 30
+    assert len(points()) == 20
 
 
 def test_what_is_old_is_deleted(nodes: Api) -> None:

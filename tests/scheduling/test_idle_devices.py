@@ -47,7 +47,7 @@ class Scene:
 
     def read(self, minutes: int, **by_device: Meters) -> None:
         """The meters read this for so many minutes."""
-        for _ in range(0, minutes, 2):
+        for _ in range(0, minutes, int(SLOT / MINUTE)):
             self.now += SLOT
             readings = {(DRIVER, "node-1", name.replace("_", "-")): one for name, one in by_device.items()}
             keep("node-1", readings, now=self.now)

@@ -1,4 +1,4 @@
-"""The agent reports what its drivers' meters read: at its pace, in one request, and nothing where nothing is metered."""
+"""The agent reports what its drivers' meters read, at its pace and in one request; nothing where there are none."""
 
 from __future__ import annotations
 

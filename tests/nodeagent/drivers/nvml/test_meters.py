@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from inventory.kinds.device_readings import Meters
-from nodeagent.drivers.nvml.binding import NvmlCall, NvmlError, Player
-from nodeagent.drivers.nvml.health import AVERAGED, GAP_SECONDS, METER_SECONDS, UTILIZATION, UseWatch
+from nodeagent.drivers.nvml.binding import Nvml, NvmlCall, NvmlError, Player
 from nodeagent.drivers.nvml.gpus import read_system
-from nodeagent.drivers.nvml.binding import Nvml
+from nodeagent.drivers.nvml.health import AVERAGED, GAP_SECONDS, METER_SECONDS, UTILIZATION, UseWatch
 from nodeagent.drivers.protocol import MeteredDriver
 from tests.nodeagent.drivers.nvml.machines import GPU0, driver_of, recorded
 
@@ -62,10 +61,9 @@ def test_a_gpu_tells_its_work_its_memory_its_temperature_and_its_power() -> None
 def test_the_utilization_is_that_of_the_last_minute_not_of_one_moment() -> None:
     machine = Machine("t4")
     machine.work(AVERAGED, percent=100)
-    read = machine.work(AVERAGED // 2, percent=0)
-    assert read is not None and read.utilization == 50
-    read = machine.work(AVERAGED // 2, percent=0)
-    assert read is not None and read.utilization == 0
+    half = machine.work(AVERAGED // 2, percent=0)
+    none = machine.work(AVERAGED // 2, percent=0)
+    assert [one.utilization for one in (half, none) if one is not None] == [50, 0]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,9 @@ def test_a_partition_tells_its_memory_and_nothing_of_its_gpu() -> None:
     calls = recorded("a100-mig")
     migs = [one.answer for one in calls if one.call == "nvmlDeviceGetMigDeviceHandleByIndex" and not one.error]
     memory = {"total": 10 * GIB, "free": 9 * GIB, "used": GIB}
-    driver = driver_of([*calls, *(NvmlCall(call="nvmlDeviceGetMemoryInfo", args=(mig,), answer=memory) for mig in migs)])
+    driver = driver_of(
+        [*calls, *(NvmlCall(call="nvmlDeviceGetMemoryInfo", args=(mig,), answer=memory) for mig in migs)]
+    )
     assert isinstance(driver, MeteredDriver)
     assert driver.meters() == {}, "the GPUs are not watched yet"
     driver._use.sample(driver._monitor.rescan().gpus)  # type: ignore[union-attr]
