@@ -25,8 +25,8 @@ RANGES: Mapping[str, tuple[str, timedelta]] = {
     "7d": ("7 days", timedelta(days=7)),
 }
 USUAL = "24h"
-#: Points of a line, at most.
-STEPS = 240
+#: Points of a line, and words below it, at most.
+STEPS, MARKS = 240, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,11 @@ def draw(
     asked = _asked(query)
     width = max((window.end - window.begin) / STEPS, SLOT)
     steps = -(-(window.end - window.begin) // width)
+    marks = axis(window)
     drawn = (_chart(meter, series, window, width=width, steps=steps) for meter in METERS)
     return MeterCharts(
         charts=tuple(chart for chart in drawn if chart is not None),
-        axis=axis(window),
+        axis=marks[:: -(-len(marks) // MARKS)],
         ranges=[(name, f"?{keep}meters={key}#meters", key == asked) for key, (name, _) in RANGES.items()],
         label=f"the last {RANGES[asked][0].removeprefix('1 ')}",
     )
