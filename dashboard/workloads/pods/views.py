@@ -245,7 +245,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         meters=queries.read_meters(namespace, [claim.name for claim in claims], request.GET)
         if tab == "claims"
         else None,
-        idle=_idle(person, namespace, name),
+        idle=_idle(person, namespace, name) if pod.spec.node_name else None,
     )
     return render_page(request, "workloads/pods/page.html", context)
 
