@@ -6,7 +6,7 @@ from django.apps import AppConfig
 class InsightConfig(AppConfig):
     name = "insight"
     label = "insight"
-    controllers = ("insight.usage", "insight.notifications")
+    controllers = ("insight.usage", "insight.meters", "insight.notifications")
 
     def ready(self) -> None:
         # Their metrics are registered by the import. Models can be imported from here on only.

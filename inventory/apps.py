@@ -21,7 +21,8 @@ class InventoryConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from inventory import live, projectors  # noqa: PLC0415
+        from inventory import live, meters, projectors  # noqa: PLC0415
+        from manciple.api import subresources  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
         gates.use(settings.FEATURE_GATES)
@@ -30,6 +31,7 @@ class InventoryConfig(AppConfig):
             registry.register(kind)
         registry.restrict(gates.serves)
         projectors.register()
+        subresources.register("nodes", meters.READINGS)
         LOG.share("resourceslices.resource.k8s.io", shared)
         LOG.share("nodes", shared_texts)
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)

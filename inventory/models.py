@@ -210,6 +210,56 @@ class DepartedNode(models.Model):
         return f"{self.name} until {self.at:%Y-%m-%d %H:%M}"
 
 
+class DeviceMeter(models.Model):
+    """What the meters of a device read last (`inventory.meters`). No document has it, so `reindex` leaves it alone."""
+
+    node = models.CharField(max_length=NAME)
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    device = models.CharField(max_length=LABEL)
+    at = models.DateTimeField()
+    utilization = models.SmallIntegerField(null=True)  # percent
+    memory_used = models.BigIntegerField(null=True)  # bytes
+    memory_total = models.BigIntegerField(null=True)
+    temperature = models.SmallIntegerField(null=True)  # °C
+    power = models.IntegerField(null=True)  # watts
+    #: since when its utilization has been below `IDLE_PERCENT`; None while it is not, or unknown
+    quiet_since = models.DateTimeField(null=True)
+
+    readable = OfCluster(SLICES)
+    objects: ClassVar[RestrictedManager[DeviceMeter]] = RestrictedManager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["driver", "pool", "device", "node"], name="device_meter_key")]
+        indexes = [
+            models.Index(fields=["node"], name="device_meter_node"),
+            models.Index(fields=["at"], name="device_meter_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class MeterBlock(models.Model):
+    """One hour of what was read, of all devices of a node or of what a namespace held: see `inventory.meters`."""
+
+    class Owner(models.TextChoices):
+        NODE = "node"
+        NAMESPACE = "namespace"
+
+    owner = models.CharField(max_length=9, choices=Owner.choices)
+    name = models.CharField(max_length=NAME)
+    begin = models.DateTimeField()
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "name", "begin"], name="meter_block_key")]
+        indexes = [models.Index(fields=["begin"], name="meter_block_begin")]
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.name} from {self.begin:%Y-%m-%d %H:%M}"
+
+
 class Incident(models.Model):
     """Devices that were impaired together: by one cause, at one time. Kept when it is over, as `Impairment`s are.
 

@@ -690,6 +690,13 @@ SEARCH_SLICE = Setting(
     "busy cluster",
     attribute="SCHEDULER_SEARCH_SLICE",
 )
+IDLE_PERCENT = Setting(
+    "MANCIPLE_IDLE_PERCENT",
+    NUMBER,
+    5.0,
+    "a held device with a lower utilization does nothing ([idle devices](../reference/dashboard.md#idle-devices))",
+)
+IDLE_MINUTES = Setting("MANCIPLE_IDLE_MINUTES", NUMBER, 60.0, "minutes without work after which a held device is idle")
 BINDING_TIMEOUT = Setting(
     "MANCIPLE_BINDING_TIMEOUT",
     NUMBER,

@@ -247,6 +247,9 @@ SCHEDULER_FAIR_SHARE = read(declared.FAIR_SHARE)
 #: `scheduling.rehearsal.moving`
 SCHEDULER_DEFRAGMENTATION = read(declared.DEFRAGMENTATION)
 SCHEDULER_FAIRNESS = read(declared.FAIRNESS_SECONDS)
+#: `insight.meters`
+IDLE_PERCENT = read(declared.IDLE_PERCENT)
+IDLE_MINUTES = read(declared.IDLE_MINUTES)
 
 #: In production such an address is an attempt to reach what only the API server can reach.
 LOCAL_CONNECTIONS = read(declared.LOCAL_CONNECTIONS, default=not PRODUCTION)

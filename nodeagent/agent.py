@@ -36,13 +36,14 @@ from nodeagent.claims.prepare import DriverRegistry, Preparer, known_health
 from nodeagent.claims.use_reports import UseReports, UseTellingDriver
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.preparing import with_metadata
-from nodeagent.drivers.protocol import Driver
+from nodeagent.drivers.protocol import Driver, MeteredDriver
 from nodeagent.early import fetch_draft_claim, read_handles
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
 from nodeagent.http.metrics import AgentMetrics, AgentState
 from nodeagent.http.routes import make_server
 from nodeagent.node.catalog import create_runtime
 from nodeagent.node.credentials import Renewal
+from nodeagent.node.meters import MeterReports, read_meters
 from nodeagent.node.registration import Registration
 from nodeagent.node.slices import HealthRules, Publisher, unhealthy
 from nodeagent.pods.volumes import PodSources, PodTokens, PodVolumes
@@ -124,6 +125,7 @@ class Agent:
         self._health_rules: HealthRules | None = None  # unless drivers behind sockets leave such taints to the agent
         if config.taint_unhealthy_plugins:
             self._health_rules = HealthRules(self._client, owner=owner, taint=unhealthy(config.unhealthy_effect))
+        self._meters = MeterReports(self._client, node=config.node_name, seconds=config.meter_seconds, clock=monotonic)
         self._renewal: Renewal | None = None  # unless the agent has a client certificate that it may renew
         if config.certificate is not None and config.certificate.in_one:
             self._renewal = Renewal(
@@ -211,6 +213,7 @@ class Agent:
                 pods=self._pods.all,
                 queue=self._queue.counts,
                 slices=self._slice_count.by_driver,
+                meters=lambda: read_meters(self._drivers.values()),
             )
         )
         self._server = make_server(
@@ -347,6 +350,8 @@ class Agent:
                 self._health_rules.sync({driver.name: driver.health() for driver in others})
             case "uses" if not self._registration.is_gone:
                 self._use_reports.sync(self.preparer.records(), self._drivers.values())
+            case "meters" if not self._registration.is_gone:
+                return self._meters.sync(self._drivers.values())
             case "published" if self.plugins is not None and not self._registration.is_gone:
                 self.plugins.publish(self._client, self._registration.owner())
             case "unused":
@@ -374,6 +379,7 @@ class Agent:
         published = [
             *([Key("health")] if self._health_rules is not None else []),
             *([Key("uses")] if any(isinstance(driver, UseTellingDriver) for driver in self._drivers.values()) else []),
+            *([Key("meters")] if any(isinstance(driver, MeteredDriver) for driver in self._drivers.values()) else []),
             *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("away", name) for name in away),

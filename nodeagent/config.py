@@ -106,6 +106,7 @@ class AgentConfig:
     lease_seconds: float = 10.0  # between renewals of the lease
     status_seconds: float = 300.0  # between reports of an unchanged node
     resync_seconds: float = 60.0  # between looks at everything though nothing was reported
+    meter_seconds: float = 180.0  # between reports of what the devices' meters read
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,8 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} (default: nowhere)")
     call = "the timeout of a call to such a driver (default: %(default)g)"
     seconds("--plugin-call-seconds", default=45.0, help=call)
+    meters = "seconds between reports of utilization, memory, temperature and power, at least 15 (default: %(default)g)"
+    seconds("--meter-seconds", default=180.0, help=meters)
     grace = "seconds without such a driver until its ResourceSlices are removed (default: %(default)g)"
     seconds("--plugin-grace-seconds", default=30.0, help=grace)
 
@@ -162,6 +164,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         pids_limit=options.pids_limit,
         unsafe_sysctls=tuple(options.allow_unsafe_sysctl),
         plugin_dir=options.plugin_dir.resolve() if options.plugin_dir else None,
+        meter_seconds=max(options.meter_seconds, 15.0),
         plugin_call_seconds=options.plugin_call_seconds,
         plugin_grace_seconds=options.plugin_grace_seconds,
         unhealthy_effect=options.unhealthy_effect,

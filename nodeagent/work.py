@@ -266,10 +266,11 @@ class Key(NamedTuple):
 
     unused: claims without pods. away: a driver behind a socket that has departed. published: slices that such drivers
     publish through the agent. credential: the node's client certificate. health: taints by the health reports of
-    drivers behind sockets. uses: reports of the drivers in this process about the use of their devices.
+    drivers behind sockets. uses: reports of the drivers in this process about the use of their devices. meters: what
+    the meters of these devices read.
     """
 
-    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health", "uses"]
+    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health", "uses", "meters"]
     name: str = ""
 
 

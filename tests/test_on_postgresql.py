@@ -35,6 +35,8 @@ SCHEDULING = [
 #: Every page, and the tests of what asks the database in its own words.
 PAGES = [
     "tests/claims/test_history.py",
+    "tests/inventory/test_meters.py",
+    "tests/scheduling/test_idle_devices.py",
     "tests/scheduling/test_usage.py",
     "tests/manciple/controllers/test_usage_heartbeats.py",
     *(

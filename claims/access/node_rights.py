@@ -261,6 +261,10 @@ def _authorize_node(node: str, attributes: Attributes) -> Decision:
                 return _ALLOWED
             what = f"'{attributes.name}'" if attributes.name else "all nodes"
             return Decision(False, f"node '{node}' cannot read {what}, only its own Node object")
+        case ("devicereadings", "create"):
+            if attributes.name == node:
+                return _ALLOWED
+            return Decision(False, f"node '{node}' can only report the readings of its own devices")
     return _NO_OPINION
 
 

@@ -31,6 +31,7 @@ from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
+from dashboard.kit.meters import IdleList, read_idle
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
@@ -66,6 +67,8 @@ EVENTS = 8
 MOVES_BUDGET = 0.1
 #: Causes of waiting that are shown.
 CAUSES = 6
+#: Claims with idle devices that are shown.
+IDLE = 5
 #: Waiting pods that are sorted by cause; of more, those that wait longest.
 SORTED = 5000
 
@@ -144,6 +147,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         needing_attention=needing_attention(health),
         sees_all=whole,
         use=use_of_day(person, census, request.GET.get("class", ALL), now),
+        idle=read_idle(person, now, most=IDLE),
     )
     return render_page(request, "capacity/overview.html", context)
 
@@ -177,6 +181,7 @@ class OverviewContext(PageContext):
     needing_attention: int
     sees_all: bool
     use: UseOfDay
+    idle: IdleList | None
 
 
 def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCount]:

@@ -31,6 +31,7 @@ from dashboard.kit.charts import (
 )
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import file_answer
+from dashboard.kit.meters import IdleList, read_idle
 from dashboard.kit.rendering import PageContext, render_page
 from insight.usage import ALL, EVERY, UsageOfMoment
 from insight.waiting_times import Wait, WaitFigures
@@ -52,6 +53,12 @@ class UsageQuery(ChartQuery):
     by: str = usual
 
     @property
+    def narrowing(self) -> dict[str, str]:
+        """What the held devices are narrowed to, as columns of `AllocatedDevice`."""
+        asked = {"claim__namespace": self.namespace, "device_class": self.device_class}
+        return {column: value for column, value in asked.items() if value}
+
+    @property
     def timeline(self) -> TimelineQuery:
         """The holdings that are asked for; by states they are summed by class."""
         by = self.usual if self.by == "state" else self.by
@@ -61,6 +68,8 @@ class UsageQuery(ChartQuery):
 #: Groups with an area of their own, the busiest; the others are one.
 SHOWN = 8
 OTHERS = "others"
+#: Claims with idle devices that are listed.
+IDLE = 100
 #: Stretches of time of which the waits are summed up.
 BARS = 48
 #: Lines across the waits: the scale is logarithmic, from a second to a week.
@@ -250,6 +259,7 @@ class UsageContext(PageContext):
     chart: charts.Chart | StackedChart | None
     namespaces: Sequence[str]
     classes: Sequence[str]
+    idle: IdleList | None
 
 
 @listing(SLICES)
@@ -275,6 +285,7 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         chart=usage.states if query.by == "state" else held_chart,
         namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
         classes=[one.name for one in objects.list(kind(CLASSES)).items],
+        idle=read_idle(person, window.now, most=IDLE, **query.narrowing),
     )
     return render_page(request, "capacity/usage.html", context)
 

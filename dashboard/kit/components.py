@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "help": ('Waiting time{% help "dashboard#reading-charts" "Waiting time" %}',),
     "time": ("{% time at %}, {% ago at 'ago' %}, {{ at|age }}, {{ at|clock }}, {{ 11520|duration }}",),
     "with_code": ("{{ sentence|with_code }}",),
+    "without_code": ("{{ sentence|without_code }}",),
     "fact": ('<dl class="kv">{% fact "Claims" 12 %}</dl>',),
     "heads": ('<table class="tbl">{% heads "Claim" "num: Age" %}<tr><td>team-a/gpus<td class="num">3 min</table>',),
 }

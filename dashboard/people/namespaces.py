@@ -33,11 +33,15 @@ from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit.forms import PageForm, code_input, posted_from
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
+from dashboard.kit.meters import MeterCharts, asked_window, draw
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
+from insight.meters import HELD
+from inventory.meters import history
+from inventory.models import MeterBlock
 from inventory.reachability import unreachable_nodes
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
@@ -478,6 +482,7 @@ class NamespaceContext(PageContext):
     budgets: Sequence[BudgetLine] | None
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
     token: AccountToken | None  # that was just made
+    meters: MeterCharts | None
     label: str = ADMIN_ACCESS_LABEL
 
 
@@ -511,9 +516,16 @@ def _draw(
         budgets=read_budgets(person, name),
         token_form=token_form or _token_form(person, name, accounts),
         token=token,
+        meters=_meters(request, name),
     )
     refused = complaint or (token_form is not None and token_form.errors)
     return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)
+
+
+def _meters(request: HttpRequest, name: str) -> MeterCharts | None:
+    window = asked_window(request.GET, datetime.now(UTC))
+    read = history(MeterBlock.Owner.NAMESPACE, [name], since=window.begin, until=window.end)
+    return draw([read.get((name, HELD), ())], request.GET, window)
 
 
 def _token_form(

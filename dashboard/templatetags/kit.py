@@ -410,6 +410,12 @@ def with_code(text: str) -> SafeString:
     return mark_safe("".join(parts))  # noqa: S308 - every part is escaped above
 
 
+@register.filter
+def without_code(text: str) -> str:
+    """The same for attributes, which have no elements: "request `gpu` waits" -> "request gpu waits"."""
+    return text.replace("`", "")
+
+
 @register.simple_tag
 def command() -> str:
     """The command of this installation: `manciple`, in a checkout `manage.py`."""

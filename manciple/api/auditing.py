@@ -177,8 +177,14 @@ def _notable(origin: Origin, where: ResourcePath | None, code: int) -> bool:
     if where is None:
         return False
     if origin.verb in _WRITING:
-        return code >= REFUSED or not where.plural.endswith("reviews")
+        return code >= REFUSED or not (where.plural.endswith("reviews") or _is_sign_of_life(where))
     return code < REFUSED and _is_confidential(where)
+
+
+def _is_sign_of_life(where: ResourcePath) -> bool:
+    served = where.served() if where.subresource else None
+    below = subresources.find(served.kind, where.subresource) if served is not None else None
+    return isinstance(below, subresources.Connected) and not below.audited
 
 
 def _is_confidential(where: ResourcePath) -> bool:

@@ -109,7 +109,8 @@ class Post(Protocol):
 class Connected:
     """One that is posted to and does something else than replace a part of the object: binding and eviction of pods.
 
-    group, version and kind are those of the document that it takes; "" where they are the object's.
+    group, version and kind are those of the document that it takes; "" where they are the object's. audited: False
+    for a sign of life, of which only refusals are recorded.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Connected:
     post: Post
     group: str = ""
     version: str = ""
+    audited: bool = True
 
 
 Extension = Computed | Streamed | Connected

@@ -248,6 +248,12 @@ class Client:
         path = resource.path(namespace=meta.namespace, name=meta.name, subresource=subresource)
         return self._object(asked, "POST", path, body=_body(asked, obj))
 
+    def post(self, resource: ApiResource[Any], subresource: str, asked: ApiResource[Object], obj: Object) -> None:
+        """The same where the answer only says that all went well."""
+        meta = obj.metadata
+        path = resource.path(namespace=meta.namespace, name=meta.name, subresource=subresource)
+        self._call("POST", path, body=_body(asked, obj))
+
     def update(self, resource: ApiResource[Object], obj: Object, *, subresource: str = "") -> Object:
         """Replace the object; its resourceVersion, where set, must be the current one, else Conflict."""
         meta = obj.metadata

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
+from inventory.kinds.device_readings import Meters
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from inventory.kinds.named_resources import ResourceHandle
 from manciple.wire.base import Value
@@ -133,3 +134,14 @@ class Driver(ClaimDriver, Protocol):
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed`, from any thread, whenever the results of `pools()` or `health()` change."""
+
+
+@runtime_checkable
+class MeteredDriver(Protocol):
+    """A driver that can read the meters of its devices."""
+
+    @property
+    def name(self) -> str: ...
+
+    def meters(self) -> Mapping[tuple[str, str], Meters]:
+        """By (pool, device): what the meters read now. A device without any is left out. It answers at once."""

@@ -17,6 +17,7 @@ said before; a file that is gone means no faults at all.
       gpu-1: {gone: true}
       gpu-2: {taints: [{key: example.com/hot, effect: NoExecute}]}
       gpu-3: {idle: true}       # the driver says that nothing uses it; false: something does; left out: it says nothing
+      gpu-4: {meters: {utilization: 35, temperature: 61}}       # its meters read that; left out: it has none
 
 The GPUs do what an example driver does for a real one: a container sees them as `GPU_DEVICE_<n>=gpu-<n>` with the
 device's uuid and the sharing that an opaque `GpuConfig` of class or claim asks for. All parameters that apply are
@@ -41,6 +42,7 @@ import yaml
 from msgspec.structs import replace
 
 from claims.kinds.resource_claims import DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from inventory.kinds.device_readings import Meters
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from manciple.wire.base import Value
 from nodeagent import cdi
@@ -71,13 +73,14 @@ class OperationFaults(Value, forbid_unknown_fields=True):
 
 class DeviceFaults(Value, forbid_unknown_fields=True):
     """What is wrong with one device. gone: it is not published any more, and cannot be prepared. idle: what is told of
-    its use; None: nothing."""
+    its use; None: nothing. meters: what they read; None: it has none."""
 
     health: Health = "Healthy"
     message: str = ""
     gone: bool = False
     taints: tuple[DeviceTaint, ...] = ()
     idle: bool | None = None
+    meters: Meters | None = None
 
 
 class Faults(Value, forbid_unknown_fields=True):
@@ -250,6 +253,10 @@ class SimulatedDevices(ABC):
     def idle(self) -> Mapping[tuple[str, str], bool]:
         faults = self._injector.faults.devices
         return {(self._pool.name, name): one.idle for name, one in faults.items() if one.idle is not None}
+
+    def meters(self) -> Mapping[tuple[str, str], Meters]:
+        faults = self._injector.faults.devices
+        return {(self._pool.name, name): one.meters for name, one in faults.items() if one.meters is not None}
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         self._subscribers.append(changed)

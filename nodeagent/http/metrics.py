@@ -31,6 +31,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from claims.kinds.pods import Pod
+from inventory.kinds.device_readings import Meters
 from nodeagent.claims.checkpoint import ClaimRecord
 
 # Else each counter has a second series with its creation time, which kubelet does not have.
@@ -146,7 +147,7 @@ class AgentState(Collector):
     """The agent's state, read at each scrape.
 
     claims: the records of the checkpoint. quarantined: how many could not be read. queue: (waiting, retries so far).
-    slices: driver -> ResourceSlices.
+    slices: driver -> ResourceSlices. meters: (driver, pool, device) -> what its meters read.
     """
 
     claims: Callable[[], Sequence[ClaimRecord]]
@@ -154,6 +155,7 @@ class AgentState(Collector):
     pods: Callable[[], Sequence[Pod]]
     queue: Callable[[], tuple[int, int]]
     slices: Callable[[], Mapping[str, int]]
+    meters: Callable[[], Mapping[tuple[str, str, str], Meters]] = dict
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: naming the metrics would read the agent's parts, which are still being built."""
@@ -168,6 +170,7 @@ class AgentState(Collector):
         quarantined = {"checkpoint": self.quarantined()}
         documentation = "Records that could not be read and were moved aside."
         yield _count("manciple_quarantined", documentation, "what", quarantined)
+        yield from _meter_metrics(self.meters())
 
 
 def count_requests(registry: CollectorRegistry) -> Counter:
@@ -181,6 +184,26 @@ def queue_metrics(name: str, counts: tuple[int, int]) -> Iterator[Metric]:
     waiting, retries = counts
     yield _gauge("workqueue_depth", "Work items that wait for a worker.", "name", {name: waiting})
     yield _count("workqueue_retries", "Failed work items that are retried.", "name", {name: retries})
+
+
+#: Field of Meters -> metric, documentation, and by what it is divided.
+_METERS = {
+    "utilization": ("utilization_ratio", "Fraction of the last minute in which the device worked.", 100),
+    "memory_used": ("memory_used_bytes", "Memory of the device that is in use.", 1),
+    "memory_total": ("memory_bytes", "Memory of the device.", 1),
+    "temperature": ("temperature_celsius", "Temperature of the device.", 1),
+    "power": ("power_watts", "Power that the device draws.", 1),
+}
+
+
+def _meter_metrics(readings: Mapping[tuple[str, str, str], Meters]) -> Iterator[Metric]:
+    for field, (name, documentation, divisor) in _METERS.items():
+        family = GaugeMetricFamily(f"manciple_device_{name}", documentation, labels=("driver_name", "pool", "device"))
+        for key, meters in readings.items():
+            if (value := getattr(meters, field)) is not None:
+                family.add_metric(key, value / divisor)
+        if family.samples:
+            yield family
 
 
 def _claim_metrics(records: Sequence[ClaimRecord]) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from html.parser import HTMLParser
 from http import HTTPStatus
 
 import pytest
@@ -74,6 +75,53 @@ def test_every_page_opens_for_who_may_see_it(lab: None) -> None:
     assert refused["ada"] <= {405, 502}
     assert 403 in refused["vic"] or "vic" not in people, "who looks may not change"
     assert 404 in refused["nora"], "of other namespaces nothing is told"
+
+
+#: Where a backtick is code, or is typed by a person.
+VERBATIM = frozenset({"code", "pre", "kbd", "samp", "textarea", "script", "style", "template"})
+#: Attributes that a person reads or hears.
+SAID = ("title", "aria-label", "placeholder", "alt", "aria-valuetext", "data-says")
+
+
+class Backticks(HTMLParser):
+    """Collects visible texts with a backtick."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._verbatim: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in VERBATIM:
+            self._verbatim.append(tag)
+        self.found += [text for name, text in attributes if name in SAID and text and "`" in text]
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._verbatim and tag == self._verbatim[-1]:
+            self._verbatim.pop()
+
+    def handle_data(self, text: str) -> None:
+        if "`" in text and not self._verbatim:
+            self.found.append(" ".join(text.split()))
+
+
+def test_no_page_shows_a_backtick(lab: None) -> None:
+    """Texts mark names with backticks, which pages make code of (`with_code`), or leave out where that cannot be."""
+    client, _ = signed_in("ada")
+    shown = {}
+    for page in every_page():
+        answer = client.get(page.path)
+        if "text/html" not in answer.headers.get("Content-Type", "") or answer.streaming:
+            continue
+        if found := Backticks(answer.content.decode()).found:
+            shown[page.path] = found
+    assert not shown, "\n".join(f"{path}: {found}" for path, found in shown.items())
+
+
+def test_backticks_are_found_in_texts_and_labels_and_not_in_code() -> None:
+    page = '<p>a `b`</p><code>`c`</code><a title="`d`" href="?q=`e`">f</a><pre><b>`g`</b></pre><p>`h</p>'
+    assert Backticks(page).found == ["a `b`", "`d`", "`h"]
 
 
 # The timeline --------------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ DRIVERS_NODE_NOT_READY = Text("{} it publishes for is not ready.")
 DRIVERS_NODE_MISSING = Text("It publishes devices of {}, which is no Node.")
 DRIVERS_DEVICE_UNHEALTHY = Text("{} is reported unhealthy: {} .")
 DRIVERS_DEVICE_HELD_UNPUBLISHED = Text("{} is held by claims and no longer published.")
-DRIVER_IN_NO_CLASS = Text("No class selects any, so no claim can ask for them. New class")
+DRIVER_IN_NO_CLASS = Text("No class selects any of them. New class")
 
 # Finding, history and manifests
 FIND_ONLY_THE_FIRST = Text("the first {}; write more of the name to see fewer")
@@ -374,7 +374,7 @@ TAINT_RULE_DELETED = Text("Taint rule {} is deleted.")
 
 # Timeline and usage
 NOTHING_HELD = Text("Nothing was held in this time")
-NOTHING_HELD_OF_THE_CHOICE = Text("Other namespaces, classes, drivers or nodes may have been busy.")
+NOTHING_HELD_OF_THE_CHOICE = Text("Try other filters.")
 NOTHING_USED_OF_THE_CHOICE = Text("Other namespaces or classes may have been busy.")
 ALLOCATIONS_IN = Text("{} allocations in the last {}")
 NEVER_HELD = Text("{} was never held in this time.")

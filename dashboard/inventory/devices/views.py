@@ -75,6 +75,7 @@ from dashboard.kit import undo
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import file_answer
+from dashboard.kit.meters import IdleList, MeterCharts, asked_window, draw, read_idle
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, Consequence, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
@@ -83,6 +84,8 @@ from insight.how_many_fit import count, how_many
 from insight.selector_matches import class_selectors, complaint, judge
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
+from inventory.meters import history, series_of
+from inventory.models import MeterBlock
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
 from manciple.store.event_log import latest_revision
@@ -348,6 +351,8 @@ def show_panel(request: HttpRequest) -> HttpResponse:
 class DeviceContext(PageContext):
     panel: DevicePanel
     may: DeviceRights
+    meters: MeterCharts | None
+    idle: IdleList | None
 
 
 @listing(NODES, SLICES)
@@ -357,7 +362,19 @@ def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> Ht
     panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
-    context = DeviceContext(place="devices", revision=snapshot.revision, panel=panel, may=DeviceRights.of(person))
+    now = datetime.now(UTC)
+    window, node = asked_window(request.GET, now), panel.key[3] or panel.node
+    read = history(MeterBlock.Owner.NODE, [node], since=window.begin, until=now) if node else {}
+    context = DeviceContext(
+        place="devices",
+        revision=snapshot.revision,
+        panel=panel,
+        may=DeviceRights.of(person),
+        meters=draw([read.get((node, series_of((driver, pool, device))), ())], request.GET, window),
+        idle=read_idle(
+            person, now, most=1, driver=driver, pool=pool, device=device, **({"node": node} if node else {})
+        ),
+    )
     return render_page(request, "inventory/devices/device.html", context)
 
 

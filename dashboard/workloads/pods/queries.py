@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -18,15 +18,19 @@ from claims.event_recorder import CAUSE
 from claims.kinds.pod_logs import agent_query
 from claims.kinds.pods import ContainerState, Pod, listed_resources
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, names_controller, node_of
+from claims.models import AllocatedDevice, Reservation
 from claims.models import Pod as PodRow
-from claims.models import Reservation
 from claims.pod_claims import ClaimReference, may_be_negotiated, references
 from claims.pod_logs import LogPlace, find
 from dashboard.kit.lists import ListColumn, ListQuery, parameter
+from dashboard.kit.meters import MeterCharts, asked_window, draw
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import claim_url, device_url, pod_url, said_by
 from dashboard.workloads.waiting import REASONS, asking_for, begun, title_of, waiting_for
 from inventory import agents
+from inventory.meters import SLOT, series_of
+from inventory.meters import history as meter_history
+from inventory.models import MeterBlock
 from manciple.api.subresources import StreamRequest
 from manciple.people import Person
 from manciple.store import history, objects
@@ -290,6 +294,22 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         ),
         claim=claim,
     )
+
+
+def read_meters(namespace: str, claims: Collection[str], query: Mapping[str, str]) -> MeterCharts | None:
+    """What the meters of the devices of these claims read since they were allocated."""
+    now = datetime.now(UTC)
+    window = asked_window(query, now)
+    rows = AllocatedDevice.objects.filter(claim__namespace=namespace, claim__name__in=claims).select_related("claim")
+    since = {
+        (row.node or row.pool, series_of((row.driver, row.pool, row.device))): row.claim.allocated_at or window.begin
+        for row in rows
+    }
+    if not since:
+        return None
+    read = meter_history(MeterBlock.Owner.NODE, {node for node, _ in since}, since=window.begin, until=now)
+    series = [[one for one in read.get(key, ()) if one.at + SLOT > begin] for key, begin in since.items()]
+    return draw(series, query, window, keep="tab=claims&")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from dashboard.capacity.quotas import quotas_refusing
 from dashboard.kit.differences import dump
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
+from dashboard.kit.meters import IdleList, MeterCharts, read_idle
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
@@ -176,6 +177,8 @@ class PodContext(PageContext):
     log: Log | None
     text: str
     history: ShownHistory | None
+    meters: MeterCharts | None
+    idle: IdleList | None
 
 
 @namespaced()
@@ -253,8 +256,18 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         log=queries.read_log(pod, request.GET) if tab == "logs" else None,
         text=_as_yaml(pod) if tab == "yaml" else "",
         history=history_of(request, [pod.metadata.uid], namespace=namespace) if tab == TAB else None,
+        meters=queries.read_meters(namespace, [claim.name for claim in claims], request.GET)
+        if tab == "claims"
+        else None,
+        idle=_idle(person, namespace, name) if pod.spec.node_name else None,
     )
     return render_page(request, "workloads/pods/page.html", context)
+
+
+def _idle(person: Person, namespace: str, name: str) -> IdleList | None:
+    """Of the claims that are reserved for it."""
+    where = {"claim__namespace": namespace, "claim__reservations__name": name, "claim__reservations__resource": PODS}
+    return read_idle(person, datetime.now(UTC), most=SHOWN_BESIDE, **where)
 
 
 def _gang(pod: Pod) -> str:

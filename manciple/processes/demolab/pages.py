@@ -30,6 +30,7 @@ SHARED_VIEW = "lab-views-01"
 
 _PARTITION = {"driver": "gpu.nvidia.com", "pool": "gpu-b09", "device": "gpu-0-mig-1g10gb-0"}
 _GPU = {"driver": "gpu.nvidia.com", "pool": "gpu-b08", "device": "gpu-0"}
+_METERED = {"driver": "gpu.nvidia.com", "pool": "gpu-a05", "device": "gpu-7"}
 _WAITING = {"namespace": "climate-ml", "name": "downscale-era5-full-1"}
 _RUNNING = {"namespace": "teaching", "name": "course-dl-shared-anna"}
 
@@ -51,7 +52,11 @@ class PageExample:
 _CHOSEN = "at=gpu.nvidia.com/gpu-a17/gpu-0&at=gpu.nvidia.com/gpu-a17/gpu-1&at=gpu.nvidia.com/gpu-a17/gpu-2"
 #: URL name -> addresses worth looking at; a route without parameters has a plain one besides.
 EXAMPLES: dict[str, tuple[PageExample, ...]] = {
-    "device": (PageExample(parameters=_GPU), PageExample(label="partition", parameters=_PARTITION)),
+    "device": (
+        PageExample(parameters=_GPU),
+        PageExample(label="partition", parameters=_PARTITION),
+        PageExample(label="metered", parameters=_METERED),
+    ),
     "claim": (
         PageExample(parameters={"namespace": "teaching", "name": "course-gpu"}),
         PageExample(label="leaked", parameters={"namespace": "robotics", "name": "sim2real-batch"}),

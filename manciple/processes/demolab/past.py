@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from uuid import UUID
 
+from msgspec import structs
+
 from claims.models import PastAllocation, UseSpell
+from inventory import meters
+from inventory.kinds.device_readings import Meters
+from inventory.models import DeviceMeter, MeterBlock
 from manciple.processes.demolab import hardware
 from manciple.processes.demolab.hardware import A100_MIG, Machine
 from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS
@@ -22,7 +28,51 @@ Begun = Mapping[tuple[str, str], datetime]
 
 def keep_past(machines: Sequence[Machine], begun: Begun, *, now: datetime, random: Random) -> None:
     rows = PastAllocation.objects.bulk_create(past(machines, begun, now=now, random=random), batch_size=ROWS)
-    UseSpell.objects.bulk_create(uses(rows, random), batch_size=ROWS)
+    spells = UseSpell.objects.bulk_create(uses(rows, random), batch_size=ROWS)
+    keep_meters(machines, begun, spells, now=now, random=random)
+
+
+#: How far back meters are read.
+METERED = timedelta(hours=24)
+
+
+def keep_meters(
+    machines: Sequence[Machine], begun: Begun, spells: Iterable[UseSpell], *, now: datetime, random: Random
+) -> None:
+    """What the GPUs read whose use is told. One device in eight has been idle since it is held."""
+    worked = defaultdict(list)
+    for spell in spells:
+        if not spell.idle and spell.ended_at is not None and spell.ended_at > now - METERED:
+            worked[spell.pool, spell.device].append((spell.began_at, spell.ended_at))
+    first = (now - METERED).replace(minute=0, second=0, microsecond=0)
+    moments = [first + step * meters.SLOT for step in range((now - first) // meters.SLOT + 1)]
+    for machine in machines:
+        if machine.model is not hardware.H100:
+            continue
+        series, latest = {}, []
+        for index, device in enumerate(machine.gpus):
+            since = begun.get((machine.name, device))
+            if since is not None and index % 8 != 7:  # noqa: PLR2004
+                worked[machine.name, device].append((since, now + meters.SLOT))
+            read = [_read(at, worked[machine.name, device], random) for at in moments]
+            series["/".join((machine.model.driver, machine.name, device))] = [meters.slot_of(one) for one in read]
+            quiet = None if read[-1].utilization else max([*(end for _, end in worked[machine.name, device]), first])
+            row = {"node": machine.name, "driver": machine.model.driver, "pool": machine.name, "device": device}
+            latest.append(DeviceMeter(**row, at=now, quiet_since=quiet, **structs.asdict(read[-1])))
+        DeviceMeter.objects.bulk_create(latest)
+        meters.put_many(MeterBlock.Owner.NODE, machine.name, moments, series)
+
+
+def _read(at: datetime, worked: Iterable[tuple[datetime, datetime]], random: Random) -> Meters:
+    busy = any(began <= at <= ended for began, ended in worked)
+    utilization = random.randint(78, 99) if busy else 0
+    return Meters(
+        utilization=utilization,
+        memory_used=(random.randint(58, 66) if busy else 1) << 30,
+        memory_total=80 << 30,
+        temperature=(38 + utilization // 3 if busy else 31) + random.randint(0, 3),
+        power=(150 + 5 * utilization if busy else 70) + random.randint(0, 20),
+    )
 
 
 #: Of these classes the driver tells whether a device is used.

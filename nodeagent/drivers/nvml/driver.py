@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from inventory.kinds.device_readings import Meters
 from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire.base import Value
 from nodeagent import cdi
@@ -155,6 +156,14 @@ class NvmlDriver:
             published = dict(self._by_name)
         whole = {name: one.gpu.uuid for name, one in published.items() if one.mig is None}
         return {(self._pool, name): told[uuid] for name, uuid in whole.items() if uuid in told}
+
+    def meters(self) -> Mapping[tuple[str, str], Meters]:
+        """By (pool, device); of a partition only the memory. Nothing before the GPUs are watched."""
+        read = self._use.meters()
+        with self._lock:
+            published = dict(self._by_name)
+        uuids = {name: one.mig.uuid if one.mig else one.gpu.uuid for name, one in published.items()}
+        return {(self._pool, name): read[uuid] for name, uuid in uuids.items() if uuid in read}
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """From the first call on, the GPUs are watched."""

@@ -64,6 +64,7 @@ _ENGINES: Mapping[str, str] = {
 class Mig:
     """One MIG device: a compute instance of a GPU instance. memory in bytes; start: its first memory slice."""
 
+    handle: str
     uuid: str
     profile: str  # "1g.5gb", "1c.3g.20gb"
     profile_id: int  # of the GPU instance, as `nvidia-smi mig -lgip` numbers them
@@ -197,6 +198,7 @@ def _mig(nvml: Nvml, gpu: str, handle: str, gpu_memory: int) -> Mig:
     placed = nvml.fields("nvmlGpuInstanceGetInfo", nvml.text("nvmlDeviceGetGpuInstanceById", gpu, instance))
     has = nvml.fields("nvmlDeviceGetAttributes", handle)
     return Mig(
+        handle=handle,
         uuid=nvml.text("nvmlDeviceGetUUID", handle),
         profile=_profile(nvml.text("nvmlDeviceGetName", handle), has, gpu_memory),
         profile_id=placed["profileId"],

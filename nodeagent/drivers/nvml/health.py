@@ -6,7 +6,8 @@ kubernetes-sigs/dra-driver-nvidia-gpu, device_health.go, for which are a program
 
 `UseWatch` samples every second whether anything uses the GPUs; one that did nothing for minutes is idle. NVML's
 utilization is the share of its last sample period, a sixth of a second to a second, in which a kernel ran. It has none
-for a GPU in MIG mode. Source: NVML API Reference Guide, nvmlDeviceGetUtilizationRates.
+for a GPU in MIG mode. Now and then it reads memory, temperature and power. Source: NVML API Reference Guide,
+nvmlDeviceGetUtilizationRates, nvmlDeviceGetMemoryInfo, nvmlDeviceGetTemperature, nvmlDeviceGetPowerUsage.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
+import msgspec
+
+from inventory.kinds.device_readings import Meters
 from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, Nvml, NvmlError
 from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, read_system
+
+AnswerT = TypeVar("AnswerT")
 
 #: Of nvmlEventData_t.eventType.
 DOUBLE_BIT, XID = 0x2, 0x8
@@ -271,7 +277,7 @@ class Monitor:
                 log.debug("NVML was not shut down: %s", error)
 
 
-# Use ------------------------------------------------------------------------------------------------------------------
+# Use and meters -------------------------------------------------------------------------------------------------------
 
 
 UTILIZATION = "nvmlDeviceGetUtilizationRates"
@@ -279,14 +285,24 @@ UTILIZATION = "nvmlDeviceGetUtilizationRates"
 SAMPLE_SECONDS = 1.0
 #: Seconds late with a question from which on nobody knows what happened meanwhile: NVML did not answer for a while.
 GAP_SECONDS = 30.0
+#: Seconds from one look at memory, temperature and power to the next.
+METER_SECONDS = 10.0
+#: Samples of which a reading of the utilization is the mean.
+AVERAGED = 60
+#: Argument of nvmlDeviceGetTemperature: the sensor of the chip.
+_CHIP = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """since: when something used the GPU last, or was first looked for. used: whether it was ever seen in use."""
+    """since: when something used the GPU last, or was first looked for. used: whether it was ever seen in use.
+
+    recent: its utilization in the last samples, percent.
+    """
 
     since: float
     used: bool
+    recent: tuple[int, ...]
 
 
 class UseWatch:
@@ -296,11 +312,12 @@ class UseWatch:
         self._nvml = nvml
         self._idle_after = idle_after
         self._clock = clock
-        self._due = clock()
+        self._due = self._meters_due = clock()
         self._seen: dict[str, _Watched] = {}  # by uuid; never changed, but replaced
+        self._meters: dict[str, Meters] = {}  # by uuid of a GPU or a MIG device; replaced too
 
-    def sample(self, gpus: Iterable[Gpu]) -> None:
-        """Look whether they are in use, unless that was done a moment ago."""
+    def sample(self, gpus: Sequence[Gpu]) -> None:
+        """Look whether they are in use, and now and then at their meters, unless that was done a moment ago."""
         now = self._clock()
         if now < self._due:
             return
@@ -308,20 +325,60 @@ class UseWatch:
             self._seen = {}
         self._due = now + SAMPLE_SECONDS
         self._seen = {gpu.uuid: one for gpu in gpus if (one := self._look_at(gpu, now)) is not None}
+        if now >= self._meters_due:
+            self._meters_due = now + METER_SECONDS
+            wholes = {gpu.uuid: self._read_meters(gpu.handle, whole=True) for gpu in gpus}
+            parts = {mig.uuid: self._read_meters(mig.handle, whole=False) for gpu in gpus for mig in gpu.migs}
+            self._meters = wholes | parts
 
     def _look_at(self, gpu: Gpu, now: float) -> _Watched | None:
         """None where it is not known."""
         if gpu.mig_enabled:
             return None
         try:
-            busy = self._nvml.fields(UTILIZATION, gpu.handle)["gpu"] > 0
+            rate = int(self._nvml.fields(UTILIZATION, gpu.handle)["gpu"])
         except (NvmlError, LookupError) as error:  # a recording that was made by an older version has no answer
             log.debug("GPU %s: whether it is in use is not known: %s", gpu.uuid, error)
             return None
-        return _Watched(now, used=True) if busy else self._seen.get(gpu.uuid, _Watched(now, used=False))
+        before = self._seen.get(gpu.uuid, _Watched(now, used=False, recent=()))
+        recent = (*before.recent, rate)[-AVERAGED:]
+        return _Watched(now, used=True, recent=recent) if rate else replace(before, recent=recent)
+
+    def _read_meters(self, handle: str, *, whole: bool) -> Meters:
+        """whole: of a GPU. A MIG device has no temperature or power of its own."""
+        memory = self._answer(lambda: self._nvml.fields("nvmlDeviceGetMemoryInfo", handle)) or {}
+        milliwatts = self._answer(lambda: self._nvml.number("nvmlDeviceGetPowerUsage", handle)) if whole else None
+        return Meters(
+            memory_used=memory.get("used"),
+            memory_total=memory.get("total"),
+            temperature=self._answer(lambda: self._nvml.number("nvmlDeviceGetTemperature", handle, _CHIP))
+            if whole
+            else None,
+            power=None if milliwatts is None else round(milliwatts / 1000),
+        )
+
+    def _answer(self, ask: Callable[[], AnswerT]) -> AnswerT | None:
+        """None where NVML does not have it."""
+        try:
+            return ask()
+        except (NvmlError, LookupError) as error:
+            log.debug("a meter is not known: %s", error)
+            return None
 
     def idle(self) -> Mapping[str, bool]:
         """By uuid: whether nothing uses the GPU. One that was not looked at for long enough to say so is left out."""
         quiet_since = self._clock() - self._idle_after
         known = {uuid: (one.since <= quiet_since, one.used) for uuid, one in self._seen.items()}
         return {uuid: idle for uuid, (idle, used) in known.items() if idle or used}
+
+    def meters(self) -> Mapping[str, Meters]:
+        """By uuid of a GPU or a MIG device. What has not been read for a while is left out."""
+        if self._clock() - self._due > GAP_SECONDS:
+            return {}
+        seen = self._seen
+        rates = {uuid: round(sum(one.recent) / len(one.recent)) for uuid, one in seen.items()}
+        return {
+            uuid: msgspec.structs.replace(meters, utilization=rates.get(uuid))
+            for uuid, meters in self._meters.items()
+            if meters != Meters() or uuid in rates
+        }

@@ -11,11 +11,13 @@ import httpx
 import pytest
 
 from claims.access import node_rights
+from inventory.kinds.device_readings import Meters
 from inventory.kinds.devices import Device
 from manciple.access.authorization import Attributes
 from manciple.api import requests
 from manciple.wire.identity import AUTHENTICATED, NODES, Identity
 from manciple.wire.selectors import parse_field_selector
+from nodeagent.drivers.simulated import DeviceFaults, Faults
 from nodeagent.failures import ApiFailure
 from tests.nodeagent.fake_api import Refused
 from tests.nodeagent.machine import Machine, release, run_pod
@@ -30,6 +32,7 @@ ASKED = {
     "create events",
     "create leases",
     "create nodes",
+    "create nodes/devicereadings",
     "create resourceslices",
     "delete pods",
     "delete resourceslices",
@@ -77,6 +80,8 @@ def attributes(request: httpx.Request) -> Attributes:
 
 def live(machine: Machine) -> None:
     """All that befalls a node: pods come and go, one gets no claim, devices change, labels, drivers, the agent."""
+    machine.api.connects["devicereadings"] = lambda _address, _body: {"kind": "Status", "status": "Success"}
+    machine.driver.set_faults(Faults(devices={"gpu-0": DeviceFaults(meters=Meters(utilization=35))}))
     machine.start()
     run_pod(machine)
     machine.api.put("pods", pod("waits", claims={"gpus": "not-there"}))
