@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from typing import Any
 
 import pytest
 from celery import Celery
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from inventory.kinds.nodes import Node
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue, controllers
 from manciple.store import sql
+from scheduling.cycle import scheduler
+from tests.builders import make_node, make_pod
 from tests.e2e.processes import wait_for
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -120,6 +124,83 @@ def test_a_holder_that_dies_hands_the_lock_on() -> None:
             return ours
 
     wait_for("the lock of a session that PostgreSQL is about to end", is_free)
+
+
+def terminate() -> None:
+    """The server ends this thread's session, as in a restart or when its process is killed."""
+    with suppress(OperationalError), transaction.atomic():
+        sql.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+#: how a run loses the session that holds its lock; each is survived by a caller that swallows the error
+LOSSES: dict[str, Callable[[], object]] = {
+    "the server ends it, which an error of a transaction tells": terminate,
+    "the connection is closed": lambda: connection.close(),
+}
+
+
+@pytest.mark.parametrize("phrase", LOSSES)
+@pytest.mark.parametrize("inner", [False, True])
+def test_who_loses_the_session_of_its_lock_writes_nothing_until_it_has_left_it(phrase: str, *, inner: bool) -> None:
+    if connection.vendor != "postgresql":
+        return  # the lock is the process's there
+    cluster, refused = Cluster(), list[OperationalError]()
+
+    def reconcile(_now: datetime) -> int:
+        with coordination.turn(patience=0) if inner else nullcontext():
+            LOSSES[phrase]()
+        for name in ("first", "second"):
+            try:
+                cluster.create(make_node(name))
+            except OperationalError as error:
+                refused.append(error)
+        with coordination.alone("one-at-a-time") as ours:
+            assert not ours
+        return 0
+
+    tasks.work(singleton(reconcile))
+    assert len(refused) == 2
+    assert cluster.all(Node) == []
+    tasks.work(singleton(lambda _now: bool(cluster.create(make_node()))))
+    assert len(cluster.all(Node)) == 1
+
+
+def test_a_lock_whose_session_has_just_ended_is_not_held_though_nobody_has_said_so_yet() -> None:
+    if connection.vendor != "postgresql":
+        return  # as above
+    with coordination.alone(coordination.TURN):
+        pid = sql.fetch("SELECT pg_backend_pid()")[0][0]
+        in_threads(lambda: sql.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]))
+
+        def is_lost() -> bool:
+            with coordination.turn() as ours:
+                return not ours
+
+        wait_for("the end of the session to arrive", is_lost)
+    connection.close()  # as before and after each task
+
+
+def test_a_worker_that_loses_the_turn_between_two_batches_decides_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        return  # as above
+    cluster, write = Cluster(), scheduler.commit
+    cluster.create(make_node())
+    for name in ("first", "second"):
+        cluster.create(make_pod(name))
+
+    def commit_then_lose(*arguments: Any, **named: Any) -> Any:
+        settled = write(*arguments, **named)
+        terminate()
+        return settled
+
+    monkeypatch.setattr(scheduler, "BATCH", 1)
+    monkeypatch.setattr(scheduler, "commit", commit_then_lose)
+    with pytest.raises(OperationalError):
+        cluster.worker.run()
+    monkeypatch.undo()
+    assert len(cluster.events("Scheduled")) == 1
+    cluster.new_worker().run()
+    assert len(cluster.events("Scheduled")) == 2
 
 
 def singleton(reconcile: Callable[[datetime], int]) -> Controller:
