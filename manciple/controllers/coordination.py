@@ -198,8 +198,11 @@ class Wakeups(Protocol):
     def ask_again(self, name: str) -> None:
         """Whoever is at work for `name` shall look again."""
 
-    def asked_again(self, name: str) -> bool:
-        """Whether somebody said so since the last call."""
+    def asked_again(self, name: str, *, surely: bool = False) -> bool:
+        """Whether somebody said so since the last call.
+
+        surely: other processes are asked even if this one has seen no message that could have led them to say so.
+        """
 
 
 class LocalWakeups:
@@ -234,7 +237,7 @@ class LocalWakeups:
         with self._guard:
             self._again.add(name)
 
-    def asked_again(self, name: str) -> bool:
+    def asked_again(self, name: str, *, surely: bool = False) -> bool:  # noqa: ARG002 - there are no others
         with self._guard:
             asked = name in self._again
             self._again.discard(name)

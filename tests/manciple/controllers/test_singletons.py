@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,8 @@ from inventory.kinds.nodes import Node
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue, controllers
 from manciple.store import sql
-from scheduling.cycle import scheduler
+from scheduling.cycle import commit, scheduler
+from scheduling.earlier import structured_claims
 from tests.builders import make_node, make_pod
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster, in_threads
@@ -132,10 +134,14 @@ def terminate() -> None:
         sql.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
-#: how a run loses the session that holds its lock; each is survived by a caller that swallows the error
+def hang_up() -> None:
+    connection.close()
+
+
+#: how a run loses the session that holds its lock, in code that swallows the error
 LOSSES: dict[str, Callable[[], object]] = {
     "the server ends it, which an error of a transaction tells": terminate,
-    "the connection is closed": lambda: connection.close(),
+    "the connection is closed": hang_up,
 }
 
 
@@ -183,7 +189,7 @@ def test_a_lock_whose_session_has_just_ended_is_not_held_though_nobody_has_said_
 def test_a_worker_that_loses_the_turn_between_two_batches_decides_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor != "postgresql":
         return  # as above
-    cluster, write = Cluster(), scheduler.commit
+    cluster, write = Cluster(), commit.commit
     cluster.create(make_node())
     for name in ("first", "second"):
         cluster.create(make_pod(name))
@@ -269,6 +275,46 @@ def test_a_lock_that_the_thread_holds_already_is_not_asked_for() -> None:
     assert [query["sql"] for query in asked if "advisory" in query["sql"]] == []
     with elsewhere(lambda: coordination.alone(coordination.TURN)), coordination.turn(patience=0) as taken:
         assert taken is (connection.vendor != "postgresql")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_lets_go_of_a_lock_of_another_asks_for_that_one(monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
+    """The one that was refused does not look again by itself, and who held the lock is another controller."""
+
+    def borrow(_now: datetime) -> int:
+        with coordination.alone("shared") as ours:
+            assert ours
+            in_threads(owner_task.work)
+        if fails:
+            raise RuntimeError
+        return 0
+
+    def run(now: datetime) -> int:
+        runs.append(now)
+        return 0
+
+    runs, sent = list[datetime](), list[str]()
+    owner = replace(singleton(run), name="owner", lock="shared")
+    borrower = replace(singleton(borrow), name="borrower", lock="borrower", also_locks="shared")
+    other = replace(owner, name="other", lock="other")
+    monkeypatch.setattr(controllers, "value", (owner, borrower, other))
+    app = Celery("test", set_as_current=False)
+    owner_task, borrower_task, _ = [tasks.register(app, one) for one in controllers.value]
+    monkeypatch.setattr(tasks.ControllerTask, "send", lambda task: sent.append(task.controller.name))
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        borrower_task.work()
+    assert (runs, sent) == ([], ["owner"])
+    owner_task.work()
+    assert len(runs) == 1
+    sent.clear()
+    monkeypatch.setattr(owner_task, "work", lambda: None)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        borrower_task.work()
+    assert sent == [], "nobody was refused it"
+
+
+def test_who_takes_the_turn_besides_the_scheduler_asks_for_it_afterwards() -> None:
+    assert structured_claims.CONTROLLER.also_locks == coordination.TURN
 
 
 def test_who_schedules_holds_the_turn() -> None:
