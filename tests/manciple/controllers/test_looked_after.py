@@ -20,7 +20,7 @@ SCHEDULE = frozenset({"schedule"})
 
 def concerned_after(position: int) -> list[str]:
     """The controllers to wake for what came after `position`, by name."""
-    table = WakeTable(controllers.value)
+    table = WakeTable([one for one in controllers.value if not one.rests_without_work])
     return list(table.concerned_by(table.read(position).changes))
 
 
