@@ -34,6 +34,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
 from django.db import Error
@@ -570,6 +571,11 @@ def homes(state: ClusterState, group: PodGroup) -> Confinement:
 # The commit -----------------------------------------------------------------------------------------------------------
 
 
+#: How often a pod's verdict may be refused in one commit: its placement, then the refusal in its place, where the pod's
+#: claims cannot be made for that either. What follows writes nothing; refused all the same, the pod is retried.
+MOST_REFUSALS = 2
+
+
 class _Refused(Exception):
     """Claims of some pods, by uid, cannot be created, or given what was found for them."""
 
@@ -586,11 +592,12 @@ def write_together(
     state: ClusterState,
     writer: Writer,
     now: datetime,
+    refusals: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Verdict | Gone]:
     """Write the verdicts on a group, and its condition. A gang gets its places, or none of it does.
 
     write: writes one alone. write_part: one of a gang; raises ApiError where it does not hold. state: as the
-    transaction sees it.
+    transaction sees it. refusals: how often what was to be written for a pod was refused before, by its uid.
     """
     if not verdict.wanted:
         settled = [write(one) for one in verdict.verdicts]
@@ -600,8 +607,13 @@ def write_together(
                 settled = _write_parts(verdict.verdicts, write_part, writer)
                 _check_gang(state, verdict, settled)
         except _Refused as refused:
+            refusals = {**refusals, **{uid: refusals.get(uid, 0) + 1 for uid in refused.refusals}}
+            if max(refusals.values()) > MOST_REFUSALS:
+                _count(verdict, "error")
+                hold = next(iter(refused.refusals.values())).hold
+                return [Retry(pod=one.pod, cause=hold.cause) for one in verdict.verdicts]
             fewer = verdict.with_refused(refused.refusals, state.placed_of(verdict.group))
-            return write_together(fewer, write, write_part, state=state, writer=writer, now=now)
+            return write_together(fewer, write, write_part, state=state, writer=writer, now=now, refusals=refusals)
         except ApiError as error:
             _count(verdict, "error")
             cause, overtaken = Interrupted(error.message), isinstance(error, Conflict)
