@@ -33,7 +33,6 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
 from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, claim_for, is_done, reserved
-from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.controllers.coordination import looked_after
 from manciple.store import objects
@@ -47,10 +46,11 @@ from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_l
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
 from scheduling.claims import extended_resources, readiness
-from scheduling.claims.extended_resources import ClaimsNotMade, generate_name, owner_uid
+from scheduling.claims.extended_resources import generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
 from scheduling.claims.readiness import PlannedClaim, request_of, with_names
-from scheduling.cycle.gangs import MOST_REFUSALS, write_together
+from scheduling.claims.refusals import MOST_REFUSALS, ClaimsNotMade, is_refused, refusal_by
+from scheduling.cycle.gangs import write_together
 from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.metrics import PluginRun
 from scheduling.queue import queue
@@ -286,9 +286,8 @@ class _Batch:
                 with self._writer.savepoint():
                     return self._carry_out(pod, verdict)
             except ApiError as error:
-                is_refused = isinstance(error, ClaimsNotMade | extended_resources.NotMade | QuotaExceeded)
-                if is_refused and refusals < MOST_REFUSALS:
-                    return self.write(extended_resources.refusal_by(verdict.pod, error), refusals=refusals + 1)
+                if is_refused(error) and refusals < MOST_REFUSALS:
+                    return self.write(refusal_by(verdict.pod, error), refusals=refusals + 1)
                 return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
             except Error:
                 raise  # the transaction is broken, for all of the batch

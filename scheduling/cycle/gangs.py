@@ -44,7 +44,6 @@ from claims.causes.causes import GroupDoesNotFit, Interrupted, NodeRefusal, Sear
 from claims.kinds.pod_groups import KINDS_GATE, SCHEDULED, PodGroup, is_annotated, is_scheduled, shown_name, topology_of
 from claims.kinds.pods import Pod
 from claims.pod_claims import names_of_claims
-from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.store.objects import Writer
 from manciple.wire.base import Condition, condition_of, timestamp
@@ -53,8 +52,8 @@ from manciple.wire.limits import TimeLimitExceeded, check_time
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.extended_resources import ClaimsNotMade, NotMade, refusal_by
 from scheduling.claims.readiness import request_of
+from scheduling.claims.refusals import MOST_REFUSALS, is_refused, refusal_by
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
 from scheduling.queue.reasons import Hold, Reason
@@ -571,11 +570,6 @@ def homes(state: ClusterState, group: PodGroup) -> Confinement:
 # The commit -----------------------------------------------------------------------------------------------------------
 
 
-#: How often a pod's verdict may be refused in one commit: its placement, then the refusal in its place, where the pod's
-#: claims cannot be made for that either. What follows writes nothing; refused all the same, the pod is retried.
-MOST_REFUSALS = 2
-
-
 class _Refused(Exception):
     """Claims of some pods, by uid, cannot be created, or given what was found for them."""
 
@@ -642,7 +636,9 @@ def _write_parts(verdicts: Iterable[Verdict], write_part: WriteOne, writer: Writ
         try:
             with writer.savepoint():
                 settled.append(write_part(verdict))
-        except (ClaimsNotMade, NotMade, QuotaExceeded) as error:
+        except ApiError as error:
+            if not is_refused(error):
+                raise
             refused[verdict.uid] = refusal_by(verdict.pod, error)
     if refused:
         raise _Refused(refused)

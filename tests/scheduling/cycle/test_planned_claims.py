@@ -29,7 +29,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 from manciple.wire.limits import check_time
 from manciple.wire.resources import CLAIMS, PODS
-from scheduling.claims import extended_resources, readiness
+from scheduling.claims import extended_resources, readiness, refusals
 from scheduling.cycle import commit, scheduler
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
@@ -402,8 +402,8 @@ def test_devices_that_were_meant_for_a_pod_whose_claim_is_refused_go_to_the_next
 #: what refuses all that is written for a pod, its refusals included
 REFUSALS: dict[str, Callable[[], ApiError]] = {
     "a quota": lambda: QuotaExceeded("full", details=None, excess=Excess("default", "q", "count/x", "1", "0", "0")),
-    "a policy": lambda: extended_resources.NotMade("no"),
-    "the claim of an entry": lambda: extended_resources.ClaimsNotMade("no", "gpu"),
+    "a policy": lambda: refusals.NotMade("no"),
+    "the claim of an entry": lambda: refusals.ClaimsNotMade("no", "gpu"),
 }
 
 
