@@ -55,6 +55,7 @@ from manciple.store.objects import Writer, decoded, to_read
 from manciple.store.records import EventRecord
 from manciple.telemetry import metrics, traces
 from manciple.telemetry.logs import about
+from manciple.wire.base import RANDOM
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.resources import (
@@ -481,12 +482,14 @@ class Verdicts:
 
 
 def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
-    """Ask about every claim that these pods lack, one after the other."""
+    """Ask about every claim that these pods lack, one after the other; in another order of pods each time, so that the
+    same pods are not late again and again.
+    """
     if not concerned(identity):
         return Verdicts(None)
     said: dict[Asked, ApiError | None] = {}
     until = time.monotonic() + PATIENCE
-    for pod, entry, template in _wanted(keys):
+    for pod, entry, template in _wanted(RANDOM.value.sample(keys, len(keys))):
         if time.monotonic() > until:
             break
         said[_question(pod, entry, template)] = refusal_of(claim_for(pod, entry, template), identity)
@@ -512,8 +515,9 @@ def refusal_of(claim: ResourceClaim, identity: Identity) -> ApiError | None:
 
 
 def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:
-    """Each entry that lacks its claim, with the template that it names, as far as that exists."""
-    pods = [decoded(stored, Pod) for stored in objects.get_many(POD, keys)]
+    """Each entry that lacks its claim, with the template that it names, as far as that exists; pods as in `keys`."""
+    stored_pods = {(stored.namespace, stored.name): stored for stored in objects.get_many(POD, keys)}
+    pods = [decoded(stored_pods[key], Pod) for key in keys if key in stored_pods]
     recorded = [(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)]
     living = {(stored.namespace, stored.name) for stored in objects.get_many(RESOURCE_CLAIM, recorded)}
     lacking = [(pod, entry) for pod in pods if not is_done(pod) for entry in _lacking(pod, living)]

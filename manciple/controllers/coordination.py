@@ -5,10 +5,11 @@ A courtesy throughout, not a safeguard: what may be written is decided by each c
 that finds nothing, or waits for the periodic one.
 
 - `turn` and `alone` are locks among workers that share a PostgreSQL: advisory locks of the database's session, which
-  end with the connection, so a worker that dies hands on what it held. Nobody waits without limit, and who does not
-  get a lock loses nothing: the holder is asked again. `turn` is for scheduling: two workers that decide at once would
-  choose the same devices. On SQLite all workers are threads of one process, which runs one scheduling worker, so
-  everybody has it. `alone` is for singletons.
+  end with the connection, so a worker that dies hands on what it held. A thread that loses its connection cannot
+  reconnect before it has left the lock, so nobody writes as the holder of a lock that has passed on. Nobody waits
+  without limit, and who does not get a lock loses nothing: the holder is asked again. `turn` is for scheduling: two
+  workers that decide at once would choose the same devices. On SQLite all workers are threads of one process, which
+  runs one scheduling worker, so everybody has it. `alone` is for singletons.
 - Wake-ups: at most one message for each controller is on its way. Who sends notes the message first (`enter`); who
   takes a message up crosses it out (`leave`) before it begins, so what happens from then on is worth another message. A
   note ends by itself after a while, because messages may be lost: then a second one may be sent, and whichever of them
@@ -19,8 +20,8 @@ that finds nothing, or waits for the periodic one.
   (`manciple.controllers.tasks`) asks.
 - `CursorFollower` reads the log on behalf of a controller, from where its last reader stopped. The cursor is a row that
   moves on when what lies before it has been looked at. The controller is a singleton (`manciple.controllers.tasks`), so
-  one process reads at a time. Should a second one ever read beside it, because the first lost the connection that holds
-  its lock, both handle the same events, which is harmless: handling is idempotent, and the cursor never moves back.
+  one process reads at a time. Should two ever read the same events, that is harmless: handling is idempotent, and the
+  cursor never moves back.
 - `heart` is for the dashboard's health. A process notes in memory what its tasks did and writes one row at most every
   few seconds, after a task and outside of any transaction of its own: placing pods costs it one addition. Nothing is
   decided by these rows; a process whose row cannot be written goes on.
@@ -34,15 +35,18 @@ import threading
 import time
 import zlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
 from manciple.controllers.models import Cursor, Heartbeat
@@ -72,12 +76,24 @@ _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 class _Held(threading.local):
-    """The names of the locks that this thread holds."""
+    """The locks of the database that this thread holds."""
 
-    names: frozenset[str] = frozenset()
+    #: name -> the session that holds it: the driver's connection
+    sessions: Mapping[str, object] = {}
 
 
 _held = _Held()
+
+
+@receiver(connection_created)
+def _refuse_another_session(connection: BaseDatabaseWrapper, **_signal: object) -> None:
+    """A thread whose session is lost has lost its locks as well, so it may not reconnect and go on as their holder.
+
+    So what a holder commits, it commits in the session that holds its lock.
+    """
+    if _held.sessions:
+        connection.close()
+        raise OperationalError(f"the connection that held these locks is gone: {', '.join(sorted(_held.sessions))}")
 
 
 @contextmanager
@@ -120,19 +136,20 @@ def _key(name: str) -> list[int]:
 
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
-    if name in _held.names:
-        yield True
+    backend: Any = connection  # of `manciple.postgresql`
+    if (session := _held.sessions.get(name)) is not None:
+        yield backend.connection is session and not backend.has_hung_up()
         return
     key = _key(name)
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
-    held = _held.names
+    session, held = backend.connection, _held.sessions
     try:
-        _held.names = held | {name} if ours else held
+        _held.sessions = {**held, name: session} if ours else held
         yield ours
     finally:
-        _held.names = held
-        if ours:
-            # A connection that is gone has handed it on already.
+        _held.sessions = held
+        if ours and backend.connection is session:
+            # A session that is gone has handed it on already.
             with suppress(InterfaceError, OperationalError):
                 sql.execute("SELECT pg_advisory_unlock(%s, %s)", key)
 
@@ -181,8 +198,11 @@ class Wakeups(Protocol):
     def ask_again(self, name: str) -> None:
         """Whoever is at work for `name` shall look again."""
 
-    def asked_again(self, name: str) -> bool:
-        """Whether somebody said so since the last call."""
+    def asked_again(self, name: str, *, surely: bool = False) -> bool:
+        """Whether somebody said so since the last call.
+
+        surely: other processes are asked even if this one has seen no message that could have led them to say so.
+        """
 
 
 class LocalWakeups:
@@ -217,7 +237,7 @@ class LocalWakeups:
         with self._guard:
             self._again.add(name)
 
-    def asked_again(self, name: str) -> bool:
+    def asked_again(self, name: str, *, surely: bool = False) -> bool:  # noqa: ARG002 - there are no others
         with self._guard:
             asked = name in self._again
             self._again.discard(name)

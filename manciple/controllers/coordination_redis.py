@@ -66,9 +66,9 @@ class SharedWakeups:
         if not self._ask(lambda: bool(self._client.set(f"manciple.again.{name}", "1", ex=REMEMBERED)), lambda: False):
             self._here.ask_again(name)
 
-    def asked_again(self, name: str) -> bool:
+    def asked_again(self, name: str, *, surely: bool = False) -> bool:
         here = self._here.asked_again(name)
-        if name not in self._messages:
+        if not surely and name not in self._messages:
             return here
         self._messages.discard(name)
         return self._ask(lambda: bool(self._client.delete(f"manciple.again.{name}")), lambda: False) or here

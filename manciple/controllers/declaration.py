@@ -85,6 +85,8 @@ class Controller:
     queue_name: str = ""
     #: of the lock that a singleton holds while it runs: its own name, unless others hold it, too
     lock: str = ""
+    #: the lock of others that it takes during its run; afterwards it asks for those that were refused it meanwhile
+    also_locks: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queue_name", self.queue_name or self.name)

@@ -313,11 +313,22 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     def _work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
-            if not work(self.controller):
+            try:
+                again = work(self.controller)
+            finally:
+                if self.controller.also_locks:
+                    self._ask_for_refused()
+            if not again:
                 return
             if self.controller.has_more():
                 break
         self.send()
+
+    def _ask_for_refused(self) -> None:
+        """They asked whoever was at work to look again, which here is another controller."""
+        for one in controllers.value:
+            if one.lock == self.controller.also_locks and coordination.wakeups.value.asked_again(one.name, surely=True):
+                self.app.tasks[task_name(one.name)].send()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller

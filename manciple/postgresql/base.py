@@ -54,10 +54,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def close_if_unusable_or_obsolete(self) -> None:
         """Close the connection also where its server has."""
-        if self.connection is not None and not self.in_atomic_block and _hung_up(self.connection):
+        if not self.in_atomic_block and self.has_hung_up():
             self.close()
             return
         super().close_if_unusable_or_obsolete()
+
+    def has_hung_up(self) -> bool:
+        """Whether the server has closed the connection: one system call, no query."""
+        if self.connection is None or self.connection.closed:
+            return self.connection is not None
+        poll = select.poll()
+        poll.register(self.connection.fileno(), select.POLLIN | select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     @contextmanager
     def commit_pipelined(self) -> Iterator[None]:
@@ -93,11 +101,3 @@ def _is_ending(error: Exception) -> bool:
     """Whether the connection broke, or the server said that it ends."""
     state = getattr(error.__cause__, "sqlstate", None)
     return state is None or state.startswith(_ENDING)
-
-
-def _hung_up(connection: Any) -> bool:
-    if connection.closed:
-        return True
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
-    return bool(poll.poll(0))

@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol, cast
 from msgspec import structs
 
 from claims import event_recorder
-from claims.causes.causes import ClaimNotCreated, ClaimNotMade, NodeRefusal, QuotaUsedUp
+from claims.causes.causes import NodeRefusal
 from claims.causes.messages import SCHEDULER_NAME
 from claims.controllers.reservations import deallocated
 from claims.event_recorder import EventNote
@@ -72,11 +72,9 @@ from scheduling.allocator import (
     Score,
     Snapshot,
 )
-from scheduling.queue.hints import held_by_quota
-from scheduling.queue.reasons import Hold, Reason
+from scheduling.claims.refusals import NotMade, refusal_by
 from scheduling.queue.verdicts import (
     IN_MEMORY,
-    SCHEDULER_ERROR,
     AnyVerdict,
     GroupVerdict,
     Placement,
@@ -435,22 +433,6 @@ def _of_init_containers(
 # The scheduler is a client like any other: if a quota, a policy or a webhook refuses the claim, the pod is not placed.
 
 
-class NotMade(ApiError):
-    """The claim was refused; the message says why. For a pod of a gang, the whole gang's placement is undone."""
-
-    code, reason = 403, "Forbidden"
-
-
-class ClaimsNotMade(ApiError):
-    """A claim from a template could not be made: the pod is left to the controller, which says why."""
-
-    code, reason = 403, "Forbidden"
-
-    def __init__(self, message: str, entry: str) -> None:
-        super().__init__(message)
-        self.entry = entry
-
-
 def asked(verdicts: Sequence[AnyVerdict], state: ClusterView) -> list[AnyVerdict]:
     """Ahead of the transaction: `verdicts` with refusals in place of the placements whose claim a policy or a webhook
     refuses. A pod for whose claim there was no time left is tried again in the next batch.
@@ -499,26 +481,6 @@ def _ask(verdict: Verdict) -> Verdict:
 def _to_create(claim: ResourceClaim) -> ResourceClaim:
     """A claim in memory, as it is written: the store gives it a name and a uid."""
     return structs.replace(claim, metadata=structs.replace(claim.metadata, name="", uid=""))
-
-
-def refusal_by(pod: Pod, error: ApiError) -> Wait:
-    """The verdict on a pod whose claim cannot be created: it waits for a quota; otherwise it is retried later.
-
-    For a claim from a template it waits for the controller that makes these, silently: the controller says why.
-    """
-    pod_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    if isinstance(error, ClaimsNotMade):
-        unmade = ClaimNotCreated(pod_name, error.entry)
-        return Wait(pod=pod, hold=Hold(reasons=Reason.CLAIM_MISSING, cause=unmade), silent=True)
-    if isinstance(error, QuotaExceeded):
-        # Other pods have used up the quota since the placement, or it limits the claim itself.
-        excess = error.excess
-        used_up = QuotaUsedUp(
-            quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
-        )
-        return Wait(pod=pod, hold=held_by_quota(excess.namespace, used_up))
-    cause = ClaimNotMade(pod_name, error.message)
-    return Wait(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
 
 
 def check(state: ClusterView, placement: Placement, extended: Extended | None) -> None:

@@ -287,7 +287,8 @@ def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
 #     a webhook is asked about new claims                -> nothing is planned
 #
 # The controller (`claims.controllers.generated_claims`) makes the claims of all pods that have none planned. `left` are
-# those of which the log does not tell it.
+# those of which the log does not tell it. They are kept in memory: what a crash loses of them, its sweep finds
+# (`RESYNC`).
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
 from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, claim_for, is_done, reserved
-from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.controllers.coordination import looked_after
 from manciple.store import objects
@@ -43,12 +42,14 @@ from manciple.telemetry.logs import about
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
+from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
 from manciple.wire.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling import metrics
 from scheduling.claims import extended_resources, readiness
-from scheduling.claims.extended_resources import ClaimsNotMade, generate_name, owner_uid
+from scheduling.claims.extended_resources import generate_name, owner_uid
 from scheduling.claims.negotiation import NegotiationWrite
-from scheduling.claims.readiness import request_of, with_names
+from scheduling.claims.readiness import PlannedClaim, request_of, with_names
+from scheduling.claims.refusals import MOST_REFUSALS, ClaimsNotMade, is_refused, refusal_by
 from scheduling.cycle.gangs import write_together
 from scheduling.cycle.post_filter import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.metrics import PluginRun
@@ -96,17 +97,20 @@ def commit(
 
     arrivals: the pods, where these have no rows in the queue yet.
     """
+    decided = verdicts
     if any(isinstance(one, Placement) and one.special is not None for one in singles(verdicts)):
         verdicts = extended_resources.asked(verdicts, state)
-    _ask_about_claims(state, verdicts)
+    verdicts = _asked_about_claims(state, verdicts)
     try:
-        return _commit_together(state, verdicts, gone=gone, revision=revision, now=now, arrivals=arrivals)
+        return _commit_together(
+            state, verdicts, decided=decided, gone=gone, revision=revision, now=now, arrivals=arrivals
+        )
     except (IntegrityError, Conflict):
         log.exception("a batch of %d pods was refused as a whole; committing them one by one", len(verdicts))
-    settled = _commit_together(state, [], gone=gone, revision=revision, now=now, arrivals=arrivals)
+    settled = _commit_together(state, [], decided=[], gone=gone, revision=revision, now=now, arrivals=arrivals)
     for verdict in verdicts:
         try:
-            settled += _commit_together(state, [verdict], gone=(), revision=revision, now=now)
+            settled += _commit_together(state, [verdict], decided=[verdict], gone=(), revision=revision, now=now)
         except (IntegrityError, Conflict) as error:
             retries = [Retry(pod=one.pod, cause=Interrupted(str(error))) for one in singles([verdict])]
             with objects.writing(identity=SCHEDULER):
@@ -115,33 +119,60 @@ def commit(
     return settled
 
 
-def _ask_about_claims(state: ClusterState, verdicts: Iterable[AnyVerdict]) -> None:
-    """Ahead of the transaction: what admission has to say about the claims that it makes.
+def _asked_about_claims(state: ClusterState, verdicts: Sequence[AnyVerdict]) -> Sequence[AnyVerdict]:
+    """Ahead of the transaction: `verdicts`, once admission was asked about the claims that it makes.
 
     A pod is left to the controller if a policy refuses one of its claims; all pods are if webhooks are asked, which may
-    be slow.
+    be slow. Policies have a limited time for all claims of a batch. Pods for which none is left are tried again in the
+    next batch; a pod, or a group, for which all of it is too little is left to the controller.
     """
-    lacking = () if state.planned is None else [one for one in singles(verdicts) if state.planned.of(one.uid)]
-    concerned = generated_claims.concerned() if lacking else None
-    if state.planned is None or not concerned:
-        return
+    planned = state.planned
+    if planned is None or not any(planned.of(one.uid) for one in singles(verdicts)):
+        return verdicts
+    concerned = generated_claims.concerned()
     if concerned.webhooks:
         state.plan_claims(enabled=False)
-    for verdict in lacking:
-        new = (claim_for(verdict.pod, one.entry, one.template) for one in state.planned.of(verdict.uid))
-        if any(generated_claims.refusal_of(claim, generated_claims.IDENTITY) is not None for claim in new):
-            state.leave_claims(verdict.uid)
+    if concerned.webhooks or not concerned.policies:
+        return verdicts
+    deadline, checked, is_first = Deadline.after(generated_claims.PATIENCE), list[AnyVerdict](), True
+    for verdict in verdicts:
+        lacking = [one for one in singles([verdict]) if planned.of(one.uid)]
+        left = lacking
+        try:
+            with time_limit(deadline):
+                left = [one for one in lacking if _is_refused(one.pod, planned.of(one.uid))]
+        except TimeLimitExceeded:
+            if not is_first:
+                checked += (Retry(pod=one.pod, untried=True) for one in singles([verdict]))
+                continue
+        for one in left:
+            state.leave_claims(one.uid)
+        checked.append(verdict)
+        is_first = is_first and not lacking
+    return checked
+
+
+def _is_refused(pod: Pod, planned: Iterable[PlannedClaim]) -> bool:
+    """Whether a policy refuses one of these claims. Raises: TimeLimitExceeded."""
+    for one in planned:
+        check_time()
+        claim = claim_for(pod, one.entry, one.template)
+        if generated_claims.refusal_of(claim, generated_claims.IDENTITY) is not None:
+            return True
+    return False
 
 
 def _commit_together(
     state: ClusterState,
     verdicts: Sequence[AnyVerdict],
     *,
+    decided: Sequence[AnyVerdict],
     gone: Sequence[Gone],
     revision: int,
     now: datetime,
     arrivals: Arrivals | None = None,
 ) -> list[Verdict | Gone]:
+    """decided: the verdicts on the same pods before admission was asked."""
     every = singles(verdicts)
     reads = _reads(state, every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
     with (
@@ -156,7 +187,7 @@ def _commit_together(
         written = list[Verdict | Gone]()
         for verdict in verdicts:
             written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
-        settled = [*gone, *_retry_what_came_free(verdicts, written)]
+        settled = [*gone, *_retry_what_came_free(decided, written)]
         queue.settle(settled, revision=revision, now=now, arrivals=arrivals, stored=writer.beside)
     state.absorb(writer.written)
     if arrivals is not None:
@@ -243,8 +274,11 @@ class _Batch:
     def write_group(self, group: GroupVerdict) -> list[Verdict | Gone]:
         return write_together(group, self.write, self._part, state=self._state, writer=self._writer, now=self._now)
 
-    def write(self, verdict: Verdict) -> Verdict | Gone:
-        """One verdict alone: where it fails, it is undone alone."""
+    def write(self, verdict: Verdict, *, refusals: int = 0) -> Verdict | Gone:
+        """One verdict alone: where it fails, it is undone alone.
+
+        refusals: how often what was to be written for the pod was refused before, each time with another verdict.
+        """
         if isinstance(verdict, Retry):
             return verdict
         with about(verdict.pod):
@@ -253,9 +287,9 @@ class _Batch:
             try:
                 with self._writer.savepoint():
                     return self._carry_out(pod, verdict)
-            except (ClaimsNotMade, extended_resources.NotMade, QuotaExceeded) as error:
-                return self.write(extended_resources.refusal_by(verdict.pod, error))
             except ApiError as error:
+                if is_refused(error) and refusals < MOST_REFUSALS:
+                    return self.write(refusal_by(verdict.pod, error), refusals=refusals + 1)
                 return Retry(pod=pod, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
             except Error:
                 raise  # the transaction is broken, for all of the batch

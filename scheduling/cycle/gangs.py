@@ -34,6 +34,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
 from django.db import Error
@@ -43,7 +44,6 @@ from claims.causes.causes import GroupDoesNotFit, Interrupted, NodeRefusal, Sear
 from claims.kinds.pod_groups import KINDS_GATE, SCHEDULED, PodGroup, is_annotated, is_scheduled, shown_name, topology_of
 from claims.kinds.pods import Pod
 from claims.pod_claims import names_of_claims
-from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.store.objects import Writer
 from manciple.wire.base import Condition, condition_of, timestamp
@@ -52,8 +52,8 @@ from manciple.wire.limits import TimeLimitExceeded, check_time
 from manciple.wire.resources import POD_GROUPS, kind
 from scheduling import metrics
 from scheduling.allocator import Deadline, free_on
-from scheduling.claims.extended_resources import ClaimsNotMade, NotMade, refusal_by
 from scheduling.claims.readiness import request_of
+from scheduling.claims.refusals import MOST_REFUSALS, is_refused, refusal_by
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import Remedies, gist_of, was_overtaken
 from scheduling.queue.reasons import Hold, Reason
@@ -586,11 +586,12 @@ def write_together(
     state: ClusterState,
     writer: Writer,
     now: datetime,
+    refusals: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Verdict | Gone]:
     """Write the verdicts on a group, and its condition. A gang gets its places, or none of it does.
 
     write: writes one alone. write_part: one of a gang; raises ApiError where it does not hold. state: as the
-    transaction sees it.
+    transaction sees it. refusals: how often what was to be written for a pod was refused before, by its uid.
     """
     if not verdict.wanted:
         settled = [write(one) for one in verdict.verdicts]
@@ -600,8 +601,13 @@ def write_together(
                 settled = _write_parts(verdict.verdicts, write_part, writer)
                 _check_gang(state, verdict, settled)
         except _Refused as refused:
+            refusals = {**refusals, **{uid: refusals.get(uid, 0) + 1 for uid in refused.refusals}}
+            if max(refusals.values()) > MOST_REFUSALS:
+                _count(verdict, "error")
+                hold = next(iter(refused.refusals.values())).hold
+                return [Retry(pod=one.pod, cause=hold.cause) for one in verdict.verdicts]
             fewer = verdict.with_refused(refused.refusals, state.placed_of(verdict.group))
-            return write_together(fewer, write, write_part, state=state, writer=writer, now=now)
+            return write_together(fewer, write, write_part, state=state, writer=writer, now=now, refusals=refusals)
         except ApiError as error:
             _count(verdict, "error")
             cause, overtaken = Interrupted(error.message), isinstance(error, Conflict)
@@ -630,7 +636,9 @@ def _write_parts(verdicts: Iterable[Verdict], write_part: WriteOne, writer: Writ
         try:
             with writer.savepoint():
                 settled.append(write_part(verdict))
-        except (ClaimsNotMade, NotMade, QuotaExceeded) as error:
+        except ApiError as error:
+            if not is_refused(error):
+                raise
             refused[verdict.uid] = refusal_by(verdict.pod, error)
     if refused:
         raise _Refused(refused)

@@ -30,6 +30,7 @@ from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
+from manciple.controllers import coordination
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
 from manciple.store import objects
@@ -300,4 +301,5 @@ CONTROLLER = Controller(
         for change in ((ADDED,) if resource == CLAIMS else (ADDED, MODIFIED))
     ),
     gate=gates.STRUCTURED_PARAMETERS_DRAFT,
+    also_locks=coordination.TURN,
 )

@@ -174,7 +174,7 @@ class ClusterState(View):
         self._news_floor = self.revision
         self.begin()
         if self.planned is not None:
-            self.planned.left.clear()  # the controller looks at everything by itself
+            self.planned.left.clear()  # all pods, not a few: left to the sweep for missing claims
         kept.warn(self.claims.values())
 
     def copy(self) -> ClusterState:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 from celery import Celery
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from inventory.kinds.nodes import Node
 from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue, controllers
 from manciple.store import sql
+from scheduling.cycle import commit, scheduler
+from scheduling.earlier import structured_claims
+from tests.builders import make_node, make_pod
 from tests.e2e.processes import wait_for
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -122,6 +128,87 @@ def test_a_holder_that_dies_hands_the_lock_on() -> None:
     wait_for("the lock of a session that PostgreSQL is about to end", is_free)
 
 
+def terminate() -> None:
+    """The server ends this thread's session, as in a restart or when its process is killed."""
+    with suppress(OperationalError), transaction.atomic():
+        sql.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+def hang_up() -> None:
+    connection.close()
+
+
+#: how a run loses the session that holds its lock, in code that swallows the error
+LOSSES: dict[str, Callable[[], object]] = {
+    "the server ends it, which an error of a transaction tells": terminate,
+    "the connection is closed": hang_up,
+}
+
+
+@pytest.mark.parametrize("phrase", LOSSES)
+@pytest.mark.parametrize("inner", [False, True])
+def test_who_loses_the_session_of_its_lock_writes_nothing_until_it_has_left_it(phrase: str, *, inner: bool) -> None:
+    if connection.vendor != "postgresql":
+        return  # the lock is the process's there
+    cluster, refused = Cluster(), list[OperationalError]()
+
+    def reconcile(_now: datetime) -> int:
+        with coordination.turn(patience=0) if inner else nullcontext():
+            LOSSES[phrase]()
+        for name in ("first", "second"):
+            try:
+                cluster.create(make_node(name))
+            except OperationalError as error:
+                refused.append(error)
+        with coordination.alone("one-at-a-time") as ours:
+            assert not ours
+        return 0
+
+    tasks.work(singleton(reconcile))
+    assert len(refused) == 2
+    assert cluster.all(Node) == []
+    tasks.work(singleton(lambda _now: bool(cluster.create(make_node()))))
+    assert len(cluster.all(Node)) == 1
+
+
+def test_a_lock_whose_session_has_just_ended_is_not_held_though_nobody_has_said_so_yet() -> None:
+    if connection.vendor != "postgresql":
+        return  # as above
+    with coordination.alone(coordination.TURN):
+        pid = sql.fetch("SELECT pg_backend_pid()")[0][0]
+        in_threads(lambda: sql.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]))
+
+        def is_lost() -> bool:
+            with coordination.turn() as ours:
+                return not ours
+
+        wait_for("the end of the session to arrive", is_lost)
+    connection.close()  # as before and after each task
+
+
+def test_a_worker_that_loses_the_turn_between_two_batches_decides_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        return  # as above
+    cluster, write = Cluster(), commit.commit
+    cluster.create(make_node())
+    for name in ("first", "second"):
+        cluster.create(make_pod(name))
+
+    def commit_then_lose(*arguments: Any, **named: Any) -> Any:
+        settled = write(*arguments, **named)
+        terminate()
+        return settled
+
+    monkeypatch.setattr(scheduler, "BATCH", 1)
+    monkeypatch.setattr(scheduler, "commit", commit_then_lose)
+    with pytest.raises(OperationalError):
+        cluster.worker.run()
+    monkeypatch.undo()
+    assert len(cluster.events("Scheduled")) == 1
+    cluster.new_worker().run()
+    assert len(cluster.events("Scheduled")) == 2
+
+
 def singleton(reconcile: Callable[[datetime], int]) -> Controller:
     return Controller(name="one-at-a-time", does="is alone", reconcile=reconcile, every=60)
 
@@ -188,6 +275,46 @@ def test_a_lock_that_the_thread_holds_already_is_not_asked_for() -> None:
     assert [query["sql"] for query in asked if "advisory" in query["sql"]] == []
     with elsewhere(lambda: coordination.alone(coordination.TURN)), coordination.turn(patience=0) as taken:
         assert taken is (connection.vendor != "postgresql")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_lets_go_of_a_lock_of_another_asks_for_that_one(monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
+    """The one that was refused does not look again by itself, and who held the lock is another controller."""
+
+    def borrow(_now: datetime) -> int:
+        with coordination.alone("shared") as ours:
+            assert ours
+            in_threads(owner_task.work)
+        if fails:
+            raise RuntimeError
+        return 0
+
+    def run(now: datetime) -> int:
+        runs.append(now)
+        return 0
+
+    runs, sent = list[datetime](), list[str]()
+    owner = replace(singleton(run), name="owner", lock="shared")
+    borrower = replace(singleton(borrow), name="borrower", lock="borrower", also_locks="shared")
+    other = replace(owner, name="other", lock="other")
+    monkeypatch.setattr(controllers, "value", (owner, borrower, other))
+    app = Celery("test", set_as_current=False)
+    owner_task, borrower_task, _ = [tasks.register(app, one) for one in controllers.value]
+    monkeypatch.setattr(tasks.ControllerTask, "send", lambda task: sent.append(task.controller.name))
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        borrower_task.work()
+    assert (runs, sent) == ([], ["owner"])
+    owner_task.work()
+    assert len(runs) == 1
+    sent.clear()
+    monkeypatch.setattr(owner_task, "work", lambda: None)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        borrower_task.work()
+    assert sent == [], "nobody was refused it"
+
+
+def test_who_takes_the_turn_besides_the_scheduler_asks_for_it_afterwards() -> None:
+    assert structured_claims.CONTROLLER.also_locks == coordination.TURN
 
 
 def test_who_schedules_holds_the_turn() -> None:

@@ -88,6 +88,9 @@ def test_redis_is_asked_only_where_a_message_may_have_led_another_process_to_ask
     assert not one.asked_again("schedule"), "no message was sent: only this process runs it"
     one.enter("schedule", "message", 60)
     assert one.asked_again("schedule")
+    other.ask_again("schedule")
+    assert one.asked_again("schedule", surely=True)
+    assert not one.asked_again("schedule", surely=True)
 
 
 def test_while_redis_is_away_the_same_holds_within_the_process(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -157,12 +156,23 @@ def test_while_the_mix_takes_too_long_the_most_packed_node_is_taken(monkeypatch:
         assert found.choice is not None
         return found.choice.cost
 
+    now = [0.0]
+
+    class TestsDeadline(Deadline):
+        """By the test's clock."""
+
+        @classmethod
+        def after(cls, seconds: float, **_clock: object) -> Deadline:
+            return cls(now[0] + seconds, lambda: now[0])
+
+    monkeypatch.setattr(policy, "Deadline", TestsDeadline)
     monkeypatch.setattr(policy, "MIX_SECONDS", -1.0)
-    monkeypatch.setattr(policy, "MIX_EVERY", 0.2)
+    monkeypatch.setattr(policy, "MIX_EVERY", 1.0)
     assert stranded() is None
-    monkeypatch.setattr(policy, "MIX_SECONDS", 5.0)
+    monkeypatch.setattr(policy, "MIX_SECONDS", 0.1)
+    now[0] = 0.9
     assert stranded() is None
-    time.sleep(0.2)
+    now[0] = 1.0
     assert stranded() is not None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
 from scheduling.claims import extended_resources
 from scheduling.cycle import scheduler
 from scheduling.queue import queue
@@ -103,6 +107,29 @@ def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkey
     monkeypatch.undo()
     generated_claims.sync([("default", "web")])
     assert len(cluster.all(ResourceClaim)) == 1
+
+
+def test_who_is_slow_for_some_pods_does_not_keep_the_others_from_being_asked_about_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(cluster, "object.metadata.ownerReferences[0].name == 'good'")
+    names = ["a-slow", "b-slow", "good", "y-slow", "z-slow"]
+    for name in names:
+        with_template(cluster, name)
+    ask, now = controller.refusal_of, [0.0]
+
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+        now[0] += 10 * controller.PATIENCE
+        return ask(claim, identity)
+
+    monkeypatch.setattr(controller, "refusal_of", ask_slowly)
+    monkeypatch.setattr(controller, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    for _ in range(100):
+        if cluster.all(ResourceClaim):
+            break
+        generated_claims.sweep(cluster.now)
+    (claim,) = cluster.all(ResourceClaim)
+    assert claim.metadata.owner_references[0].name == "good"
 
 
 def test_a_policy_is_asked_about_the_claim_for_extended_resources_in_the_schedulers_name(cluster: Cluster) -> None:

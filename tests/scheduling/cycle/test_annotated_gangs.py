@@ -14,7 +14,7 @@ from claims.controllers import generated_claims
 from claims.kinds.pod_groups import GANG, GANG_SIZE, JOB_NAME, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from claims.kinds.pods import Pod
 from manciple.store import objects
-from scheduling.claims.extended_resources import NotMade
+from scheduling.claims.refusals import NotMade
 from scheduling.cycle import commit, gangs, scheduler
 from scheduling.cycle.gangs import in_turn
 from scheduling.cycle.post_filter import Remedies

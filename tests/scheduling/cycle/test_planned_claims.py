@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,24 +15,42 @@ from claims.kinds.pod_groups import GANG, GANG_SIZE
 from claims.kinds.pods import Pod, PodSchedulingGate
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate
 from claims.pod_claims import controlled_by
+from claims.quotas import Excess, QuotaExceeded
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.admission.kinds.webhooks import ValidatingWebhookConfiguration
+from manciple.controllers.declaration import controllers
+from manciple.controllers.models import Cursor
 from manciple.store import event_log, sql
 from manciple.store.event_log import Follower
 from manciple.store.models import Event
 from manciple.wire import codec
+from manciple.wire.errors import ApiError
+from manciple.wire.identity import Identity
+from manciple.wire.limits import check_time
 from manciple.wire.resources import CLAIMS, PODS
-from scheduling.claims import readiness
+from scheduling.claims import extended_resources, readiness, refusals
 from scheduling.cycle import commit, scheduler
 from scheduling.models import QueuedPod
 from scheduling.queue import queue
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.queue.verdicts import Wait
+from scheduling.queue.verdicts import Placement, Verdict, Wait
 from scheduling.state.cluster import ClusterState
-from tests.builders import CLASS, make_claim, make_node, make_pod, make_quota, make_request, make_template
+from tests.builders import (
+    CLASS,
+    make_claim,
+    make_class,
+    make_container,
+    make_devices,
+    make_node,
+    make_pod,
+    make_quota,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.manciple.admission.documents import binding, policy, rule, webhook, webhooks
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 OF_CLAIMS = [rule("resourceclaims", "CREATE", group="resource.k8s.io")]
 FAILED = "FailedResourceClaimCreation"
@@ -277,6 +296,142 @@ def test_a_policy_is_asked_before_and_its_refusal_costs_nobody_else(gpus: Cluste
     assert (event.involved_object.name, event.count) == ("bad", 1)
 
 
+@pytest.fixture
+def slow(gpus: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A policy takes more than the time of a batch for the claims of pods whose names begin with "slow"."""
+    document = policy("p", rules=OF_CLAIMS, validations=[{"expression": "true"}])
+    gpus.create(codec.decode_value(ValidatingAdmissionPolicy, document))
+    gpus.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
+    ask = generated_claims.refusal_of
+
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+        if claim.metadata.owner_references[0].name.startswith("slow"):
+            until = time.monotonic() + 5 * generated_claims.PATIENCE
+            while time.monotonic() < until:
+                check_time()
+        return ask(claim, identity)
+
+    monkeypatch.setattr(generated_claims, "PATIENCE", 0.1)
+    monkeypatch.setattr(generated_claims, "refusal_of", ask_slowly)
+    return gpus
+
+
+#: names of pods in their order -> how many batches settle them
+PATIENT: dict[str, tuple[tuple[str, ...], int]] = {
+    "the slow one comes first": (("slow", "a", "b"), 2),
+    "the slow one comes last": (("a", "b", "slow"), 2),
+    "there are several": (("slow-1", "slow-2", "a"), 3),
+}
+
+
+@pytest.mark.parametrize("phrase", PATIENT)
+def test_policies_have_a_limited_time_in_each_batch_and_the_others_do_not_pay(
+    slow: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str
+) -> None:
+    names, expected = PATIENT[phrase]
+    for name in names:
+        submit(slow, name)
+        slow.later(1)
+    slow.create(make_pod("plain"))
+    batches, write = list[set[str]](), commit.commit
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        settled = write(*arguments, **named)
+        batches.append({one.pod.metadata.name for one in settled if isinstance(one, Placement)})
+        return settled
+
+    monkeypatch.setattr(scheduler, "commit", counted)
+    monkeypatch.setattr(generated_claims, "sync", lambda *_, **__: 0)
+    slow.worker.run()
+    assert "plain" in batches[0], "who asks for nothing waits for nobody's policies"
+    assert len(batches) == expected
+    assert {name for name, node in nodes(slow).items() if not node} == {one for one in names if "slow" in one}
+    # These are the controller's now: they cost no other batch anything.
+    assert queue.held([slow.pod(one).metadata.uid for one in names]) == {
+        slow.pod(one).metadata.uid for one in names if "slow" in one
+    }
+    slow.create(make_pod("next"))
+    slow.worker.run()
+    assert nodes(slow)["next"]
+    assert len(batches) == expected + 1
+    monkeypatch.undo()
+    slow.settle()
+    generated_claims.sweep(slow.now)
+    slow.retry()
+    assert all(nodes(slow).values())
+
+
+def test_a_gang_whose_policies_take_too_long_alone_is_left_to_the_controller(
+    slow: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("w-0", "slow"):
+        submit(slow, name, meta={"annotations": {GANG: "train", GANG_SIZE: "2"}})
+    monkeypatch.setattr(generated_claims, "sync", lambda *_, **__: 0)
+    slow.worker.run()
+    assert set(nodes(slow).values()) == {""}
+    monkeypatch.undo()
+    generated_claims.sweep(slow.now)
+    slow.later(60)
+    slow.settle()
+    assert set(nodes(slow).values()) == {"node-1"}
+
+
+@pytest.mark.parametrize("before", [(), ("first",)])
+def test_devices_that_were_meant_for_a_pod_whose_claim_is_refused_go_to_the_next_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+) -> None:
+    """Nothing will tell the next one that they are free: they were never taken.
+
+    before: pods after which there is no time left in the batch.
+    """
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=make_devices(1 + len(before))))
+    allowed = "object.metadata.ownerReferences[0].name != 'refused'"
+    document = policy("p", rules=OF_CLAIMS, validations=[{"expression": allowed}])
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicy, document))
+    cluster.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
+    monkeypatch.setattr(extended_resources, "PATIENCE", 0.0)
+    for name in (*before, "refused", "next"):
+        cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
+        cluster.later(1)
+    cluster.worker.run()
+    assert nodes(cluster) == {**dict.fromkeys(before, "node-1"), "refused": "", "next": "node-1"}
+
+
+#: what refuses all that is written for a pod, its refusals included
+REFUSALS: dict[str, Callable[[], ApiError]] = {
+    "a quota": lambda: QuotaExceeded("full", details=None, excess=Excess("default", "q", "count/x", "1", "0", "0")),
+    "a policy": lambda: refusals.NotMade("no"),
+    "the claim of an entry": lambda: refusals.ClaimsNotMade("no", "gpu"),
+}
+
+
+@pytest.mark.parametrize("gang", [False, True])
+@pytest.mark.parametrize("phrase", REFUSALS)
+def test_a_refusal_that_is_refused_itself_ends_in_a_retry(
+    gpus: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str, *, gang: bool
+) -> None:
+    attempts = list[str]()
+
+    def refuse(_batch: object, pod: Pod, _verdict: object) -> Verdict:
+        attempts.append(pod.metadata.name)
+        raise REFUSALS[phrase]()
+
+    monkeypatch.setattr(commit._Batch, "_carry_out", refuse)
+    meta = {"annotations": {GANG: "train", GANG_SIZE: "2"}} if gang else {}
+    for name in ("a", "b"):
+        submit(gpus, name, meta=meta)
+    gpus.worker.run()
+    assert len(attempts) <= 2 * 2 * 3, "a placement, its refusal, one that writes nothing; a gang is written again"
+    assert set(nodes(gpus).values()) == {""}
+    assert {row.state for row in QueuedPod.objects.all()} == {QueuedPod.State.BACKOFF}
+    monkeypatch.undo()
+    gpus.later(60)
+    gpus.settle()
+    assert set(nodes(gpus).values()) == {"node-1"}
+
+
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_where_webhooks_are_asked_the_controller_makes_the_claims(
     gpus: Cluster, meanwhile: Callable[[Callable[[], object]], None], when: str
@@ -346,6 +501,53 @@ def test_pods_of_others_get_their_claims_with_the_next_run(gpus: Cluster, spec: 
     gpus.worker.run()
     assert owners(gpus) == ["web"]
     assert gpus.generated_claim("web").status.allocation is None
+
+
+#: why nothing is planned for a pod that lacks a claim -> what happens before its scheduler is started again
+LEFT: dict[str, Callable[[Cluster, Pod], object]] = {
+    "a claim was made for its entry": lambda cluster, pod: cluster.create(
+        make_claim("by-hand", annotations={POD_CLAIM_ANNOTATION: "gpu"}, owner_references=(controlled_by(pod),))
+    ),
+    "a webhook is asked about claims": lambda cluster, _pod: cluster.create(
+        codec.decode_value(
+            ValidatingWebhookConfiguration,
+            webhooks(webhook({"url": "https://127.0.0.1:1/"}, rules=OF_CLAIMS, failurePolicy="Ignore")),
+        )
+    ),
+    "its template is gone": lambda cluster, _pod: cluster.delete(cluster.get(ResourceClaimTemplate, "one-gpu")),
+    "another scheduler bound it": lambda cluster, pod: cluster.update(with_spec(pod, node_name="node-1")),
+}
+
+
+@pytest.mark.parametrize("phrase", LEFT)
+def test_a_pod_that_was_spared_and_then_lost_by_a_crash_is_looked_at_by_the_next_sweep(
+    gpus: Cluster, phrase: str
+) -> None:
+    """The log does not tell of it again: the cursor is past the pod, and its condition says already why it waits."""
+    pod = submit(gpus)
+    with gpus.worker._following.view() as state:
+        queue.feed(state, gpus.now)
+    scheduler.sync_claims(gpus.now)
+    assert owners(gpus) == [], "spared"
+    LEFT[phrase](gpus, pod)
+    gpus.worker = gpus.new_worker()
+    with gpus.worker._following.view() as state:
+        queue.feed(state, gpus.now)
+    Cursor.objects.filter(name=generated_claims.FOLLOWER.name).update(revision=event_log.latest_revision())
+    scheduler.sync_claims(gpus.now)
+    generated_claims.RESYNC.reconcile(gpus.now)
+    if phrase == "its template is gone":
+        assert gpus.events(FAILED)
+        return
+    assert owners(gpus) == ["web"]
+    gpus.later(60)
+    gpus.worker.run()
+    assert nodes(gpus) == {"web": "node-1"}
+
+
+def test_the_sweep_for_missing_claims_comes_in_its_interval_whatever_the_queue_says() -> None:
+    assert generated_claims.RESYNC in controllers.value
+    assert not generated_claims.RESYNC.rests_without_work
 
 
 def test_a_gated_pod_gets_its_claims_from_the_controller(gpus: Cluster) -> None:
