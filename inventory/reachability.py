@@ -69,7 +69,7 @@ def unreachable(now: datetime) -> Q:
     return Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE) | never
 
 
-#: Nodes whose Leases are looked at each time. Of more, a Lease is looked at again when it may be overdue.
+#: Nodes whose Leases are all looked at each time. Of more, a Lease is looked at again when it may be overdue.
 SMALL = 100
 #: How long the number of nodes is cached.
 COUNTED_FOR = timedelta(minutes=1)
@@ -93,6 +93,14 @@ _last_count = PerProcess[tuple[datetime, int] | None](lambda: None)
 _last_answer = PerProcess[tuple[datetime, frozenset[str]] | None](lambda: None)
 
 
+def looked_at(now: datetime) -> tuple[frozenset[str], datetime]:
+    """(the unreachable nodes, until when that stays so unless a Node is written): a Lease that is renewed meanwhile is
+    overdue later. Where there are any the answer is of this moment alone: they may come back.
+    """
+    found, scan = unreachable_nodes(now), _last_scan.value
+    return found, now if found or scan is None else scan.due
+
+
 def unreachable_nodes(now: datetime) -> frozenset[str]:
     """Their names. One query, and one a minute."""
     answer = _last_answer.value
@@ -105,12 +113,10 @@ def _unreachable_nodes(now: datetime) -> frozenset[str]:
     counted, scan = _last_count.value, _last_scan.value
     if counted is None or not counted[0] <= now < counted[0] + COUNTED_FOR:
         counted = _last_count.value = (now, Node.objects.count())
-    lost = nodes_with_leases().filter(unreachable(now))
-    if counted[1] <= SMALL:
-        return frozenset(lost.values_list("name", flat=True))
-    if scan is not None and scan.at <= now < scan.due:
+    if counted[1] > SMALL and scan is not None and scan.at <= now < scan.due:
         suspects = Q(condition="Unknown") | Q(name__in=scan.overdue)
-        return frozenset(lost.filter(suspects).values_list("name", flat=True))
+        lost = nodes_with_leases().filter(unreachable(now)).filter(suspects)
+        return frozenset(lost.values_list("name", flat=True))
     rows = list(nodes_with_leases().values_list("name", "condition", "created_at", "renewed_at"))
     found = frozenset(
         name for name, condition, created, renewed in rows if is_unreachable(condition, created, renewed, now)

@@ -51,7 +51,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.early import Translate, slice_translations
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import looked_at
 from manciple.copying import immutable
 from manciple.per_process import PerProcess
 from manciple.store.event_log import Follower, View
@@ -514,6 +514,8 @@ class DeviceCache(View):
         self._holdings = Holdings()
         self._pools: dict[PoolKey, PoolState] = {}
         self._nodes = Nodes()
+        #: when the unreachable nodes were looked for, and until when the answer is good
+        self._looked_at = self._good_until = datetime.min.replace(tzinfo=UTC)
         self._snapshot: DeviceSnapshot | None = None
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
             TAINT_RULES: self._apply_taint_rule,
@@ -544,11 +546,15 @@ class DeviceCache(View):
             touched, {key for key in self._slices_of if not key.node or key.node in changed} if changed else ()
         )
 
-    def are_unreachable(self, nodes: frozenset[str]) -> None:
-        """These nodes are now, and no others."""
-        news = self._nodes.are_unreachable(nodes)
-        if not news:
+    def look_at_nodes(self, now: datetime) -> None:
+        """Find out which are unreachable: a query, unless the last answer is still good."""
+        if self._looked_at <= now < self._good_until:
             return
+        nodes, self._good_until = looked_at(now)
+        self._looked_at = now
+        if nodes == self._nodes.unreachable:
+            return
+        news = self._nodes.are_unreachable(nodes)
         self._snapshot = None
         changed = self._nodes.take_changed() | news
         self._refresh((), {key for key in self._pools if not key.node or key.node in changed})
@@ -603,6 +609,7 @@ class DeviceCache(View):
         return self._holdings.pod_is(pod.metadata.uid, preparing=not gone and is_preparing(pod))
 
     def _apply_node(self, node: Any, gone: bool) -> set[PoolKey]:
+        self._good_until = self._looked_at
         if self._nodes.remove(node.metadata.name) if gone else self._nodes.put(node):
             self._snapshot = None
         return set()
@@ -673,8 +680,8 @@ following = Follower(DeviceCache)
 
 
 def read_devices(now: datetime | None = None) -> DeviceSnapshot:
-    """The devices as they are now. One query for the unreachable nodes."""
-    unreachable = unreachable_nodes(now or datetime.now(UTC))
+    """The devices as they are now."""
+    now = now or datetime.now(UTC)
     with following.view() as cache:
-        cache.are_unreachable(unreachable)
+        cache.look_at_nodes(now)
         return cache.snapshot()

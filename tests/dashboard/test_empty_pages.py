@@ -49,6 +49,7 @@ def test_an_installed_system_names_the_installed_command(
     admin: Client, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "NODE_COMMAND", "manciple-agent")
+    monkeypatch.setattr(layout, "WORKER_COMMAND", "manciple worker")
     text = words(admin, path)
     assert "manciple-agent run --" in text
     assert "python -m" not in text

@@ -131,7 +131,7 @@ WAITS_FOR_TEMPLATE = Text("Pod {} has no claim from it yet, and would wait until
 STEP_RESERVED = Text("Reserved for pod {}")
 STEP_RESERVATION_REMOVED = Text("Reservation of {} removed")
 STEP_REPORTED = Text("{} reports Ready {} of {}")
-CLAIMS_SUMMARY = Text("{} hold {}; {} waits; {} is stuck .")
+CLAIMS_SUMMARY = Text("{} hold {}, each share and partition counted; {} waits; {} is stuck .")
 CLAIM_STATE_FILTERS = Text("All {} Stuck {} Pending {} Preparing {} Reserved {}")
 POD_GONE = Text("Pod {} no longer exists")
 ALL_DEVICES_HELD = Text("accepts only {} devices and all {} are held")
@@ -411,5 +411,6 @@ LIVE_UPDATES_STOPPED = Text("Live updates stopped {} s ago")
 LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
 
 # All pages
+NO_SUCH_POD = Text("There is no pod")
 NOTHING_AT_THIS_ADDRESS = Text("There is nothing at this address that you can see.")
 CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")

@@ -38,20 +38,31 @@ def make_pod_template(image: str = "app:1", labels: dict[str, str] | None = None
 def make_replica_set(name: str = "rs", *, replicas: int = 2, **spec: Any) -> ReplicaSet:
     filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(), **spec}
     return ReplicaSet(
-        metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=ReplicaSetSpec(replicas=replicas, **filled)
+        api_version="apps/v1",
+        kind="ReplicaSet",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=ReplicaSetSpec(replicas=replicas, **filled),
     )
 
 
 def make_deployment(name: str = "web", *, replicas: int = 2, image: str = "app:1", **spec: Any) -> Deployment:
     filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
     return Deployment(
-        metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=DeploymentSpec(replicas=replicas, **filled)
+        api_version="apps/v1",
+        kind="Deployment",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=DeploymentSpec(replicas=replicas, **filled),
     )
 
 
 def make_daemon_set(name: str = "ds", *, image: str = "app:1", **spec: Any) -> DaemonSet:
     filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
-    return DaemonSet(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=DaemonSetSpec(**filled))
+    return DaemonSet(
+        api_version="apps/v1",
+        kind="DaemonSet",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=DaemonSetSpec(**filled),
+    )
 
 
 #: Each looks after its kind.

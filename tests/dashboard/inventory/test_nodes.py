@@ -23,7 +23,7 @@ from inventory.live import NodeTopics, node_pod_topics
 from inventory.models import Node as NodeRecord
 from inventory.reachability import GRACE, STARTUP_GRACE
 from manciple.store.event_log import read_after
-from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.selectors import parse_label_selector
 from manciple.wire.validation import natural, natural_text
@@ -39,6 +39,8 @@ from tests.builders import (
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, signed_in, undo, viewer, words
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.workloads.cluster import make_daemon_set
+from workloads.kinds.templates import owner_reference
 
 __all__ = ["admin", "viewer"]
 
@@ -264,7 +266,7 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     cluster.with_gpus("node-1", "node-2", each=1)
     cluster.create(make_claim("training"))
     cluster.create(make_pod("goes", claims={"gpu": "training"}))
-    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="1", controller=True)
+    owner = owner_reference(cluster.create(make_daemon_set("agent")))
     cluster.create(make_pod("stays", node="node-1", meta={"owner_references": (owner,)}))
     cluster.settle()
     text = words(admin, "/nodes/node-1?change=drain")

@@ -26,7 +26,7 @@ def test_what_is_not_there_can_be_looked_for(visitor: Client) -> None:
     answer = visitor.get("/pods/lab/no-such-pod")
     shown = answer.content.decode()
     assert answer.status_code == 404
-    assert texts.NOTHING_AT_THIS_ADDRESS in shown
+    assert texts.NO_SUCH_POD in shown
     assert 'action="/find"' in shown
     assert 'aria-label="Main"' in shown, "the navigation stays"
 

@@ -169,7 +169,7 @@ OTHERS: dict[str, tuple[str, Form, Did]] = {
     "a token": ("/account/tokens", {"title": "laptop", "days": "90"}, [("create", "tokens.manciple.dev ada", 201)]),
     "the address of a webhook": (
         "/notifications/webhook",
-        {"url": "https://hooks.example.org/"},
+        {"url": "https://hooks.example.org/", "format": "json"},
         [("update", "notificationaddresses.manciple.dev ada", 200)],
     ),
     "a saved view": (

@@ -43,10 +43,10 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
     "a lease that went": (("leases.coordination.k8s.io", "DELETED"), set()),
     "an event about something": (("events", "ADDED"), set()),
     "an event that nobody asks for any more": (("events", "DELETED"), set()),
-    "a node that was written": (("nodes", "MODIFIED"), {"schedule", "sweep_nodes"}),
+    "a node that was written": (("nodes", "MODIFIED"), {"schedule", "sweep_nodes", "record_incidents"}),
     "a node that went": (
         ("nodes", "DELETED"),
-        {"schedule", "sweep_pods", "collect_garbage", "sweep_namespaces"},
+        {"schedule", "sweep_pods", "collect_garbage", "sweep_namespaces", "record_incidents"},
     ),
     "a namespace on its way out": (("namespaces", "MODIFIED"), {"sweep_namespaces"}),
 }

@@ -103,14 +103,14 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
         pytest.param(
             (CARDS,),
             request(device_class="cards", where=f"device.driver == 'gpu.example.com' && {MEMORY} >= 200"),
-            "request `r` … of class `cards`: `memory >= 200` … the most any of them has is 80",
+            "request `r` … of class `cards` … `memory >= 200` … the most any of them has is 80",
             NO_SINGLE_CHANGE,
             id="an amount that no device has",
         ),
         pytest.param(
             (CARDS,),
             request(device_class="cards", where=f"{MEMORY} < 30"),
-            "request `r` … class `cards`: `memory < 30` … the least any of them has is 40",
+            "request `r` … class `cards` … `memory < 30` … the least any of them has is 40",
             NO_SINGLE_CHANGE,
             id="an amount that every device exceeds",
         ),

@@ -402,7 +402,7 @@ def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster:
     assert told("ada") == [], "its Lease is not overdue yet"
     cluster.later(6)
     run(cluster)
-    assert told("ada") == ["Node node-1 is silent: last heard of 41 s ago"]
+    assert told("ada") == ["Node node-1 is unreachable: last heard of 41 s ago"]
     runs_for(cluster, 20)
     sent(cluster)
     heard_of(cluster, "node-1")
@@ -412,7 +412,7 @@ def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster:
     heard_of(cluster, "node-1")
     heard_of(cluster, "node-2")
     runs_for(cluster, 35)
-    assert told("ada")[1:] == ["Over: Node node-1 is silent: last heard of 41 s ago"]
+    assert told("ada")[1:] == ["Over: Node node-1 is unreachable: last heard of 41 s ago"]
     heard_of(cluster, "node-1")
     heard_of(cluster, "node-2")
     runs_for(cluster, 10)
@@ -443,7 +443,7 @@ def test_a_node_that_the_controller_gave_up_is_silent_whatever_its_lease(cluster
     Node.objects.update(condition="Unknown")
     wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
     run(cluster)
-    assert told("ada") == ["Node node-1 is silent: last heard of 0 s ago"]
+    assert told("ada") == ["Node node-1 is unreachable: last heard of 0 s ago"]
 
 
 def test_nobody_is_told_of_nodes_or_pools_that_they_may_not_list(cluster: Cluster) -> None:

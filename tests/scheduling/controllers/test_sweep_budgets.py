@@ -141,8 +141,8 @@ def test_old_events_cost_the_same_for_few_and_for_many(cluster: Cluster) -> None
             pruning.sweep(later)
         costs.append(len(queries))
     # Of which the audit trail, which comes before the log is pruned: 7; impairments, incidents, notifications and the
-    # subjects that they told of, what was used, and full write budgets: one each.
-    assert costs[0] == costs[1] <= 36
+    # subjects that they told of, what was used, what ended, meters, and full write budgets: one or two each.
+    assert costs[0] == costs[1] <= 40
     assert cluster.all(Event) == []
 
 
