@@ -58,7 +58,7 @@ def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Pa
     hands.apply(pod("stuck", of_claim="nothing"))
     waiting = overview.locator("#waiting")
     expect(waiting).to_contain_text(texts.CAUSE_CLAIM_MISSING)
-    expect(waiting).to_contain_text(texts.NEXT_CREATE_CLAIM)
+    expect(waiting).to_contain_text(texts.NEXT_CREATE_CLAIM("nothing"))
     expect(overview.locator("#events .sev.warn").first).to_be_visible()
     waiting.get_by_role("link", name="stuck").click()
     expect(overview).to_have_url(f"{up.web}/pods/demo/stuck")

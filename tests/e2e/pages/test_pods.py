@@ -92,7 +92,7 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
     hands.remove("Pod", "trainer", "demo")
     hands.remove("ResourceClaimTemplate", "one-device", "demo")
     # The page loads itself anew once its pod is gone; to close it in the midst of that hangs Chromium.
-    expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("demo/trainer has ended")
 
 
 def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -> None:

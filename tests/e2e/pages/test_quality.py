@@ -31,7 +31,7 @@ VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
 #: What only reads, or changes nothing but one's own account.
 HARMLESS = re.compile(
     r"verdicts|what-if|dry-run|preview|completions|diagnostics|check|^/account|^/notifications|^/logout|^/undo"
-    r"|^/devices\.csv|^/devices/act/(list|selector)|^/views"
+    r"|^/devices\.(csv|json)|^/devices/act/(list|selector)|^/views"
 )
 
 
