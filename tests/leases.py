@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
+from claims.devices.cache import following
 from inventory.reachability import GRACE, LEASE_NAMESPACE
 from manciple.store.models import Event, StoredObject
 from manciple.wire.base import ObjectMeta
@@ -30,6 +31,7 @@ def renewed_before(node: str, seconds: float) -> None:
     """The node's Lease was last renewed so long ago."""
     stored = StoredObject.objects.get(resource=LEASES, namespace=LEASE_NAMESPACE, name=node)
     Event.objects.filter(revision=stored.event_id).update(created_at=datetime.now(UTC) - timedelta(seconds=seconds))
+    following.reset()  # it knows until when no Lease can be overdue, as none gets older by itself
 
 
 def overdue(node: str) -> None:

@@ -412,5 +412,4 @@ LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
 
 # All pages
 NO_SUCH_POD = Text("There is no pod")
-NOTHING_AT_THIS_ADDRESS = Text("There is nothing at this address that you can see.")
 CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")

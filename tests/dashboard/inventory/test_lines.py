@@ -121,8 +121,8 @@ def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None
             assert [candidate.key for candidate in warm.candidates] == [candidate.key for candidate in anew.candidates]
 
 
-def test_a_warm_cache_costs_two_queries_whatever_its_size() -> None:
-    """One for what was written since, one for the nodes that are unreachable."""
+def test_a_warm_cache_costs_one_query_whatever_its_size() -> None:
+    """For what was written since; which nodes are unreachable is known until a Lease may be overdue."""
     for index in range(12):
         publish(f"node-{index}")
     read_devices()
@@ -130,7 +130,7 @@ def test_a_warm_cache_costs_two_queries_whatever_its_size() -> None:
     with CaptureQueriesContext(connection) as queries:
         snapshot = read_devices()
     assert snapshot.counts["alloc"] == 1
-    assert len(queries) == 2
+    assert len(queries) == 1
     before = line("node-5")
     hold("other", "gpu-1")
     assert line("node-5") is before  # what nothing happened to is not drawn anew
