@@ -102,6 +102,7 @@ def _paced(options: Options) -> list[Figure]:
             without=options.without,
             against=options.against,
             profile=options.profile,
+            only_bound=options.only_bound,
         )
     )
 
@@ -263,6 +264,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with it, in turns (paced)")
     parser.add_argument("--rounds", type=int, help="windows of each rate (paced: 1, or 2 with --against)")
     parser.add_argument("--embedded", action="store_true", help="everything in one process, on SQLite (paced)")
+    parser.add_argument("--only-bound", action="store_true", help="pods without agents and deletion (paced)")
     parser.add_argument("--profile", action="store_true", help="print the statements of a pod (paced)")
     parser.add_argument(
         "--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos, quotas)"
