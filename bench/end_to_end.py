@@ -87,6 +87,14 @@ def _clients(options: Options) -> list[Figure]:
     )
 
 
+def _deployment(options: Options) -> list[Figure]:
+    from cases import deployment  # noqa: PLC0415
+
+    return deployment.measure(
+        nodes=options.nodes or 1000, devices=options.devices or 10, pods=options.pods or 10_000, workers=2
+    )
+
+
 def _paced(options: Options) -> list[Figure]:
     from cases import paced  # noqa: PLC0415
 
@@ -193,6 +201,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "large": _large,
     "extended": _extended,
     "clients": _clients,
+    "deployment": _deployment,
     PACED: _paced,
     "latency": _latency,
     "silence": _silence,
@@ -208,7 +217,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
 
 
 #: The cases that need a Redis: those with workers.
-REDIS = {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
+REDIS = {"clients", "deployment", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
 
 
 def _run(name: str, options: Options) -> list[Figure]:
