@@ -58,8 +58,8 @@ class JobTemplateSpec(Value):
     metadata: their labels and annotations. spec: as of a Job.
     """
 
-    metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
-    spec: Annotated[JobSpec, pb(2)] = JobSpec()
+    metadata: Annotated[ObjectMeta, pb(1)] = always(ObjectMeta())
+    spec: Annotated[JobSpec, pb(2)] = always(JobSpec())
 
 
 class CronJobSpec(Value):

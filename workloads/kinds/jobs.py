@@ -301,7 +301,10 @@ def update_job_status(new: Job, old: Job) -> Job:
 
 
 def validate_job(new: Job) -> Errors:
-    found = validate_object_meta(new.metadata, namespaced=True)
+    # Labels that only the server has made are wrong in the template alone.
+    is_made = set(new.metadata.labels) <= {*UID_LABELS, *NAME_LABELS}
+    meta = replace(new.metadata, labels={}) if is_made and not new.spec.manual_selector else new.metadata
+    found = validate_object_meta(meta, namespaced=True)
     found += _validate_generated_selector(new) + _validate_spec(new.spec)
     if new.spec.is_indexed and (new.spec.completions or 0) > 0:
         hostname = f"{new.metadata.name}-{(new.spec.completions or 0) - 1}"
@@ -621,13 +624,8 @@ def _with_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple
 
 def validate_job_status(new: Job, old: Job) -> Errors:
     found = validate_object_meta_update(new.metadata, old.metadata)
-    return (
-        found
-        + _validate_numbers(new)
-        + _validate_end(new, old)
-        + _validate_indexes(new, old)
-        + _validate_step(new, old)
-    )
+    found += _validate_numbers(new) + _validate_end(new.status, old.status)
+    return found + _validate_indexes(new, old) + _validate_step(new, old)
 
 
 def _validate_numbers(job: Job) -> Errors:
