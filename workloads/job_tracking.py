@@ -24,17 +24,13 @@ from workloads.view import controller_of
 
 
 def tracked(pod: Pod) -> Pod:
-    if TRACKED in pod.metadata.finalizers:
-        return pod
-    return _with_finalizers(pod, (*pod.metadata.finalizers, TRACKED))
+    others = (one for one in pod.metadata.finalizers if one != TRACKED)
+    return replace(pod, metadata=replace(pod.metadata, finalizers=(*others, TRACKED)))
 
 
 def untracked(pod: Any) -> Any:
-    return _with_finalizers(pod, tuple(one for one in pod.metadata.finalizers if one != TRACKED))
-
-
-def _with_finalizers(pod: Any, finalizers: tuple[str, ...]) -> Any:
-    return replace(pod, metadata=replace(pod.metadata, finalizers=finalizers))
+    others = tuple(one for one in pod.metadata.finalizers if one != TRACKED)
+    return replace(pod, metadata=replace(pod.metadata, finalizers=others))
 
 
 def untrack_orphan(_writer: Writer, write: Write) -> Any:

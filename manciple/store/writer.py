@@ -838,7 +838,8 @@ def initialise(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime
         deletion_timestamp=None,
         deletion_grace_period_seconds=None,
     )
-    return kind.identified(structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta))
+    made: ApiObject = kind.identified(structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta))
+    return made
 
 
 def answered_deletion(kind: Kind, removed: ApiObject, following: ApiObject) -> ApiObject:

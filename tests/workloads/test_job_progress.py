@@ -350,7 +350,7 @@ def test_what_a_failure_means(rules: tuple[PodFailurePolicyRule, ...], facts: di
 
 def test_a_failure_may_fail_the_job_count_or_not_count() -> None:
     pods = [a_pod("p", "Failed", exits=(("app", 42),))]
-    policy = {"completions": 1, "parallelism": 1, "backoff_limit": 0}
+    policy: dict[str, Any] = {"completions": 1, "parallelism": 1, "backoff_limit": 0}
     _, status = stepped(
         a_job(pod_failure_policy=PodFailurePolicy(rules=(on_exit(FAIL_JOB, "In", 42),)), **policy), pods
     )

@@ -14,7 +14,8 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from claims.kinds.pods import Affinity, Container
+from claims.kinds.containers import Container
+from claims.kinds.pods import Affinity
 from manciple.wire.base import (
     ApiObject,
     Int32,
