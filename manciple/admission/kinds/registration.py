@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manciple.admission.kinds.bindings import BINDING
 from manciple.admission.kinds.policies import POLICY
-from manciple.admission.kinds.webhooks import WEBHOOKS
+from manciple.admission.kinds.webhooks import MUTATING_WEBHOOKS, WEBHOOKS
 from manciple.wire.registry import Kind
 
-KINDS: tuple[Kind, ...] = (POLICY, BINDING, WEBHOOKS)
+KINDS: tuple[Kind, ...] = (POLICY, BINDING, WEBHOOKS, MUTATING_WEBHOOKS)

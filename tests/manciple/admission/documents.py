@@ -9,6 +9,7 @@ REGISTRATION = f"/apis/{API_VERSION}"
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
 WEBHOOKS = f"{REGISTRATION}/validatingwebhookconfigurations"
+MUTATING_WEBHOOKS = f"{REGISTRATION}/mutatingwebhookconfigurations"
 
 Document = dict[str, Any]
 
@@ -60,6 +61,10 @@ def webhooks(*hooks: Document, name: str = "guard") -> Document:
         "metadata": {"name": name},
         "webhooks": list(hooks),
     }
+
+
+def mutating_webhooks(*hooks: Document, name: str = "guard") -> Document:
+    return {**webhooks(*hooks, name=name), "kind": "MutatingWebhookConfiguration"}
 
 
 def config_map(name: str = "c", **data: str) -> Document:
