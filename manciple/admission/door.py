@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from manciple.admission import webhooks
-from manciple.admission.kinds.bindings import AUDIT, BINDING, WARN
+from manciple.admission.kinds.bindings import AUDIT, BINDING, WARN, ValidatingAdmissionPolicyBinding
+from manciple.admission.kinds.mutating_policies import MUTATING_BINDING, MUTATING_POLICY, MutatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import POLICY
 from manciple.admission.kinds.rules import GROUP
 from manciple.admission.kinds.webhooks import MUTATING_WEBHOOKS, WEBHOOKS
+from manciple.admission.mutating_policies import CompiledMutatingPolicy, PolicyMutation
 from manciple.admission.mutation import Mutation, mutated
-from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, judge
+from manciple.admission.policies import BindingT, CompiledBinding, CompiledPolicy, Denial, judge
 from manciple.admission.requests import AdmissionRequest
 from manciple.admission.webhooks import CompiledWebhook, WebhookMutation
 from manciple.api.namespaces import NAMESPACES
@@ -47,7 +49,7 @@ TRUSTED = 1.0
 @dataclass(frozen=True, slots=True)
 class PolicyInEffect:
     policy: CompiledPolicy
-    bindings: tuple[CompiledBinding, ...]
+    bindings: tuple[CompiledBinding[ValidatingAdmissionPolicyBinding], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,16 @@ class Configured(View):
         POLICY.resource,
         BINDING.resource,
         WEBHOOKS.resource,
+        MUTATING_POLICY.resource,
+        MUTATING_BINDING.resource,
         MUTATING_WEBHOOKS.resource,
     )
 
     def __init__(self) -> None:
         self._policies: dict[str, CompiledPolicy] = {}
-        self._bindings: dict[str, CompiledBinding] = {}
+        self._bindings: dict[str, CompiledBinding[ValidatingAdmissionPolicyBinding]] = {}
+        self._mutating_policies: dict[str, CompiledMutatingPolicy] = {}
+        self._mutating_bindings: dict[str, CompiledBinding[MutatingAdmissionPolicyBinding]] = {}
         self._webhooks: dict[str, tuple[CompiledWebhook, ...]] = {}
         self._mutating: dict[str, tuple[CompiledWebhook, ...]] = {}
         self._concerned: dict[Asked, Concerned] = {}
@@ -111,6 +117,8 @@ class Configured(View):
         found: dict[str, dict[str, Any]] = {
             POLICY.resource: self._policies,
             BINDING.resource: self._bindings,
+            MUTATING_POLICY.resource: self._mutating_policies,
+            MUTATING_BINDING.resource: self._mutating_bindings,
             WEBHOOKS.resource: self._webhooks,
             MUTATING_WEBHOOKS.resource: self._mutating,
         }
@@ -120,7 +128,9 @@ class Configured(View):
         compiled: Any
         if resource == POLICY.resource:
             compiled = CompiledPolicy(obj)
-        elif resource == BINDING.resource:
+        elif resource == MUTATING_POLICY.resource:
+            compiled = CompiledMutatingPolicy(obj)
+        elif resource in (BINDING.resource, MUTATING_BINDING.resource):
             compiled = CompiledBinding(obj)
         else:
             compiled = tuple(CompiledWebhook(obj, hook) for hook in obj.webhooks)
@@ -128,17 +138,23 @@ class Configured(View):
 
     def _found(self, key: Asked) -> Concerned:
         policies = [policy for _, policy in sorted(self._policies.items()) if policy.matcher.concerns(*key)]
-        in_effect = (PolicyInEffect(policy, self._bound(policy.name)) for policy in policies)
-        mutating = [WebhookMutation(hook, at) for at, hook in enumerate(_concerned(self._mutating, key))]
+        in_effect = (PolicyInEffect(policy, _bound(self._bindings, policy.name)) for policy in policies)
+        changing = [
+            PolicyMutation(policy, binding)
+            for _, policy in sorted(self._mutating_policies.items())
+            if policy.matcher.concerns(*key)
+            for binding in _bound(self._mutating_bindings, policy.name)
+        ]
+        calling = [WebhookMutation(hook, at) for at, hook in enumerate(_concerned(self._mutating, key))]
         return Concerned(
             tuple(one for one in in_effect if one.bindings),
             _concerned(self._webhooks, key),
-            (mutating,) if mutating else (),
+            (changing, calling) if changing or calling else (),
         )
 
-    def _bound(self, policy: str) -> tuple[CompiledBinding, ...]:
-        bindings = (binding for _, binding in sorted(self._bindings.items()))
-        return tuple(binding for binding in bindings if binding.binding.spec.policy_name == policy)
+
+def _bound(bindings: Mapping[str, CompiledBinding[BindingT]], policy: str) -> tuple[CompiledBinding[BindingT], ...]:
+    return tuple(one for _, one in sorted(bindings.items()) if one.binding.spec.policy_name == policy)
 
 
 def _concerned(configured: Mapping[str, Sequence[CompiledWebhook]], key: Asked) -> tuple[CompiledWebhook, ...]:

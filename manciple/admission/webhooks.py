@@ -24,7 +24,6 @@ import orjson
 
 from manciple.access import webhook_client
 from manciple.access.webhook_client import CallFailed
-from manciple.admission import environment
 from manciple.admission.expressions import BOOLEAN, Composition, EvaluationFailed
 from manciple.admission.kinds.rules import EXACT, IGNORE, MatchCondition
 from manciple.admission.kinds.webhooks import (
@@ -157,9 +156,8 @@ def _answers(calls: Sequence[_Call], *, mutating: bool, most: float) -> list[Map
 
 
 def _conditions_hold(webhook: CompiledWebhook, request: AdmissionRequest, version: str) -> bool:
-    values = {**request.values(version), environment.NAMESPACE: lambda: None}
     try:
-        return conditions_hold(webhook.composition, webhook.conditions, values)
+        return conditions_hold(webhook.composition, webhook.conditions, request.values(version))
     except EvaluationFailed as error:
         if webhook.ignores_errors:
             return False
