@@ -639,7 +639,8 @@ class Edit:
             raise AssertionError("the last attempt returns or raises")
 
     def _guess(self) -> Any:
-        return objects.cached(self.kind, self.namespace, self.name)
+        known = objects.cached(self.kind, self.namespace, self.name)
+        return None if known is None else self.kind.upgraded(known)
 
     def _current(self) -> Any:
         return current(self.kind, self.namespace, self.name)
@@ -765,7 +766,7 @@ def current(kind: Kind, namespace: str, name: str) -> Any:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
-    return objects.decode(kind, stored.text)
+    return kind.upgraded(objects.decode(kind, stored.text))
 
 
 def _prepared(kind: Kind, new: Any, old: Any, *, subresource: str) -> Any:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 Review = dict[str, Any]
 #: How to answer: {"response": the response of the review} or {"review": all of it}, "UID" standing for the request's;
 #: or {"patch": operations of a JSON patch, or a function of the review that makes them};
+#: or {"convert": a function of an object and the wanted apiVersion}, for conversion reviews;
 #: or "status", "body", "location"; and "late": answer only when the server is closed; "together": only when as many
 #: are asked at once.
 Behaviour = Mapping[str, Any]
@@ -113,6 +114,11 @@ def patching(operations: Any) -> Review:
 
 def _answer(behaviour: Behaviour, asked: Review) -> bytes:
     uid = asked["request"]["uid"]
+    if "convert" in behaviour:
+        wanted = asked["request"]["desiredAPIVersion"]
+        found = [behaviour["convert"](one, wanted) for one in asked["request"]["objects"]]
+        response = {"uid": uid, "result": {"status": "Success"}, "convertedObjects": found}
+        return json.dumps({name: asked[name] for name in ("apiVersion", "kind")} | {"response": response}).encode()
     if "body" in behaviour:
         body = behaviour["body"]
         return body if isinstance(body, bytes) else str(body).encode()
