@@ -11,6 +11,7 @@ Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kube
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
+
+#: Seconds of asking webhooks about the pods of one turn, after which other workloads have theirs.
+PATIENCE = 5.0
 
 FAILED_CREATE = "FailedCreate"
 CREATED = "Created pod: {}"
@@ -117,9 +121,14 @@ class PodControl:
         return [pod for pod in pods if not selects(self.workload, pod.labels)]
 
     def admitted(self, pods: Iterable[Pod]) -> tuple[list[Admitted], ApiError | None]:
-        """New pods, up to the first that admission refuses, and its refusal."""
+        """New pods, up to the first that admission refuses, and its refusal; those that webhooks leave no time for are
+        made in the next turn.
+        """
         found: list[Admitted] = []
+        until = time.monotonic() + PATIENCE
         for pod in pods:
+            if found and time.monotonic() > until:
+                break
             try:
                 _, made, uid = verbs.admitted_creation(POD, pod, identity=self.identity, dry_run=False)
             except ApiError as error:

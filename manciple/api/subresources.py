@@ -236,7 +236,8 @@ def bind(
     if binding.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Binding object")
     _check_binding(binding)
-    admit_body(kind, where, binding, identity=identity, options=options)
+    binding = admit_body(kind, where, binding, identity=identity, options=options)
+    _check_binding(binding)
 
     def work(writer: objects.Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)
@@ -253,10 +254,10 @@ def bind(
     return success(code=201)
 
 
-def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Identity, options: WriteOptions) -> None:
-    """Ask the first stage about what was posted below an object. Raises: ApiError."""
+def admit_body(kind: Kind, where: ResourcePath, body: BodyT, *, identity: Identity, options: WriteOptions) -> BodyT:
+    """Ask the first stage about what was posted below an object; returns it as mutations leave it. Raises: ApiError."""
     named = structs.replace(body.metadata, namespace=where.namespace, name=where.name)
-    hooks.ask_all(
+    admitted: BodyT = hooks.ask_all(
         Write(
             operation="CREATE",
             kind=kind,
@@ -269,6 +270,7 @@ def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Id
             options=hooks.asked_options("CreateOptions", dry_run=options.dry_run),
         )
     )
+    return admitted
 
 
 def decoded_body(type_: type[BodyT], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> BodyT:
