@@ -133,6 +133,9 @@ CONDITIONAL = frozenset(
         "resourcepoolstatusrequests.resource.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
         "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
@@ -177,6 +180,7 @@ def create(
                 now=timestamp(datetime.now(UTC)),
                 owned=kind.without_admission(prepared, write.new),
             )
+        prepared = _mutated(write, prepared)
         for remaining in reversed(range(NAME_ATTEMPTS)):
             try:
                 return _create(structs.replace(write, new=_named(prepared)))
@@ -187,6 +191,21 @@ def create(
                     why = "the server was not able to generate a unique name for the object"
                     raise AlreadyExists(f"{error.message}, {why}", details=error.details) from None
     raise AssertionError("the last attempt returns or raises")
+
+
+def _mutated(write: Write, prepared: Any) -> Any:
+    """A new object as mutating policies and webhooks want it, completed and prepared again where they change it.
+
+    Its owners are those of before: what admission sets nobody owns. Raises: ApiError.
+    """
+    kind, place = write.kind, write.new.metadata.namespace
+
+    def completed(new: Any) -> Any:
+        kept = structs.replace(new.metadata, managed_fields=prepared.metadata.managed_fields)
+        there = placed(kind, structs.replace(new, metadata=kept), namespace=place)
+        return kind.prepare_create(hooks.completed(structs.replace(write, new=there)))
+
+    return hooks.mutated(structs.replace(write, new=prepared), completed)
 
 
 def _named(obj: Any) -> Any:
@@ -200,12 +219,12 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, new_uid()
+    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     try:
-        refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
+        refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     except Invalid:
         hooks.ask_precedence(write)
         raise
-    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     hooks.ask_checks(structs.replace(write, new=seen))
     made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
@@ -398,7 +417,7 @@ def _removal(
             uid=wanted.uid or "",
             resource_version="" if ends_namespace else revision,
             grace_seconds=options.grace_period_seconds,
-            propagation=propagation_of(options),
+            propagation=propagation_of(options, orphans=bool(kind.orphaning)),
         )
 
     return work
@@ -562,10 +581,10 @@ def admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_
         options=hooks.asked_options("CreateOptions", dry_run=dry_run),
     )
     hooks.ask_gates(write)
-    obj: Any = _named(kind.prepare_create(hooks.completed(write)))
-    refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
+    obj: Any = _named(_mutated(write, kind.prepare_create(hooks.completed(write))))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
+    refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     hooks.ask_checks(structs.replace(write, new=seen))
     return kind, obj, uid
 
@@ -633,7 +652,8 @@ class Edit:
             raise AssertionError("the last attempt returns or raises")
 
     def _guess(self) -> Any:
-        return objects.cached(self.kind, self.namespace, self.name)
+        known = objects.cached(self.kind, self.namespace, self.name)
+        return None if known is None else self.kind.upgraded(known)
 
     def _current(self) -> Any:
         return current(self.kind, self.namespace, self.name)
@@ -692,10 +712,24 @@ class Edit:
             options=hooks.asked_options("UpdateOptions", dry_run=dry_run),
         )
         hooks.ask_gates(write)
-        new = successor(kind, wanted, old, subresource="" if projection else subresource)
+        rules = "" if projection else subresource
+        prepared = _prepared(kind, wanted, old, subresource=rules)
         if self.manager:
             now = timestamp(datetime.now(UTC))
-            new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
+            prepared = track_update(kind, prepared, old, manager=self.manager, subresource=subresource, now=now)
+
+        def whole(changed: Any) -> Any:
+            """The object as a mutation has it. What that sets nobody owns."""
+            if projection:
+                document = codec.to_builtins(changed)
+                changed = projection.write(prepared, lambda _shown: document)
+            kept = structs.replace(changed.metadata, managed_fields=prepared.metadata.managed_fields)
+            return _prepared(kind, structs.replace(changed, metadata=kept), old, subresource=rules)
+
+        shown = seen(prepared)
+        changed = hooks.mutated(structs.replace(write, new=shown), lambda changed: seen(whole(changed)))
+        new = prepared if changed is shown else whole(changed)
+        refuse_wrong(kind, new, kind.update_rule(hooks.asked_version(), rules)(new, old))
         hooks.ask_checks(structs.replace(write, new=seen(new)))
         return new
 
@@ -745,19 +779,16 @@ def current(kind: Kind, namespace: str, name: str) -> Any:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
-    return objects.decode(kind, stored.text)
+    return kind.upgraded(objects.decode(kind, stored.text))
 
 
-def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
-    """`new` as it may follow `old`: prepared and valid, carrying the resourceVersion it replaces.
+def _prepared(kind: Kind, new: Any, old: Any, *, subresource: str) -> Any:
+    """`new` as it is to follow `old`, carrying the resourceVersion it replaces.
 
-    Raises: Conflict where `new` names another resourceVersion or uid; Invalid.
+    Raises: Conflict where `new` names another resourceVersion or uid.
     """
-    inheriting = _inheriting(kind, new, old)
     rules: Any = kind.subresources[subresource] if subresource else kind
-    prepared = rules.prepare_update(inheriting, old)
-    refuse_wrong(kind, prepared, kind.update_rule(hooks.asked_version(), subresource)(prepared, old))
-    return prepared
+    return rules.prepare_update(_inheriting(kind, new, old), old)
 
 
 def _inheriting(kind: Kind, new: Any, old: Any) -> Any:

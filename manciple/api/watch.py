@@ -284,7 +284,12 @@ class _Stream:
         portion = next(portions, None)
         if portion is None:
             return None
-        frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in portion]
+        served, form = self._request.served, self._request.form
+        if served.is_slow and form.shape == "" and portion:
+            shown = served.texts([(item.text, item.revision) for item in portion])
+            frames = [_frame("ADDED", text.encode()) for text in shown]
+        else:
+            frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in portion]
         self._told.sent(frames)
         return b"".join(frames)
 
@@ -318,7 +323,7 @@ class _Stream:
                 most_bytes=objects.READ_BYTES,
             )
             portion = await self._in_turn(read)
-            await self._write(self._frames(map(SharedEvent, portion.changes)))
+            await self._write(await self._framed(list(map(SharedEvent, portion.changes))))
             self._sent = portion.revision
 
     async def _follow(self) -> None:
@@ -326,7 +331,7 @@ class _Stream:
         while not self._is_over() and (now := time.monotonic()) < self._ends:
             events = await self._watcher.take(seconds=min(self._ends, next_bookmark) - now)
             fresh = [event for event in events if event.record.revision > self._sent]
-            await self._write(self._frames(fresh))
+            await self._write(await self._framed(fresh))
             if fresh:
                 self._sent = fresh[-1].record.revision
             if time.monotonic() >= next_bookmark:
@@ -343,6 +348,11 @@ class _Stream:
             return
         self._sent = max(self._sent, self._hub.position)  # the queue is empty: all of it was sent
         await self._write(self._bookmark({}))
+
+    async def _framed(self, events: Sequence[SharedEvent]) -> bytes:
+        if events and self._request.served.is_slow:
+            return await self._in_turn(partial(self._frames, events))
+        return self._frames(events)
 
     def _frames(self, events: Iterable[SharedEvent]) -> bytes:
         frames = [frame for event in events if (frame := self._event(event))]

@@ -120,6 +120,11 @@ class Conversion:
     columns: tuple[Column, ...] = ()
     #: its own names of fields that objects can be listed by -> the kind's
     selectable: Mapping[str, str] = field(default_factory=dict)
+    #: (a body, how strictly) -> it as an object of the version, with warnings (`codec.Decoded`), where that is to be
+    #: known before it is converted. Raises: BadRequest.
+    checked: Callable[[Any, Any], Any] | None = None
+    #: `from_storage` of several at once, which takes as long as one: somebody else is asked
+    many: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] | None = None
 
 
 def no_grace(_obj: Any) -> None:
@@ -166,6 +171,8 @@ class Kind:
     type: type[ApiObject]
     prepare_create: PrepareCreate = lambda new: new
     prepare_update: PrepareUpdate = lambda new, _old: new
+    #: a new object that has its name and its uid -> with what is made of these
+    identified: Callable[[Any], Any] = lambda new: new
     #: (prepared, as the client sent it) -> without what admission has added, which no client owns
     without_admission: PrepareUpdate = lambda prepared, _sent: prepared
     validate_create: ValidateCreate
@@ -185,6 +192,9 @@ class Kind:
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
+    #: the warning to clients that delete an object without a propagation policy, which then keeps its dependents; "":
+    #: they go with it
+    orphaning: str = ""
     #: its documents are encrypted in the database and shown to nobody who may not get the object itself
     confidential: bool = False
     description: str = ""
@@ -200,7 +210,10 @@ class Kind:
     #: (an object that is written again, the revision at which it was before) -> it, as the schema has it by now, which
     #: answers rely on (`Conversion.verbatim_after`)
     refitted: Callable[[Any, int], Any] | None = None
-    #: the same without defaults, for a document that says only some of an object; told of what it drops
+    #: an object that was stored in another version than the present one, as the present one has it; it may ask somebody
+    #: else, so it is not for transactions
+    upgraded: Callable[[Any], Any] = lambda obj: obj
+    #: `fit` without defaults, for a document that says only some of an object; told of what it drops
     prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
     #: what server-side apply takes for one field; None where the type says so
     splitting: Splitting | None = None
@@ -286,6 +299,18 @@ class Served:
         elif self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text
         return orjson.dumps(self.document(orjson.loads(stored_text))).decode()
+
+    def texts(self, stored: Sequence[tuple[str, int]]) -> list[str]:
+        """`text` of several (text, revision)."""
+        if self.conversion is None or self.conversion.many is None:
+            return [self.text(*one) for one in stored]
+        shown = self.conversion.many([orjson.loads(text) for text, _ in stored])
+        return [orjson.dumps(document).decode() for document in shown]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether somebody else is asked for the documents: not in an event loop, nor within a transaction."""
+        return self.conversion is not None and self.conversion.many is not None
 
     def document(self, stored_document: dict[str, Any]) -> dict[str, Any]:
         """A stored document as this version answers it."""
