@@ -164,7 +164,7 @@ def _applied(request: AdmissionRequest, version: str, document: dict[str, Any], 
         raise MutationFailed("unsupported return type from ApplyConfiguration expression")
     _check_names(value, OBJECT_TYPE.name)
     applied = document_of(value)
-    served = registry.served(request.kind.group, version, request.kind.plural)
+    served = registry.served_as(request.kind, version)
     if served is None or request.body_kind != request.kind.kind:
         shape = managed_fields.struct(type(request.write.new))
     else:

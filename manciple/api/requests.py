@@ -60,6 +60,12 @@ class ResourcePath:
     #: there is more behind the subresource: nothing is served so far down
     too_deep: bool = False
 
+    @property
+    def asked_version(self) -> str:
+        """The version as the kind knows it (`Kind.served_versions`)."""
+        found = registry.served(self.group, self.version, self.plural)
+        return found.version if found else self.version
+
     def served(self) -> Served | None:
         """The kind served here; None where there is none, or its scope does not fit the path."""
         found = registry.served(self.group, self.version, self.plural)

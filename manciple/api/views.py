@@ -436,9 +436,9 @@ class BindingsView(ApiView):
 
 
 def _version_of(path: str) -> str:
-    """The API version in a path; "" in one that names none."""
+    """The API version in a path, as the kind knows it; "" in one that names none."""
     found = requests.parse_path(path)
-    return found.version if found else ""
+    return found.asked_version if found else ""
 
 
 def _deleted_status(kind: Kind, obj: Any) -> str:

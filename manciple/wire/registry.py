@@ -188,7 +188,8 @@ class Kind:
     #: seconds a DELETE without grace period waits for the owner to let go (pods: by spec); None: at once, whatever the
     #: client wants (pods: those without a node, and those that have ended)
     grace_seconds: Callable[[Any], int | None] = no_grace
-    #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
+    #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored. One
+    #: of another group is "GROUP/VERSION"
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
@@ -270,8 +271,22 @@ class Served:
     conversion: Conversion | None = None
 
     @property
+    def group(self) -> str:
+        return self.version.rpartition("/")[0] or self.kind.group
+
+    @property
+    def own_version(self) -> str:
+        """Within its group."""
+        return self.version.rpartition("/")[2]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """(group, version, plural), where clients find it."""
+        return self.group, self.own_version, self.kind.plural
+
+    @property
     def api_version(self) -> str:
-        return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+        return f"{self.group}/{self.own_version}" if self.group else self.version
 
     @property
     def shape(self) -> type[ApiObject]:
@@ -455,7 +470,7 @@ class Registry:
         self._by_resource[kind.resource] = kind
         self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
         for served in (Served(kind, kind.version), *(Served(kind, *one) for one in kind.served_versions.items())):
-            self._served[(kind.group, served.version, kind.plural)] = served
+            self._served[served.place] = served
 
     def restrict(self, restriction: Restriction) -> None:
         """Serve only what `restriction` allows, of what is registered. The store keeps the objects of the others."""
@@ -467,7 +482,7 @@ class Registry:
         self._allowed.clear()
 
     def _is_served(self, served: Served) -> bool:
-        place = (served.kind.group, served.version, served.kind.plural)
+        place = served.place
         allowed = self._allowed.get(place)
         if allowed is None:
             allowed = self._allowed[place] = all(allows(*place) for allows in self._restrictions)
@@ -520,6 +535,11 @@ class Registry:
         """(group, version, plural) of everything that is registered, served or not."""
         return iter(self._served)
 
+    def served_as(self, kind: Kind, version: str) -> Served | None:
+        """The kind in that version, which may be of another group."""
+        group, _, own_version = version.rpartition("/")
+        return self.served(group or kind.group, own_version, kind.plural)
+
     def is_own(self, group: str, version: str, plural: str) -> bool:
         """Whether a kind of the server's own is served there; nobody is asked for what was added."""
         return (group, version, plural) in self._served
@@ -527,8 +547,8 @@ class Registry:
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
         for kind in self._by_resource.values():
-            if kind.group == group:
-                yield from (served for served in self.versions_of(kind) if served.version == version)
+            if kind.group == group or f"{group}/{version}" in kind.served_versions:
+                yield from (served for served in self.versions_of(kind) if served.place[:2] == (group, version))
         for place, served in self._added(False).served.items():
             if place[:2] == (group, version):
                 yield served
@@ -537,8 +557,8 @@ class Registry:
         """Every API group ("" is core) and its versions, the preferred one first."""
         found: dict[str, set[str]] = {}
         for kind in self._by_resource.values():
-            if versions := {served.version for served in self.versions_of(kind)}:
-                found.setdefault(kind.group, set()).update(versions)
+            for served in self.versions_of(kind):
+                found.setdefault(served.group, set()).add(served.own_version)
         for group, version, _plural in self._added(False).served:
             found.setdefault(group, set()).add(version)
         return {group: tuple(sorted(versions, key=version_priority)) for group, versions in found.items()}
