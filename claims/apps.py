@@ -34,7 +34,7 @@ class ClaimsConfig(AppConfig):
         LOG.share("resourceclaims.resource.k8s.io", shared_texts)
         admission.register()
         drawn_counters.register()
-        admission.register_service_accounts()
+        admission.register_completions()
         node_rights.register()
         event_authors.register()
         status_rights.register()

@@ -12,6 +12,7 @@ from claims.kinds import early, pod_groups, pod_rules, pod_strategy, resource_cl
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
+from claims.kinds.limit_ranges import LIMIT_RANGE
 from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
@@ -305,6 +306,7 @@ KINDS: tuple[Kind, ...] = (
     POD,
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
+    LIMIT_RANGE,
     POD_DISRUPTION_BUDGET,
     *pod_groups.KINDS,
     *early.KINDS,

@@ -114,7 +114,15 @@ def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
 
 #: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
 CREATED_BY_UPDATE = frozenset(
-    {"leases.coordination.k8s.io", "events", "events.events.k8s.io", *(kind.resource for kind in roles.KINDS)}
+    {
+        "endpoints",
+        "events",
+        "events.events.k8s.io",
+        "leases.coordination.k8s.io",
+        "limitranges",
+        "services",
+        *(kind.resource for kind in roles.KINDS),
+    }
 )
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset(
@@ -290,9 +298,14 @@ def replacement(
     dry_run: bool = False,
     complete: Callable[[Any, Any], Any] = lambda new, _old: new,
 ) -> Edit:
-    """What `update` makes of an object that is there, which is to become `wanted` (`placed`). Raises: Invalid."""
+    """What `update` makes of an object that is there, which is to become `wanted` (`placed`).
+
+    Raises: Invalid, NotFound.
+    """
     meta = wanted.metadata
     if (kind.is_open or kind.resource in CONDITIONAL) and not meta.resource_version:
+        if objects.get(kind, meta.namespace, meta.name) is None:
+            raise NotFound.of(kind.resource, meta.name)
         wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise Invalid.of(
             kind=kind.plural, group=kind.group, name=meta.name, errors=[wrong]

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -68,6 +69,8 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 class SimulatedRuntime:
     """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
+
+    api: ClassVar[None] = None
 
     def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder

@@ -381,6 +381,21 @@ _CONTROL_PLANE = (
         rule(CHANGE, CORE, "pods/status"),
     ),
     cluster_role(
+        f"{CONTROLLER}endpoint-controller",
+        rule(READ, CORE, "pods services"),
+        rule(("create", "delete", "get", "list", "update"), CORE, "endpoints"),
+        rule(("create",), CORE, "endpoints/restricted"),
+        rule(("update",), CORE, "services/finalizers"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
+        f"{CONTROLLER}endpointslice-controller",
+        rule(READ, CORE, "nodes pods services"),
+        rule(("update",), CORE, "services/finalizers"),
+        rule(("create", "delete", "get", "list", "update"), DISCOVERY, "endpointslices"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}generic-garbage-collector",
         rule(("delete", "get", "list", "patch", "update", "watch"), "*", "*"),
         EVENTS_RULE,

@@ -21,6 +21,7 @@ from claims.kinds.pod_security import safe_sysctls
 from claims.kinds.pod_streams import StreamOptions
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed, StreamFailed
+from nodeagent.runtimes.api_access import ApiAccess, ApiGateway
 from nodeagent.runtimes.conversations import Conversation, PortConversation
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, sessions, starting
@@ -75,6 +76,7 @@ class Setting:
     node: str
     cdi_dir: Path
     confinement: Confinement
+    api: ApiAccess
     networks: Path = NETWORKS
 
 
@@ -119,7 +121,9 @@ class PodmanRuntime:
         self._clock = clock
         self._limits = limits()
         self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
+        self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
+        self._gateway = ApiGateway(setting.api, self._networks.listen)
         self._changed: Callable[[str], None] = lambda _pod_uid: None
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
@@ -177,7 +181,8 @@ class PodmanRuntime:
         return None if pod is None or not pod.blind else self._clock() + POLL_SECONDS
 
     def close(self) -> None:
-        """Let go of the containers, which run on: nothing is watched or probed from here any more."""
+        """Let go of the containers, which run on: nothing is watched, probed or passed on from here any more."""
+        self._gateway.stop()
         self._exits.close()
         self._prober.close()
 
@@ -309,7 +314,10 @@ class PodmanRuntime:
         folder = folder_of(request.image, confinement.rootfs)
         asked = folder is None and needs_image_user(security)
         user = user_of(security, of_image=self._image_user(request) if asked else "")
-        network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
+        network = None
+        if not request.host_network:
+            network = self._networks.create(request.pod_uid, request.address)
+            self._gateway.open(request.pod_uid)
         return Place(
             name=self._name(request),
             labels=program.labels_of(request, mark=self._setting.mark, node=self._setting.node),
@@ -392,6 +400,7 @@ class PodmanRuntime:
             return
         self._prober.forget_pod(pod_uid)
         self._discard([name for note in pod.notes.values() for name in self._names(note)])
+        self._gateway.close(pod_uid)
         try:
             self._networks.delete(pod_uid)
         except OSError as error:
@@ -454,6 +463,7 @@ class PodmanRuntime:
             self._new(path.name)
         for uid in self._networks.pod_uids():
             self._known(uid) or self._new(uid)
+            self._gateway.open(uid)
         found = self._podman.labelled(f"{program.AGENT}={self._setting.mark}")
         for seen in found.values():
             asked = program.request_of(seen.labels)
@@ -507,6 +517,7 @@ def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> Po
         folder=config.state_dir / "podman",
         mark=program.agent_mark(config.node_name, config.state_dir),
         node=config.node_name,
+        api=ApiAccess.of(config.server),
         cdi_dir=config.cdi_dir,
         confinement=Confinement(
             rootfs=config.rootfs_dirs,
