@@ -42,6 +42,7 @@ from claims.kinds.containers import (
     SELinuxOptions,
     VolumeMount,
 )
+from claims.kinds.pod_streams import StreamOptions
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
@@ -50,6 +51,7 @@ from manciple.wire.quantity import Quantity
 from manciple.wire.validation import check_environment_name
 from nodeagent.config import machine_cpus, machine_memory
 from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable
+from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogQuery
 
 # Requests and states of containers ------------------------------------------------------------------------------------
@@ -323,6 +325,15 @@ class Runtime(Protocol):
         With `query.follow` more pieces follow until the container has ended or `stop` is set (polled several times a
         second). Raises, before the first piece: LogsUnavailable if there is no such run.
         """
+
+    def execute(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        """Run a command in a running container. Raises: StreamFailed, StreamRefused, ContainerFailed."""
+
+    def attach(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        """The streams of a container's own process, from now on. Raises: as `execute`."""
+
+    def connect(self, pod_uid: str, port: int) -> Conversation:
+        """A connection to a port on the pod's loopback address. Raises: as `execute`."""
 
 
 # The ConfigMaps, Secrets and tokens that a request reads --------------------------------------------------------------

@@ -64,6 +64,8 @@ def _check(result: int) -> None:
 
 T = TypeVar("T")
 
+#: How long a port of a pod may take to answer.
+CONNECT_SECONDS = 10.0
 _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _IFF_UP = 0x8914, 0x8916, 0x891C, 0x1
 
@@ -98,6 +100,21 @@ class PodNetworks:
             return socket.create_connection(address, timeout=timeout)
 
         return _in_thread(connect)
+
+    def connect_local(self, pod_uid: str, port: int) -> socket.socket:
+        """A connection to the loopback address of the pod's network; pod_uid "": of the machine's. Raises: OSError."""
+        try:
+            return self._connected(pod_uid, ("127.0.0.1", port))
+        except ConnectionRefusedError as refused:
+            try:
+                return self._connected(pod_uid, ("::1", port))
+            except OSError:
+                raise refused from None
+
+    def _connected(self, pod_uid: str, address: tuple[str, int]) -> socket.socket:
+        if pod_uid:
+            return self.connect(pod_uid, address, timeout=CONNECT_SECONDS)
+        return socket.create_connection(address, timeout=CONNECT_SECONDS)
 
     def delete(self, pod_uid: str) -> None:
         """One that is not there is fine."""

@@ -18,10 +18,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from claims.kinds.pod_security import safe_sysctls
+from claims.kinds.pod_streams import StreamOptions
 from nodeagent.config import AgentConfig
-from nodeagent.failures import ContainerFailed
+from nodeagent.failures import ContainerFailed, StreamFailed
+from nodeagent.runtimes.conversations import Conversation, PortConversation
 from nodeagent.runtimes.logs import LogQuery, read_log
-from nodeagent.runtimes.podman import program, starting
+from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import ContainerNote, DiskUsage, PodFolder, volume_options
@@ -45,6 +47,7 @@ from nodeagent.storage import Disk
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
 NETWORKS, VARIABLES = Path("/run/manciple/netns"), Path("/run/manciple/variables")
+SESSIONS = Path("/run/manciple/sessions")
 
 
 @dataclass(slots=True)
@@ -424,6 +427,36 @@ class PodmanRuntime:
             return now is not None and now.attempt == attempt and now.running
 
         return read_log(folder.log_file(container, attempt), query, running=running, stop=stop)
+
+    # Sessions.
+
+    def execute(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        self._running_request(pod_uid, container)
+        run = self.runs(pod_uid)[container]
+        folder = SESSIONS / self._setting.mark
+        return sessions.execute(run.container_id.removeprefix("podman://"), options, folder=folder)
+
+    def attach(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        request = self._running_request(pod_uid, container)
+        if options.tty and not request.tty:
+            raise StreamFailed(f"container {container} has no terminal")
+        return sessions.attach(self._podman, self._name(request), options)
+
+    def connect(self, pod_uid: str, port: int) -> Conversation:
+        pod = self._known(pod_uid)
+        if pod is None or not any(run.running for run in self.runs(pod_uid).values()):
+            raise StreamFailed("the pod does not run")
+        in_host = any(note.request.host_network for note in pod.notes.values())
+        try:
+            return PortConversation(self._networks.connect_local("" if in_host else pod_uid, port))
+        except OSError as error:
+            raise StreamFailed(f"failed to connect to localhost:{port} inside the pod: {error}") from error
+
+    def _running_request(self, pod_uid: str, container: str) -> ContainerRequest:
+        pod, run = self._known(pod_uid), self.runs(pod_uid).get(container)
+        if pod is None or run is None or not run.running:
+            raise StreamFailed(f'container not found ("{container}")')
+        return pod.notes[container].request
 
     # What the last agent left.
 
