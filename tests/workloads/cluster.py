@@ -17,11 +17,12 @@ from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, timestamp
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
-from workloads.controllers import daemon_sets, deployments, replica_sets
+from workloads.controllers import daemon_sets, deployments, replica_sets, stateful_sets
 from workloads.kinds.daemon_sets import DAEMON_SET, DaemonSet, DaemonSetSpec
 from workloads.kinds.deployments import DEPLOYMENT, Deployment, DeploymentSpec
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSet, StatefulSetSpec
 from workloads.kinds.templates import PodTemplateSpec
 
 NAMESPACE = "default"
@@ -65,8 +66,18 @@ def make_daemon_set(name: str = "ds", *, image: str = "app:1", **spec: Any) -> D
     )
 
 
+def make_stateful_set(name: str = "db", *, replicas: int = 3, image: str = "app:1", **spec: Any) -> StatefulSet:
+    filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
+    return StatefulSet(
+        api_version="apps/v1",
+        kind="StatefulSet",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=StatefulSetSpec(replicas=replicas, service_name=name, **filled),
+    )
+
+
 #: Each looks after its kind.
-CONTROLLERS = (daemon_sets.reconcile, deployments.reconcile, replica_sets.reconcile)
+CONTROLLERS = (daemon_sets.reconcile, deployments.reconcile, replica_sets.reconcile, stateful_sets.reconcile)
 
 
 class Cluster:
@@ -115,6 +126,9 @@ class Cluster:
 
     def daemon_set(self, name: str = "ds") -> DaemonSet:
         return decoded(objects.get(DAEMON_SET, NAMESPACE, name), DaemonSet)  # type: ignore[arg-type]  # it is there
+
+    def stateful_set(self, name: str = "db") -> StatefulSet:
+        return decoded(objects.get(STATEFUL_SET, NAMESPACE, name), StatefulSet)  # type: ignore[arg-type]  # it is there
 
     def deployment(self, name: str = "web") -> Deployment:
         return decoded(objects.get(DEPLOYMENT, NAMESPACE, name), Deployment)  # type: ignore[arg-type]  # it is there

@@ -7,5 +7,6 @@ from workloads.kinds.controller_revisions import CONTROLLER_REVISION
 from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.kinds.stateful_sets import STATEFUL_SET
 
-KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET)
+KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET)
