@@ -39,6 +39,8 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
+from dashboard.workloads.queue_places import ShownPlace, queue_of
+from dashboard.workloads.workloads.queries import workload_states
 from insight.meters import HELD
 from inventory.meters import history
 from inventory.models import MeterBlock
@@ -483,6 +485,9 @@ class NamespaceContext(PageContext):
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
     token: AccountToken | None  # that was just made
     meters: MeterCharts | None
+    workloads: Sequence[tuple[str, int]]  # (state, how many)
+    queue: Sequence[ShownPlace]
+    more_queued: int
     label: str = ADMIN_ACCESS_LABEL
 
 
@@ -501,6 +506,7 @@ def _draw(
     if not found:
         raise Http404(f"Namespace {name} does not exist.")
     accounts = read_accounts(person, name)
+    queue, more_queued = queue_of(name, datetime.now(UTC))
     context = NamespaceContext(
         place="namespaces",
         revision=revision,
@@ -517,6 +523,9 @@ def _draw(
         token_form=token_form or _token_form(person, name, accounts),
         token=token,
         meters=_meters(request, name),
+        workloads=workload_states(person, name),
+        queue=queue,
+        more_queued=more_queued,
     )
     refused = complaint or (token_form is not None and token_form.errors)
     return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)

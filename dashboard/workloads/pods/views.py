@@ -35,6 +35,7 @@ from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, te
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.changes import as_query, as_text, changes_of, meant
+from dashboard.workloads.owners import Owner, owner_of_pod
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
 from dashboard.workloads.pods.composer import FIELDS, compose
@@ -50,9 +51,11 @@ from dashboard.workloads.pods.queries import (
     PodQuery,
 )
 from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
+from dashboard.workloads.queue_places import ShownPlace, place_of
 from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
+from insight.start_estimates import read_queue
 from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
@@ -83,10 +86,13 @@ SHOWN_BESIDE = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsContext(ListContext):
-    """waits_for: what the pods that are shown wait for, if the address names it; waiting: how many wait."""
+    """waits_for: what the pods that are shown wait for, if the address names it; of_workload: what made them, if it
+    names that; waiting: how many wait.
+    """
 
     query: PodQuery
     waits_for: str
+    of_workload: str
     waiting: str
     may_create: bool
 
@@ -103,6 +109,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     counts = queries.count_states(in_every_state, unreachable)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = query.in_order(in_every_state, unreachable)
+    places = read_queue(datetime.now(UTC)) if queries.OF_QUEUE & {*query.cols} else {}
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
     table = Table[PodLine](
         id="pods-list",
@@ -114,7 +121,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         read=lambda part: (
             line
             for some in sql.chunks(rows.iterator(BATCH) if part == slice(None) else rows[part], BATCH)
-            for line in queries.read_lines(some, unreachable)
+            for line in queries.read_lines(some, unreachable, person, places)
         ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,
@@ -131,6 +138,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         revision=revision,
         query=query,
         waits_for=query.in_common(mended, person),
+        of_workload=query.workload,
         table=table,
         waiting=f", {waiting} {'waits' if waiting == 1 else 'wait'}" if waiting else "",
         may_create=may_create(person),
@@ -158,6 +166,8 @@ class PodContext(PageContext):
     icon: str
     waits: bool
     gang: str
+    owner: Owner | None
+    queue_place: ShownPlace | None
     placement: str
     tried: str
     queued: QueuedPod | None
@@ -237,6 +247,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         icon=STATES.get(state, "i-wait"),
         waits=waits,
         gang=_gang(pod),
+        owner=owner_of_pod(pod.metadata.uid, person),
+        queue_place=place_of(PodRow.objects.filter(uid=pod.metadata.uid).first(), now) if waits else None,
         placement=explained.placement,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,
