@@ -29,7 +29,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
-from manciple.wire.resources import PODS, Key
+from manciple.wire.resources import EVENTS, PODS, Key, kind
 from manciple.wire.selectors import as_label_selector
 from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
@@ -44,6 +44,8 @@ BURST = 100
 RETRY_AFTER = 5.0
 
 FAILED_CREATE = "FailedCreate"
+CREATED = "Created pod: {}"
+DELETED = "Deleted pod: {}"
 
 #: A pod that is admitted, and its uid.
 Admitted = tuple[Any, str]
@@ -151,6 +153,8 @@ class PodControl:
         self, writer: Writer, admitted: Iterable[Admitted], refusal: ApiError | None, now: datetime
     ) -> tuple[list[Pod], ApiError | None]:
         """Create the pods, up to the first that a rule refuses; returns them, and the refusal, which it tells."""
+        admitted = list(admitted)
+        self._load(writer, (pod.key for pod, _ in admitted), "SuccessfulCreate", CREATED)
         made: list[Pod] = []
         for pod, uid in admitted:
             try:
@@ -161,27 +165,37 @@ class PodControl:
             except ApiError as error:
                 refusal = error
                 break
-            self.tell(writer, "SuccessfulCreate", f"Created pod: {created.metadata.name}", now)
+            self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
             if isinstance(created, Pod):
                 made.append(created)
         if refusal is not None:
             self.tell(writer, FAILED_CREATE, f"Error creating: {refusal}", now, warning=True)
         return made, refusal
 
-    def delete(self, writer: Writer, pods: Iterable[PodFacts], now: datetime) -> None:
+    def delete(self, writer: Writer, pods: Collection[PodFacts], now: datetime) -> None:
+        namespace = self.workload.metadata.namespace
+        self._load(writer, ((namespace, facts.name) for facts in pods), "SuccessfulDelete", DELETED)
         for facts in pods:
-            writer.delete(POD, self.workload.metadata.namespace, facts.name, uid=facts.uid)
-            self.tell(writer, "SuccessfulDelete", f"Deleted pod: {facts.name}", now)
+            writer.delete(POD, namespace, facts.name, uid=facts.uid)
+            self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
 
     def tell(self, writer: Writer, reason: str, message: str, now: datetime, *, warning: bool = False) -> None:
-        note = EventNote(
+        event_recorder.record(writer, self._note(reason, message, warning=warning), now=now)
+
+    def _note(self, reason: str, message: str, *, warning: bool = False) -> EventNote:
+        return EventNote(
             regarding=self.workload,
             type="Warning" if warning else "Normal",
             reason=reason,
             message=message,
             component=self.component,
         )
-        event_recorder.record(writer, note, now=now)
+
+    def _load(self, writer: Writer, pods: Iterable[Key], reason: str, message: str) -> None:
+        """Read these pods, and the events that will tell of each, in one statement."""
+        keys = list(pods)
+        events = [event_recorder.key_of(self._note(reason, message.format(name))) for _, name in keys]
+        writer.preload(objects.to_read((POD, keys), (kind(EVENTS), events)))
 
 
 def _owned_by(pod: ApiObject, references: tuple[Any, ...]) -> ApiObject:
