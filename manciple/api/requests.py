@@ -218,11 +218,14 @@ def checked_deletion(options: DeleteOptions) -> DeleteOptions:
     return options
 
 
-def propagation_of(options: DeleteOptions) -> Propagation:
-    """What becomes of the objects that this one owns; orphanDependents is the old spelling."""
+def propagation_of(options: DeleteOptions, *, orphans: bool = False) -> Propagation:
+    """What becomes of the objects that this one owns; orphanDependents is the old spelling.
+
+    orphans: whether they stay where nothing is said (`Kind.orphaning`).
+    """
     if options.propagation_policy:
         return cast("Propagation", options.propagation_policy)
-    return "Orphan" if options.orphan_dependents else "Background"
+    return "Orphan" if (orphans if options.orphan_dependents is None else options.orphan_dependents) else "Background"
 
 
 def truth(query: Mapping[str, str], name: str) -> bool:

@@ -192,12 +192,12 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, new_uid()
+    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     try:
-        refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
+        refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     except Invalid:
         hooks.ask_precedence(write)
         raise
-    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     hooks.ask_checks(structs.replace(write, new=seen))
     made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
@@ -385,7 +385,7 @@ def _removal(
             uid=wanted.uid or "",
             resource_version="" if ends_namespace else revision,
             grace_seconds=options.grace_period_seconds,
-            propagation=propagation_of(options),
+            propagation=propagation_of(options, orphans=bool(kind.orphaning)),
         )
 
     return work
@@ -550,9 +550,9 @@ def admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_
     )
     hooks.ask_gates(write)
     obj: Any = _named(kind.prepare_create(hooks.completed(write)))
-    refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
+    refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     hooks.ask_checks(structs.replace(write, new=seen))
     return kind, obj, uid
 

@@ -318,6 +318,8 @@ class ResourceView(ApiView):
         wanted = requests.delete_options(
             requests.decode_delete_options(body_of(self.http), request.content_type or ""), self.http.GET
         )
+        if self.kind.orphaning and wanted.propagation_policy is None and wanted.orphan_dependents is None:
+            records.warn(self.kind.orphaning)
         if not self.where.name:
             return self._delete_collection(request, wanted, form)
         deletion = verbs.delete(

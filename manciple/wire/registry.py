@@ -166,6 +166,8 @@ class Kind:
     type: type[ApiObject]
     prepare_create: PrepareCreate = lambda new: new
     prepare_update: PrepareUpdate = lambda new, _old: new
+    #: a new object that has its name and its uid -> with what is made of these
+    identified: Callable[[Any], Any] = lambda new: new
     #: (prepared, as the client sent it) -> without what admission has added, which no client owns
     without_admission: PrepareUpdate = lambda prepared, _sent: prepared
     validate_create: ValidateCreate
@@ -185,6 +187,9 @@ class Kind:
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
+    #: the warning to clients that delete an object without a propagation policy, which then keeps its dependents; "":
+    #: they go with it
+    orphaning: str = ""
     #: its documents are encrypted in the database and shown to nobody who may not get the object itself
     confidential: bool = False
     description: str = ""

@@ -328,6 +328,15 @@ _CONTROL_PLANE = (
         rule(("escalate", "get", "list", "patch", "update", "watch"), GROUP, "clusterroles"),
     ),
     cluster_role(
+        f"{CONTROLLER}cronjob-controller",
+        rule(("get", "list", "update", "watch"), BATCH, "cronjobs"),
+        rule(("create", "delete", *READ, *CHANGE), BATCH, "jobs"),
+        rule(("update",), BATCH, "cronjobs/status"),
+        rule(("update",), BATCH, "cronjobs/finalizers"),
+        rule(("delete", "list"), CORE, "pods"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}daemon-set-controller",
         rule(READ, (APPS, EXTENSIONS), "daemonsets"),
         rule(("update",), (APPS, EXTENSIONS), "daemonsets/status"),
@@ -374,6 +383,14 @@ _CONTROL_PLANE = (
     cluster_role(
         f"{CONTROLLER}generic-garbage-collector",
         rule(("delete", "get", "list", "patch", "update", "watch"), "*", "*"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
+        f"{CONTROLLER}job-controller",
+        rule((*READ, *CHANGE), BATCH, "jobs"),
+        rule(("update",), BATCH, "jobs/status"),
+        rule(("update",), BATCH, "jobs/finalizers"),
+        rule(("create", "delete", "list", "patch", "watch"), CORE, "pods"),
         EVENTS_RULE,
     ),
     cluster_role(
@@ -431,6 +448,7 @@ _CONTROL_PLANE = (
     ),
     cluster_role(f"{CONTROLLER}root-ca-cert-publisher", rule(("create", "update"), CORE, "configmaps"), EVENTS_RULE),
     cluster_role(f"{CONTROLLER}service-account-controller", rule(("create",), CORE, "serviceaccounts"), EVENTS_RULE),
+    cluster_role(f"{CONTROLLER}ttl-after-finished-controller", rule(("delete", *READ), BATCH, "jobs"), EVENTS_RULE),
     cluster_role(
         f"{CONTROLLER}validatingadmissionpolicy-status-controller",
         rule(READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
