@@ -32,6 +32,7 @@ from insight.selector_matches import passing
 from inventory.kinds import devices as device_kinds
 from inventory.kinds import gates
 from inventory.models import DeviceClass
+from manciple.durations import duration
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
@@ -167,12 +168,34 @@ _ENDLESS = frozenset({"daemonsets.apps", "replicasets.apps", "statefulsets.apps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlace:
-    """position: among the `of` pods that wait for one of the same classes, from 1. starts_at: None where unknown."""
+    """A waiting pod's. position: among the `of` pods that wait for one of the same classes, from 1. starts_at: None
+    where nothing can be said; told_at: when it was estimated.
+    """
 
+    namespace: str
+    name: str
     position: int
     of: int
     classes: tuple[str, ...]
     starts_at: datetime | None
+    told_at: datetime
+
+    @property
+    def asks_for(self) -> str:
+        return ", ".join(f"`{name}`" for name in self.classes)
+
+    @property
+    def sentence(self) -> str:
+        wait = f"Estimated start: {self.wait}" if self.starts_at else "Its start cannot be estimated"
+        return f"Place {self.position:,} of {self.of:,} in the queue for {self.asks_for}. {wait}"
+
+    @property
+    def wait(self) -> str:
+        """`in about 2 h`; "" where nothing can be said."""
+        if self.starts_at is None:
+            return ""
+        left = (self.starts_at - self.told_at).total_seconds()
+        return f"in about {duration(left)}" if left >= 1 else "any moment"
 
 
 #: (class, CEL expressions of the request)
@@ -183,6 +206,7 @@ _Ask = tuple[str, tuple[str, ...]]
 class _Waiting:
     uid: str
     namespace: str
+    name: str
     wants: Mapping[_Ask, int]
     controller: str
     time_limit: int | None
@@ -237,10 +261,13 @@ def _places(now: datetime) -> Mapping[str, QueuePlace]:
         most = max(names, key=lambda name: of[name])
         seconds = starts.get(one.uid)
         places[one.uid] = QueuePlace(
+            namespace=one.namespace,
+            name=one.name,
             position=before[most],
             of=of[most],
             classes=names,
             starts_at=None if seconds is None else now + timedelta(seconds=seconds),
+            told_at=now,
         )
     return places
 
@@ -267,7 +294,7 @@ def _waiting() -> list[_Waiting]:
         for claim in (claims.get((namespace, claim)) for claim in names):
             if claim is not None and claim.status.allocation is None:
                 wants.update(_asks_of(claim))
-        found.append(_Waiting(uid, namespace, wants, controller, limit))
+        found.append(_Waiting(uid, namespace, name, wants, controller, limit))
     return found
 
 

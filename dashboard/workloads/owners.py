@@ -9,6 +9,7 @@ from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod, Reservation
 from dashboard.templatetags.kit import page_url
 from manciple.people import Person
+from manciple.wire.base import ApiObject
 from workloads.kinds.registration import KINDS
 from workloads.kinds.replica_sets import REPLICA_SET
 from workloads.models import Workload
@@ -61,8 +62,9 @@ def makers_of(address: str) -> Sequence[str]:
     return [*uids, *Workload.objects.filter(controller_uid__in=uids).values_list("uid", flat=True)] if uids else []
 
 
-def owner_of_pod(uid: str, person: Person) -> Owner | None:
-    controller = Pod.objects.filter(uid=uid).values_list("controller_uid", flat=True).first() or ""
+def owner_of(obj: ApiObject, person: Person) -> Owner | None:
+    """Of a pod, or of a workload that another one controls."""
+    controller = next((one.uid for one in obj.metadata.owner_references if one.controller), "")
     return owners_of([controller], person).get(controller)
 
 

@@ -9,8 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from manciple.wire.base import condition_of
+from workloads.kinds.cron_jobs import CRON_JOB, CronJob
 from workloads.kinds.daemon_sets import DAEMON_SET, ON_DELETE, DaemonSet
 from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, REPLICA_FAILURE, Deployment
+from workloads.kinds.jobs import COMPLETE, FAILED, FAILURE_TARGET, JOB, Job
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 
 
@@ -33,8 +35,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """wanted, ready: pods; of a Job completions, and those that have succeeded. reason: a sentence, "" where nothing is
-    wrong. started_at, finished_at, time_limit (seconds): of a Job.
+    """wanted, ready: pods; of a Job completions, and those that have succeeded; of a CronJob its Jobs that run.
+    reason: a sentence, "" where nothing is wrong. started_at, finished_at, time_limit (seconds): of a Job.
     """
 
     wanted: int
@@ -58,6 +60,15 @@ MEANINGS: Mapping[str, str] = {
     "DeploymentPaused": "The update is paused.",
     "DeploymentResumed": "The update goes on.",
     "ReplicaSetCreateError": "{}",
+    "BackoffLimitExceeded": "Its pods have failed more often than it allows.",
+    "DeadlineExceeded": "It ran longer than its time limit.",
+    "PodFailurePolicy": "A pod failed in a way that ends it: {}",
+    "FailedIndexes": "Some of its indexes have failed.",
+    "MaxFailedIndexesExceeded": "More of its indexes have failed than it allows.",
+    "CompletionsReached": "All its completions have succeeded.",
+    "SuccessPolicy": "Enough of its indexes have succeeded.",
+    "JobSuspended": "No pod runs as long as it is suspended.",
+    "JobResumed": "It goes on.",
     "FailedCreate": "A pod cannot be created: {}",
     "FailedDelete": "A pod cannot be deleted: {}",
 }
@@ -126,11 +137,47 @@ def _of_daemon_set(one: DaemonSet) -> Summary:
     return Summary(wanted=wanted, ready=status.number_ready, state=state)
 
 
+def _of_job(one: Job) -> Summary:
+    spec, status = one.spec, one.status
+    conditions = {type_: condition_of(status.conditions, type_) for type_ in (COMPLETE, FAILED, FAILURE_TARGET)}
+    ended = next((found for found in conditions.values() if found is not None and found.status == "True"), None)
+    reason = ""
+    if ended is not None and ended.type == COMPLETE:
+        state = State.COMPLETE
+    elif ended is not None:
+        state, reason = State.FAILED, meaning(ended)
+    elif spec.suspend:
+        state = State.SUSPENDED
+    else:
+        state = State.RUNNING if status.ready else State.STARTING
+    is_finished = ended is not None and ended.type != FAILURE_TARGET
+    return Summary(
+        wanted=1 if spec.completions is None else spec.completions,
+        ready=status.succeeded,
+        state=state,
+        reason=reason,
+        started_at=_moment(status.start_time),
+        finished_at=_moment(ended.last_transition_time) if ended is not None and is_finished else None,
+        time_limit=spec.active_deadline_seconds,
+    )
+
+
+def _of_cron_job(one: CronJob) -> Summary:
+    active = len(one.status.active)
+    return Summary(wanted=active, ready=active, state=State.SUSPENDED if one.spec.suspend else State.SCHEDULED)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
 #: resource -> its summary. A kind that is not here has no row in the lists.
 SUMMARIES: Mapping[str, Callable[[Any], Summary]] = {
     DEPLOYMENT.resource: _of_deployment,
     REPLICA_SET.resource: _of_replica_set,
     DAEMON_SET.resource: _of_daemon_set,
+    JOB.resource: _of_job,
+    CRON_JOB.resource: _of_cron_job,
 }
 
 

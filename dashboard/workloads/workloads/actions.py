@@ -38,7 +38,9 @@ from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.simulation import Placed, try_one
 from scheduling.rehearsal.workload import NotRehearsable, of_documents
-from workloads.kinds.templates import PodTemplateSpec, pod_of
+from workloads.kinds.cron_jobs import CronJob
+from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
+from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
 from workloads.models import Workload
 
 #: Pods whose end is rehearsed; of more, only their number is told.
@@ -52,8 +54,6 @@ SUSPENDABLE = frozenset({"Job", "CronJob"})
 MINUTES, MOST_MINUTES = 60, 60 * 24 * 90
 #: The most pods that may be asked for: an Int32.
 MOST_PODS = 2**31 - 1
-#: Labels of a Job's pods that its own controller gives.
-_OF_ONE_JOB = ("batch.kubernetes.io/controller-uid", "controller-uid", "batch.kubernetes.io/job-name", "job-name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,18 @@ class WorkloadAct:
     destroys: bool = False
 
 
-def _is_over(job: Any) -> bool:
-    return any(one.type in ("Complete", "Failed") and one.status == "True" for one in job.status.conditions)
-
-
 def _can_stop(one: Any) -> bool:
-    return one.kind in SUSPENDABLE and not one.spec.suspend and not (one.kind == "Job" and _is_over(one))
+    return one.kind in SUSPENDABLE and not one.spec.suspend and not (one.kind == "Job" and one.status.is_finished)
+
+
+def _can_resume(one: Any) -> bool:
+    if one.kind == "Deployment":
+        return bool(one.spec.paused)
+    return one.kind in SUSPENDABLE and bool(one.spec.suspend) and not (one.kind == "Job" and one.status.is_finished)
+
+
+def _can_extend(one: Any) -> bool:
+    return one.kind == "Job" and one.spec.active_deadline_seconds is not None and not one.status.is_finished
 
 
 #: The last part of the address -> the act, in the order of the buttons.
@@ -83,30 +89,16 @@ ACTS: Mapping[str, WorkloadAct] = {
     "scale": WorkloadAct(
         word="Scale", verb="patch", asks="pods", label="Number of pods", offers=lambda one: one.kind in SCALED
     ),
-    "extend": WorkloadAct(
-        word="Extend",
-        verb="patch",
-        asks="minutes",
-        label="Minutes to add",
-        offers=lambda one: one.kind == "Job" and one.spec.active_deadline_seconds is not None and not _is_over(one),
-    ),
+    "extend": WorkloadAct(word="Extend", verb="patch", asks="minutes", label="Minutes to add", offers=_can_extend),
     "restart": WorkloadAct(
         word="Restart", verb="patch", offers=lambda one: one.kind in ROLLED and not getattr(one.spec, "paused", False)
     ),
     "pause": WorkloadAct(
         word="Pause", verb="patch", offers=lambda one: one.kind == "Deployment" and not one.spec.paused
     ),
-    "resume": WorkloadAct(
-        word="Resume",
-        verb="patch",
-        offers=lambda one: (
-            one.spec.paused
-            if one.kind == "Deployment"
-            else one.kind in SUSPENDABLE and bool(one.spec.suspend) and not (one.kind == "Job" and _is_over(one))
-        ),
-    ),
+    "resume": WorkloadAct(word="Resume", verb="patch", offers=_can_resume),
     "stop": WorkloadAct(word="Stop", verb="patch", offers=_can_stop, destroys=True),
-    "rerun": WorkloadAct(word="Run again", verb="create", offers=lambda one: one.kind == "Job"),
+    "rerun": WorkloadAct(word="Run again", verb="create", offers=lambda one: one.kind in SUSPENDABLE),
     "undo": WorkloadAct(word="Roll back", verb="patch", asks="to", offers=lambda one: one.kind in ROLLED),
     "delete": WorkloadAct(word="Delete", verb="delete", offers=lambda _one: True, destroys=True),
 }
@@ -293,22 +285,40 @@ def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
 
 
 def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:
+    names = Workload.objects.filter(namespace=one.metadata.namespace, resource=JOB.resource)
+    name = free_name(one.metadata.name, set(names.values_list("name", flat=True)))
+    if one.kind == "CronJob":
+        return _run_now(one, name)
     document = manifest(one)
     meta, spec = document["metadata"], document["spec"]
-    names = Workload.objects.filter(namespace=one.metadata.namespace, resource="jobs.batch")
-    meta["name"] = free_name(one.metadata.name, set(names.values_list("name", flat=True)))
+    meta["name"] = name
     if not spec.get("manualSelector"):
         spec.pop("selector", None)
         for labels in (meta.get("labels", {}), spec.get("template", {}).get("metadata", {}).get("labels", {})):
-            for name in _OF_ONE_JOB:
-                labels.pop(name, None)
+            for label in (*UID_LABELS, *NAME_LABELS):  # which a Job gets by itself
+                labels.pop(label, None)
     spec.pop("suspend", None)
     lines = [
-        ("Makes", f"Job {meta['name']}, with the same template and the same settings."),
+        ("Makes", f"Job {name}, with the same template and the same settings."),
         ("Keeps", f"Job {one.metadata.name}, as it is."),
         ("Then", _next_pod(one)),
     ]
     return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), made=document)
+
+
+def _run_now(cron_job: CronJob, name: str) -> PlannedAct:
+    """As `kubectl create job --from=cronjob/NAME` does."""
+    template = cron_job.spec.job_template
+    metadata = structs.replace(
+        template.metadata,
+        name=name,
+        namespace=cron_job.metadata.namespace,
+        annotations={**template.metadata.annotations, "cronjob.kubernetes.io/instantiate": "manual"},
+        owner_references=(owner_reference(cron_job),),
+    )
+    job = Job(api_version="batch/v1", kind="Job", metadata=metadata, spec=template.spec)
+    lines = [("Makes", f"Job {name}, of its template, now."), ("Keeps", "Its schedule, as it is.")]
+    return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), made=codec.to_builtins(job))
 
 
 def _undo(one: Any, asked: str, _person: Person) -> PlannedAct:
@@ -386,8 +396,8 @@ def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, 
             verbs.delete(kind, name=meta.name, options=options, **place)
             return "", None
         if planned.made is not None:
-            made = codec.decode_document(kind, planned.made, strictness="Strict").object
-            return "", verbs.create(kind, made, **place)
+            made = codec.decode_document(JOB, planned.made, strictness="Strict").object
+            return "", verbs.create(JOB, made, **place)
         assert planned.change is not None  # noqa: S101 - what neither creates nor deletes changes
         return "", verbs.modify(kind, planned.change, name=meta.name, **place).object
     except ApiError as refusal:
@@ -411,7 +421,7 @@ _DONE: Mapping[str, str] = {
 def done(key: str, kind: Kind, one: Any, after: Any) -> str:
     """What was done, as a sentence. after: the object that is there now."""
     if key == "rerun":
-        return f"Created {kind.kind} {after.metadata.name}."
+        return f"Created Job {after.metadata.name}."
     return _DONE[key].format(kind.kind, one.metadata.name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, CharField, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -18,6 +19,7 @@ from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import device_url
 from dashboard.workloads.owners import WORDS
 from dashboard.workloads.pods.queries import IS_WAITING, PodLine, read_lines
+from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -137,7 +139,9 @@ class WorkloadLine:
 
     @property
     def counted(self) -> str:
-        """`2/3`; of a Job, completions."""
+        """`2/3`; of a Job, completions; of a CronJob, Jobs that run."""
+        if self.kind == "CronJob":
+            return f"{self.row.ready:,}"
         return f"{self.row.ready:,}/{self.row.wanted:,}"
 
 
@@ -222,6 +226,68 @@ def read_pods(pods: QuerySet[Pod], unreachable: Collection[str], person: Person)
         OwnedPod(line=line, devices=(own := named.get(line.uid, [])), more=max(line.devices - len(own), 0))
         for line in lines
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """How far a Job is. completions: None where any success is enough. indexes: such as "0,2-4", of an Indexed Job.
+
+    limit: seconds, None for none; ends_at: when it is stopped at the latest; left: seconds until then.
+    """
+
+    completions: int | None
+    parallelism: int
+    succeeded: int
+    failed: int
+    active: int
+    succeeded_indexes: str
+    failed_indexes: str
+    started_at: datetime | None
+    limit: int | None
+    ends_at: datetime | None
+    left: float | None
+
+    @property
+    def parts(self) -> list[tuple[str, str, int]]:
+        """Of a bar: (mark, word, pods)."""
+        rest = max((self.completions or 1) - self.succeeded - self.active, 0)
+        parts = [
+            ("alloc", "succeeded", self.succeeded),
+            ("prep", "running or waiting", self.active),
+            ("bad", "failed", self.failed),
+            ("free", "to come", rest),
+        ]
+        return [part for part in parts if part[-1]]
+
+
+def read_progress(job: Any, now: datetime) -> JobProgress | None:
+    """None of what is no Job."""
+    if job.kind != "Job":
+        return None
+    spec, status = job.spec, job.status
+    started, limit = moment(status.start_time), spec.active_deadline_seconds
+    ends_at = started + timedelta(seconds=limit) if started and limit is not None and not status.is_finished else None
+    return JobProgress(
+        completions=spec.completions,
+        parallelism=spec.parallelism or 0,
+        succeeded=status.succeeded,
+        failed=status.failed,
+        active=status.active,
+        succeeded_indexes=status.completed_indexes,
+        failed_indexes=status.failed_indexes or "",
+        started_at=started,
+        limit=limit,
+        ends_at=ends_at,
+        left=(ends_at - now).total_seconds() if ends_at else None,
+    )
+
+
+def read_children(workload: Any, person: Person) -> list[WorkloadLine]:
+    """The newest Jobs of a CronJob."""
+    if workload.kind != "CronJob":
+        return []
+    rows = Workload.objects.restrict(person).filter(controller_uid=workload.metadata.uid)
+    return list(read_workloads(rows.order_by("-created_at")[:SHOWN]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,21 +23,22 @@ from dashboard.kit.rendering import ListContext, PageContext, ValueContext, rend
 from dashboard.kit.undo import UndoStep, offer
 from dashboard.templatetags.kit import counted, page_url, workload_url, yaml_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
-from dashboard.workloads.owners import WORDS, Owner, owners_of
+from dashboard.workloads.owners import WORDS, Owner, owner_of
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.queries import Moment
 from dashboard.workloads.pods.why import PodVerdict, read_why
-from dashboard.workloads.queue_places import ShownPlace, place_of
 from dashboard.workloads.workloads import actions, queries
 from dashboard.workloads.workloads.actions import ACTS, NotAsked, WorkloadPreview
 from dashboard.workloads.workloads.queries import (
     ICONS,
     ConditionLine,
+    JobProgress,
     OwnedPod,
     RevisionLine,
     WorkloadLine,
     WorkloadQuery,
 )
+from insight.start_estimates import QueuePlace, read_queue
 from inventory.reachability import unreachable_nodes
 from manciple.people import Person, demand, demand_sight, person_of
 from manciple.store import objects
@@ -46,6 +47,7 @@ from manciple.wire.errors import NotFound
 from manciple.wire.registry import Kind, registry
 from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.workload import Changes
+from workloads.kinds.jobs import JOB
 from workloads.kinds.summaries import SUMMARIES, State, Summary, summary_of
 from workloads.models import Workload
 
@@ -116,12 +118,15 @@ class WorkloadPage:
     acts: Sequence[tuple[str, str, bool]]
     verdict: PodVerdict | None
     verdict_of: str
-    place: ShownPlace | None
+    place: QueuePlace | None
     shown: Sequence[OwnedPod] = ()
     conditions: Sequence[ConditionLine] = ()
     revisions: Sequence[RevisionLine] = ()
     may_undo: bool = False
     moments: Sequence[Moment] = ()
+    progress: JobProgress | None = None
+    children: Sequence[WorkloadLine] = ()
+    may_read_logs: bool = False
     history: ShownHistory | None = None
 
     @property
@@ -184,7 +189,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         kind=kind.kind,
         plural=resource,
         summary=summary,
-        above=_above(one, person),
+        above=owner_of(one, person),
         number=number,
         devices=AllocatedDevice.objects.filter(claim__in=held).count(),
         counts=[(state, counts[state]) for state in pods.STATES if counts.get(state)],
@@ -194,11 +199,14 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         acts=[
             (key, act.word, act.destroys)
             for key, act in ACTS.items()
-            if key != "undo" and act.offers(one) and person.may(act.verb, kind.resource, namespace, name)
+            if key != "undo" and act.offers(one) and person.may(act.verb, _needs(key, kind), namespace, name)
         ],
         verdict=verdict,
-        verdict_of=of,
-        place=place_of(rows.filter(name=of).first(), now) if of else None,
+        verdict_of=of[1] if of else "",
+        place=read_queue(now).get(of[0]) if of else None,
+        progress=queries.read_progress(one, now),
+        children=queries.read_children(one, person) if tab == "pods" else (),
+        may_read_logs=person.may("get", "pods/log", namespace),
         shown=queries.read_pods(rows, unreachable, person) if tab == "pods" else (),
         conditions=queries.condition_lines(one) if tab in ("pods", "rollout") else (),
         revisions=queries.read_revisions(one) if tab == "rollout" else (),
@@ -208,6 +216,11 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
     )
     context = ValueContext(place="workloads", revision=revision, page=page)
     return render_page(request, "workloads/workloads/page.html", context)
+
+
+def _needs(act: str, kind: Kind) -> str:
+    """The resource of which somebody needs the right."""
+    return JOB.resource if act == "rerun" else kind.resource
 
 
 def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> tuple[Person, Kind, Any]:
@@ -224,25 +237,22 @@ def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> t
     return person, kind, objects.decode(kind, stored.text)
 
 
-def _above(one: Any, person: Person) -> Owner | None:
-    controller = next((owner.uid for owner in one.metadata.owner_references if owner.controller), "")
-    return owners_of([controller], person).get(controller)
-
-
-def _verdict(rows: Any, summary: Summary, person: Person) -> tuple[PodVerdict | None, str]:
-    """Why it is not ready, and of which pod that is said: the one that waits longest, as on its own page."""
+def _verdict(rows: Any, summary: Summary, person: Person) -> tuple[PodVerdict | None, tuple[str, str] | None]:
+    """Why it is not ready, and (uid, name) of the pod of which that is said: the one that waits longest, as on its own
+    page.
+    """
     if summary.state in queries.UNSETTLED:
         waiting = rows.filter(pods.IS_WAITING).order_by(pods.SINCE.asc(nulls_last=True), "name")
-        for namespace, name in waiting.values_list("namespace", "name")[:1]:
+        for uid, namespace, name in waiting.values_list("uid", "namespace", "name")[:1]:
             try:
                 explained = explain_pod(namespace, name)
             except NotFound:
                 break
             if explained.state == "Waiting":
-                return read_why(explained, person, Changes()).verdict, name
+                return read_why(explained, person, Changes()).verdict, (uid, name)
     if summary.reason:
-        return PodVerdict(good=False, title=summary.reason), ""
-    return None, ""
+        return PodVerdict(good=False, title=summary.reason), None
+    return None, None
 
 
 @namespaced()
@@ -255,7 +265,7 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
     if known is None or not known.offers(one):
         raise Http404(f"{kind.kind} {name} has no such act now.")
     what = f"{known.word.lower()} {kind.plural} in namespace {namespace}"
-    demand(request, what, known.verb, kind.resource, namespace)
+    demand(request, what, known.verb, _needs(act, kind), namespace)
     values = request.POST if request.method == "POST" else request.GET
     asked = values.get(known.asks, "").strip() if known.asks else ""
     url = workload_url(resource, namespace, name)
@@ -289,7 +299,7 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
         messages.success(request, said)
     if act == "delete":
         return redirect(page_url("workloads"))
-    return redirect(workload_url(resource, namespace, after.metadata.name))
+    return redirect(workload_url("jobs" if act == "rerun" else resource, namespace, after.metadata.name))
 
 
 def _pages_above(namespace: str) -> tuple[Link, ...]:
