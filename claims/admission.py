@@ -42,6 +42,7 @@ from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, V
 from claims.kinds.limit_ranges import LIMIT_RANGE, LimitRange
 from claims.kinds.pod_groups import POD_GROUP, WORKLOAD, PodGroup, PodWorkload
 from claims.kinds.pod_security import (
+    LEVELS,
     PREFIX,
     LevelVersion,
     PodSecurityPolicy,
@@ -662,11 +663,18 @@ def check_pod(writer: Writer, write: Write) -> None:
     if wrong:
         records.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
     records.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
-    _judge(pod, policy)
+    is_default = namespace is None or f"{PREFIX}enforce" not in namespace.metadata.labels
+    _judge(pod, policy, advice=_admitting_label(pod, policy) if is_default else "")
 
 
-def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
-    """Raises: Forbidden."""
+def _admitting_label(pod: Pod, policy: PodSecurityPolicy) -> str:
+    """Of a namespace without a label of its own: the strictest that would admit the pod."""
+    admitting = (level for level in reversed(LEVELS) if not violations(LevelVersion(level, policy.enforce.minor), pod))
+    return f"; label its namespace {PREFIX}enforce={next(admitting)} to admit it"
+
+
+def _judge(pod: Pod, policy: PodSecurityPolicy, *, advice: str = "") -> None:
+    """advice: what an administrator can do about a refusal. Raises: Forbidden."""
     found = violations(policy.enforce, pod)
     audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
     if audited:
@@ -674,7 +682,7 @@ def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
             f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}'
         )
     if found:
-        name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}'
+        name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}{advice}'
         raise Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
     if warned := violations(policy.warn, pod):
         records.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')

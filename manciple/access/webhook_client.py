@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -128,7 +129,17 @@ def _ready(piece: dict[str, Any], port_name: str) -> Iterator[tuple[str, int]]:
     for endpoint in piece.get("endpoints") or ():
         if (endpoint.get("conditions") or {}).get("ready") is False:
             continue
-        yield from ((address, port) for address in endpoint.get("addresses") or () for port in ports if port)
+        for address in filter(_is_address, endpoint.get("addresses") or ()):
+            yield from ((address, port) for port in ports if port)
+
+
+def _is_address(text: str) -> bool:
+    """Not a name, which slices of the type FQDN have."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 # The call -------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The verbs of the API, for the REST views and the pages alike: get, list, create, update, patch, delete, replace.
 
 Every read is of the newest state, so it is "not older than" any revision that exists. A revision that does not exist
-yet is answered with a Timeout, as upstream does when its cache does not catch up; an exact past revision is answered
-if nothing of the kind has changed since, and is Expired otherwise.
+yet is answered with a Timeout, as upstream does when its cache does not catch up; a list of an exact past revision is
+read from the log as far as that reaches back, and is Expired otherwise.
 
 Writes prepare, validate, admit and store. Everything slow happens before the transaction: an `Edit` reads the object,
 works out its successor, runs the gates and checks, and writes on condition that nobody else wrote meanwhile. If
@@ -41,7 +41,6 @@ from manciple.wire.errors import (
     ApiError,
     BadRequest,
     Conflict,
-    Expired,
     FieldError,
     Invalid,
     NotFound,
@@ -82,6 +81,10 @@ def get(kind: Kind, *, namespace: str, name: str, resource_version: str = "") ->
 
 def list_page(kind: Kind, *, namespace: str, options: ListOptions) -> Page:
     """Raises: BadRequest for a strange continue token; Expired, TooLargeRevision."""
+    wanted = int(options.resource_version or 0)
+    exactly = wanted if options.resource_version_match == "Exact" and not options.continue_token else 0
+    if exactly:
+        _check_reached(exactly, event_log.latest_revision())
     page = objects.list(
         kind,
         namespace=namespace,
@@ -89,24 +92,16 @@ def list_page(kind: Kind, *, namespace: str, options: ListOptions) -> Page:
         fields=None if options.fields.empty else options.fields,
         limit=options.limit,
         continue_token=options.continue_token,
+        exactly=exactly,
     )
-    wanted = int(options.resource_version or 0)
-    if not wanted or options.continue_token:
-        return page
-    _check_reached(wanted, page.revision)
-    return _at_exactly(kind, page, wanted) if options.resource_version_match == "Exact" else page
+    if wanted and not options.continue_token:
+        _check_reached(wanted, page.revision)
+    return page
 
 
 def _check_reached(wanted: int, current: int) -> None:
     if wanted > current:
         raise TooLargeRevision.of(wanted, current)
-
-
-def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
-    changes = event_log.read_after(wanted, resources=[kind.resource], limit=1)
-    if changes and changes[0].revision <= page.revision:
-        raise Expired(f"The resourceVersion for the provided list is too old: {wanted}.")
-    return replace(page, revision=wanted)
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def _asked_about_claims(state: ClusterState, verdicts: Sequence[AnyVerdict]) -> 
 
     A pod is left to the controller if a policy refuses one of its claims; all pods are if webhooks are asked, which may
     be slow, or claims may be changed. Policies have a limited time for all claims of a batch. Pods for which none is
-    left are tried again in the next batch; a pod, or a group, for which all of it is too little is left to the controller.
+    left are tried again in the next batch; a pod, or a group, for which all of it is too little goes to the controller.
     """
     planned = state.planned
     if planned is None or not any(planned.of(one.uid) for one in singles(verdicts)):

@@ -79,7 +79,12 @@ def test_a_volume_is_as_large_as_its_namespace_says() -> None:
 
 
 def test_an_amount_beyond_all_measure_is_refused_and_breaks_nothing(api: Api) -> None:
-    item = {"type": "Pod", "max": {"cpu": "1e400"}, "min": {"cpu": "1n"}, "maxLimitRequestRatio": {"cpu": "1e399"}}
+    item: dict[str, object] = {
+        "type": "Pod",
+        "max": {"cpu": "1e400"},
+        "min": {"cpu": "1n"},
+        "maxLimitRequestRatio": {"cpu": "1e399"},
+    }
     assert api.post(RANGES, make_range(item)).code in (201, 422)
 
 

@@ -465,6 +465,18 @@ _CONTROL_PLANE = (
     cluster_role(f"{CONTROLLER}service-account-controller", rule(("create",), CORE, "serviceaccounts"), EVENTS_RULE),
     cluster_role(f"{CONTROLLER}ttl-after-finished-controller", rule(("delete", *READ), BATCH, "jobs"), EVENTS_RULE),
     cluster_role(
+        f"{CONTROLLER}statefulset-controller",
+        rule(READ, CORE, "pods"),
+        rule(READ, APPS, "statefulsets"),
+        rule(("update",), APPS, "statefulsets/status"),
+        rule(("update",), APPS, "statefulsets/finalizers"),
+        rule(("create", "delete", *CHANGE), CORE, "pods"),
+        rule(("create", "delete", *READ, *CHANGE), APPS, "controllerrevisions"),
+        rule(("create", "get"), CORE, "persistentvolumeclaims"),
+        rule(("delete", "update"), CORE, "persistentvolumeclaims"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}validatingadmissionpolicy-status-controller",
         rule(READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
         rule(("get", *CHANGE), "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),

@@ -240,6 +240,7 @@ class Filling:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
         self._quotas()
+        self._workloads()
         self._write([hardware.taint_rule()], at=self._lab.now - timedelta(hours=3))
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
@@ -250,6 +251,11 @@ class Filling:
             counted = count_for(space, QuotaLimits(name=name, hard=dict.fromkeys(keys, NONE)))
             hard = {key: (counted[key] + Quantity.of(more)).canonical() for key in keys}
             self._write([jobs.quota(space, name, hard)], at=self._lab.now - timedelta(days=2))
+
+    def _workloads(self) -> None:
+        """Deployments that are scaled to nothing: the laboratory has no controllers that would make pods."""
+        for space, name in jobs.DEPLOYMENTS:
+            self._write([jobs.deployment(space, name)], at=self._lab.now - timedelta(days=3))
         space, pod = jobs.REFUSED_POD
         asked = jobs.template(space, jobs.REFUSED_TEMPLATE, {"devices": {"requests": [jobs.request("gpu-l40s")]}})
         self._write([asked], at=self._lab.now - timedelta(days=1))
@@ -395,8 +401,11 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
 
 
 def _counts(now: Mapping[str, int], held: int) -> dict[str, int]:
-    """What is fenced off, broken or shared now has been so all day."""
-    others = {state: count for state, count in now.items() if state not in ("reserved", "alloc", "prep", "free")}
+    """What is fenced off, broken or shared now has been so all day. Agents reported all day, though nothing renews
+    their Leases while the home is filled.
+    """
+    given = ("reserved", "alloc", "prep", "free", "unreachable")
+    others = {state: count for state, count in now.items() if state not in given}
     room = max(0, sum(now.values()) - sum(others.values()))
     return nonzero({**others, "reserved": min(held, room), "free": max(0, room - held)})
 

@@ -278,7 +278,7 @@ class PodmanRuntime:
         try:
             with self._variables.given(request) as variables:
                 place = self._place(pod, request, variables)
-                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
+                self._run(request, place)
         except ContainerFailed as error:
             self._start_failed(pod, request, error)
         else:
@@ -286,6 +286,19 @@ class PodmanRuntime:
             self._after_start(pod, request)
         if last is not None:
             self._discard([self._name(request, attempt=last.attempt)])
+
+    def _run(self, request: ContainerRequest, place: Place) -> None:
+        """Raises: ContainerFailed."""
+        for is_last in (False, True):
+            try:
+                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
+            except ContainerFailed as error:
+                if not starting.lacks_device(error):
+                    raise
+                if is_last or not self._links.lower(request.cdi_devices):
+                    raise ContainerFailed(f"{error}{self._links.explanation(request.cdi_devices)}") from error
+            else:
+                return
 
     def _refuse(self, request: ContainerRequest) -> None:
         """Raises: ContainerFailed for what must not be started now."""

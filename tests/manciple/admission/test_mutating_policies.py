@@ -262,5 +262,5 @@ def test_a_policy_has_a_limited_time(api: Api, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_documents_come_back_as_they_were() -> None:
-    document = {"a": [1, 2.5, None, True, "x", {"b": []}]}
+    document: dict[str, Any] = {"a": [1, 2.5, None, True, "x", {"b": []}]}
     assert document_of(value_of(document)) == document

@@ -132,11 +132,12 @@ def _answer(behaviour: Behaviour, asked: Review) -> bytes:
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """(certificate of 127.0.0.1, its key) in PEM."""
+    """(certificate of 127.0.0.1 and of the Service default/hook, its key) in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "webhook")])
     now = datetime.datetime.now(datetime.UTC)
-    addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("hook.default.svc")]
+    addresses = x509.SubjectAlternativeName(names)
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)

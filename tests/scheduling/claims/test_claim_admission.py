@@ -118,7 +118,7 @@ def test_who_is_slow_for_some_pods_does_not_keep_the_others_from_being_asked_abo
         with_template(cluster, name)
     ask, now = controller.admitted, [0.0]
 
-    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiError:
         now[0] += 10 * controller.PATIENCE
         return ask(claim, identity)
 

@@ -304,7 +304,7 @@ def slow(gpus: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     gpus.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
     ask = generated_claims.admitted
 
-    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiError:
         if claim.metadata.owner_references[0].name.startswith("slow"):
             until = time.monotonic() + 5 * generated_claims.PATIENCE
             while time.monotonic() < until:
