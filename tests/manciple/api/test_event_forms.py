@@ -85,7 +85,7 @@ def test_a_deleted_one_is_gone_in_both_forms(api: Api) -> None:
 
 def test_each_form_has_its_own_rules(api: Api) -> None:
     """Of one that lacks a time and a type: v1 takes it, the newer form does not."""
-    bare = {"regarding": {}, "eventTime": None, "type": ""}
+    bare: dict[str, Any] = {"regarding": {}, "eventTime": None, "type": ""}
     refused = api.post(NEW, make_event(**bare))
     assert {field for _, field in refused.causes} == {"eventTime", "type"}
     old = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "o"}, "involvedObject": {}, "message": "m"}
