@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -90,7 +91,7 @@ def _again() -> bytes:
     return client.syn_stream(1, {}) + client.syn_stream(1, {})
 
 
-BAD = {
+BAD: dict[str, Callable[[], bytes]] = {
     "headers that become too much": _bomb,
     "more streams than are taken": _many_streams,
     "a stream twice": _again,
