@@ -36,7 +36,7 @@ from claims.kinds.pod_streams import (
 )
 from claims.kinds.pods import Pod
 from inventory import agents
-from inventory.agents import AgentAddress, AgentStream
+from inventory.agents import AgentAddress, AgentStream, SessionRefused
 from manciple.api.sockets import Session
 from manciple.api.streams import in_reader
 from manciple.api.subresources import SessionRequest, Upgraded
@@ -293,7 +293,13 @@ class Forwarding:
 
     agent: AgentAddress
     path: str
+    pod: str
     person: str
+
+    def trouble(self, port: int, error: ApiError) -> bytes:
+        """What the client is told of a connection that cannot be."""
+        why = error.text if isinstance(error, SessionRefused) else error.message
+        return f"error forwarding port {port} to pod {self.pod}: {why}".encode()
 
     def connect(self, port: int) -> Any:
         """A conversation with a port of the pod. Raises: ApiError on entering."""
@@ -311,7 +317,7 @@ def find_pod(namespace: str, name: str) -> tuple[AgentAddress, str]:
 
 async def _forward(request: SessionRequest, session: Session) -> None:
     agent, path = await in_reader(lambda: find_pod(request.namespace, request.name))
-    forwarding = Forwarding(agent=agent, path=path, person=request.identity.name)
+    forwarding = Forwarding(agent=agent, path=path, pod=request.name, person=request.identity.name)
     if request.is_spdy:
         _need_protocol(request, (_SPDY_FORWARD,))
         await SpdyForwarder(session, forwarding).run(_SPDY_FORWARD)
@@ -441,19 +447,19 @@ class SpdyForwarder:
 
     async def _connection(self, port: int, stream: int, errors: int, inlet: Inlet) -> None:
         """One connection to the port, from its beginning to its end."""
-        trouble = ""
+        trouble = b""
         try:
             with self._session.one_more():
                 async with self._forwarding.connect(port) as agent:
                     outwards = asyncio.ensure_future(self._answer(agent, stream))
                     await first_of(outwards, asyncio.ensure_future(_fill(inlet, agent)))
         except ApiError as error:
-            trouble = f"error forwarding port {port} to pod: {error.message}"
+            trouble = self._forwarding.trouble(port, error)
         finally:
             inlet.close()
             del self._inlets[stream]
-        for one, text in ((errors, trouble), (stream, "")):
-            await self._send(one, text.encode(), last=True)
+        for one, text in ((errors, trouble), (stream, b"")):
+            await self._send(one, text, last=True)
             self._spdy.forget(one)
 
     async def _answer(self, agent: AgentStream, stream: int) -> None:
@@ -504,7 +510,7 @@ class ChannelForwarder:
                     outwards = asyncio.ensure_future(self._answer(agent, 2 * number))
                     await first_of(outwards, asyncio.ensure_future(_fill(inlet, agent)))
         except ApiError as error:
-            await self._tell(2 * number + 1, f"error forwarding port {port} to pod: {error.message}".encode())
+            await self._tell(2 * number + 1, self._forwarding.trouble(port, error))
         finally:
             inlet.close()
 

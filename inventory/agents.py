@@ -141,6 +141,14 @@ async def ask(
 # Sessions -------------------------------------------------------------------------------------------------------------
 
 
+class SessionRefused(ApiError):
+    """What the session is to talk to is not there. text: why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"unable to upgrade connection: {text}")
+        self.text = text
+
+
 class AgentStream:
     """A session with an agent (`manciple.wire.channels`)."""
 
@@ -228,7 +236,7 @@ async def _upgraded(agent: AgentAddress, reader: asyncio.StreamReader) -> None:
     size = min(int(next(lengths, "0")), ERROR_LIMIT)
     text = (await reader.readexactly(size)).decode(errors="replace").strip()
     if code == HTTPStatus.CONFLICT:
-        raise ApiError(f"unable to upgrade connection: {text}")
+        raise SessionRefused(text)
     if code == HTTPStatus.TOO_MANY_REQUESTS:
         raise TooManyRequests(text, details={"retryAfterSeconds": RETRY_SECONDS})
     raise _refusal(agent, code, text)

@@ -541,6 +541,8 @@ class PageSocket(WebSocketsSansIOProtocol):
         self._arrived = bytearray()
         self._feeding: asyncio.Handle | None = None
         self._pings, self._pinged_since = 0, 0.0
+        # The application chooses; and the library refuses names with a slash, as SPDY's.
+        self.conn.process_subprotocol = _no_subprotocol  # type: ignore[method-assign,assignment]
 
     @property
     def busy(self) -> bool:
@@ -620,6 +622,10 @@ class PageSocket(WebSocketsSansIOProtocol):
             scope[CONNECTION] = self._entry
 
 
+def _no_subprotocol(_headers: object) -> None:
+    """Of `ServerProtocol`."""
+
+
 #: Seconds without a packet after which the kernel asks whether the other side is there; it asks three times.
 KEEP_ALIVE_SECONDS = 60
 
@@ -658,9 +664,7 @@ class SpdyConnection(asyncio.Protocol):
         """Whether its client reads."""
         return self._writable.is_set()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         self.transport = transport
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # it ends like the others
         if self._entry is not None:

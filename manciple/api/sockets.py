@@ -62,25 +62,30 @@ class _Open:
     """Who has how many sessions open in this process. Used from one event loop."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     @contextmanager
     def one_more(self, owner: str) -> Iterator[None]:
         """Raises: TooManyRequests."""
-        if self._counts[owner] >= MOST_EACH:
+        if self.counts[owner] >= MOST_EACH:
             raise _too_many(f"you have reached the limit of open sessions ({MOST_EACH}): end some first")
-        if self._counts.total() >= max(MOST_EACH, settings.CONNECTIONS * MOST_PART):
+        if self.counts.total() >= max(MOST_EACH, settings.CONNECTIONS * MOST_PART):
             raise _too_many("the server has as many sessions as it may have: try again later")
-        self._counts[owner] += 1
+        self.counts[owner] += 1
         try:
             yield
         finally:
-            self._counts[owner] -= 1
-            if not self._counts[owner]:
-                del self._counts[owner]
+            self.counts[owner] -= 1
+            if not self.counts[owner]:
+                del self.counts[owner]
 
 
 _open = _Open()
+
+
+def open_sessions(owner: str) -> int:
+    """How many somebody has, with the connections that they make."""
+    return _open.counts[owner]
 
 
 def _too_many(message: str) -> TooManyRequests:

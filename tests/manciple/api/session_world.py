@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
+from websocket import WebSocket, create_connection
 from websockets.sync.client import ClientConnection, connect
 
 from claims.kinds.pods import Pod
@@ -22,7 +23,7 @@ from nodeagent.http import server as https
 from nodeagent.http.routes import Streams
 from nodeagent.http.server import Endpoint, HttpsAnswer, Request, Upgraded
 from tests.manciple.api.server import ApiServer
-from tests.manciple.wire.spdy_client import Frame, SpdyClient, data_frame
+from tests.manciple.wire.spdy_client import RST_STREAM, Frame, SpdyClient, control, data_frame
 from tests.nodeagent.local_runtime import LocalRuntime
 from tests.nodeagent.objects import container, pod
 
@@ -119,6 +120,19 @@ def websocket(
         subprotocols=[protocol] if protocol else None,  # type: ignore[list-item]  # a NewType of str
         open_timeout=TIMEOUT,
         **options,
+    )
+
+
+def plain_websocket(
+    api_server: ApiServer, path: str, protocol: str = channels.V5, *, token: str | None = None
+) -> WebSocket:
+    """By a client that reads when it is told to, and sends no pings."""
+    return create_connection(
+        api_server.url.replace("https:", "wss:") + path,
+        header=[f"Authorization: Bearer {token or api_server.token}"],
+        subprotocols=[protocol],
+        sslopt={"ca_certs": str(api_server.ca_file)},
+        timeout=TIMEOUT,
     )
 
 
@@ -220,7 +234,8 @@ class SpdyConnection:
         found: dict[str, Any] = json.loads(body)
         return found
 
-    def begin(self, *, last: bool = False, **headers: str) -> int:
+    def begin(self, type_: str, *, port: str = "", number: str = "", last: bool = False) -> int:
+        headers = {"streamType": type_, **({"port": port, "requestID": number} if port or number else {})}
         stream, frame = self._spdy.begin(headers, last=last)
         self._socket.sendall(frame)
         return stream
@@ -248,6 +263,10 @@ class SpdyConnection:
             if not left:
                 return found
         raise AssertionError(f"the connection ended before the streams {left}, after {found}")
+
+    @staticmethod
+    def reset(stream: int) -> bytes:
+        return control(RST_STREAM, struct.pack("!II", stream, 5))
 
     def close(self) -> None:
         self._socket.close()

@@ -168,8 +168,8 @@ def test_a_command_over_spdy(api_server: ApiServer, agent: LocalAgent) -> None:
     connection = SpdyConnection(api_server, path, "v5.channel.k8s.io, v4.channel.k8s.io", "v3.channel.k8s.io")
     assert connection.code == 101
     assert "v4.channel.k8s.io" in connection.answer
-    error, stdin = connection.begin(streamtype="error"), connection.begin(streamtype="stdin")
-    stdout, stderr = connection.begin(streamtype="stdout"), connection.begin(streamtype="stderr")
+    error, stdin = connection.begin("error"), connection.begin("stdin")
+    stdout, stderr = connection.begin("stdout"), connection.begin("stderr")
     connection.send(stdin, b"in\n", last=True)
     found = connection.read_all(error, stdout, stderr)
     assert (found[stdout], found[stderr]) == (b"in\nout\n", b"err\n")
@@ -179,8 +179,8 @@ def test_a_command_over_spdy(api_server: ApiServer, agent: LocalAgent) -> None:
 
 def test_output_waits_for_the_streams_that_carry_it(api_server: ApiServer, agent: LocalAgent) -> None:
     connection = SpdyConnection(api_server, path_of("exec", "echo", "early", stdout=True), "v4.channel.k8s.io")
-    error = connection.begin(streamtype="error")
-    stdout = connection.begin(streamtype="stdout")
+    error = connection.begin("error")
+    stdout = connection.begin("stdout")
     found = connection.read_all(stdout, error)
     assert found[stdout] == b"early\n"
     connection.close()
@@ -188,7 +188,7 @@ def test_output_waits_for_the_streams_that_carry_it(api_server: ApiServer, agent
 
 def test_streams_that_nobody_asked_for_are_refused(api_server: ApiServer, agent: LocalAgent) -> None:
     connection = SpdyConnection(api_server, path_of("exec", "cat", stdin=True, stdout=True), "v4.channel.k8s.io")
-    strange = connection.begin(streamtype="stderr")
+    strange = connection.begin("stderr")
     first = next(connection.frames())
     assert (first.kind, first.stream) == (3, strange)
     connection.close()
