@@ -22,6 +22,7 @@ from claims import event_recorder
 from claims.causes import messages
 from claims.controllers import generated_claims
 from claims.devices.published import DeviceKey
+from claims.devices.states import DeviceState
 from claims.event_recorder import EventNote
 from claims.kinds.resource_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
@@ -401,10 +402,10 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
 
 
 def _counts(now: Mapping[str, int], held: int) -> dict[str, int]:
-    """What is fenced off, broken or shared now has been so all day. Agents reported all day, though nothing renews
-    their Leases while the home is filled.
+    """What is fenced off, broken or shared now has been so all day. Agents reported all day, although their Leases are
+    old while the home is filled.
     """
-    given = ("reserved", "alloc", "prep", "free", "unreachable")
+    given = ("reserved", "alloc", "prep", "free", DeviceState.UNREACHABLE)
     others = {state: count for state, count in now.items() if state not in given}
     room = max(0, sum(now.values()) - sum(others.values()))
     return nonzero({**others, "reserved": min(held, room), "free": max(0, room - held)})

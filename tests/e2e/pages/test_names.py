@@ -82,6 +82,11 @@ BROKEN = """() => [...document.querySelectorAll(".top .nav > a, .top .nav summar
   return new Set([...text.getClientRects()].filter((box) => box.width > 1).map((box) => Math.round(box.top))).size > 1;
 }).map((one) => one.textContent)"""
 
+#: Cells of a list on a phone that leave room beside them.
+NARROW = """() => [...document.querySelectorAll(".tbl.stack tbody td:not(.pick, .end)")].filter((one) =>
+  one.offsetParent && getComputedStyle(one).position === "static" && one.offsetWidth < one.parentElement.offsetWidth
+).map((one) => `${one.offsetWidth} px: ${one.textContent.trim().slice(0, 60)}`)"""
+
 
 def manifests(name: str) -> list[dict[str, Any]]:
     named, within = {"name": name}, {"name": name, "namespace": LONG}
@@ -156,3 +161,14 @@ def test_the_navigation_stands_on_one_line_at_every_width_and_widens_no_page(pag
         if found := page.evaluate(BROKEN) or page.evaluate(TOO_WIDE, width):
             broken[width] = found
     assert broken == {}
+
+
+def test_the_cells_of_a_list_have_the_width_of_a_phone(page: Page, up: Up) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    narrow = {}
+    for path in ("/nodes", "/nodes/node-1", "/drivers/gpu.example.com", "/classes", "/events", "/audit", "/usage"):
+        page.goto(f"{up.web}{path}")
+        assert page.locator("main").is_visible()
+        if found := page.evaluate(NARROW):
+            narrow[path] = found
+    assert narrow == {}

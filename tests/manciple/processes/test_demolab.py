@@ -10,6 +10,7 @@ import pytest
 
 from claims.causes.causes import AnyCause, ClassMissing, DevicesInUse, NotSelected, PoolsUnusable
 from claims.controllers import generated_claims, podgc, reservations
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.models import AllocatedDevice, Claim, PastAllocation
@@ -23,6 +24,7 @@ from manciple.wire.registry import registry
 from manciple.wire.resources import QUOTAS
 from scheduling.cluster_facts import gather
 from scheduling.invariants import violations
+from scheduling.models import UsageSample
 from scheduling.rehearsal.explanations import explain_pod
 from tests.laboratory import NOW, furnish
 
@@ -88,6 +90,12 @@ def test_history_ends_before_what_is_held_now_begins(lab: filling.Lab) -> None:
         assert last.get(key, row.began_at) <= row.began_at, "two held it at once"
         last[key] = row.ended_at
     assert rows[0].began_at < NOW - timedelta(days=6)
+
+
+def test_no_device_was_unreachable_all_day(lab: filling.Lab) -> None:
+    samples = list(UsageSample.objects.values_list("counts", flat=True))
+    assert len(samples) > filling.MINUTES
+    assert not any(DeviceState.UNREACHABLE in counts for counts in samples)
 
 
 def test_a_home_with_nodes_is_left_alone(lab: filling.Lab) -> None:
