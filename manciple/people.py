@@ -154,7 +154,7 @@ def denied(request: HttpRequest, what: str, verb: str, resource: str, namespace:
     The object is the one that the address names, if it names one.
     """
     where = f' in the namespace "{namespace}"' if namespace else ""
-    message = f"You may not {what}. Ask an administrator for a role that allows it{where}."
+    message = f"You may not {what}. Ask an administrator for a role{where}."
     if verb != ANY:  # a right to everything is demanded in place of one that has no name
         note_denial(
             verb,

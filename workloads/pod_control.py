@@ -11,6 +11,7 @@ Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kube
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +44,9 @@ BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
 
+#: Seconds of asking webhooks about the pods of one turn, after which other workloads have theirs.
+PATIENCE = 5.0
+
 FAILED_CREATE = "FailedCreate"
 CREATED = "Created pod: {}"
 DELETED = "Deleted pod: {}"
@@ -66,30 +70,37 @@ def take_turns(
         if view is None:
             return 0
         turns = [(one.key, look(view, one)) for one in view.take(resource, now)]
-    changed, later = 0, dict[Key, float]()
-    for key, turn in turns:
-        try:
-            written, due = sync(turn, now)
-            changed += written
-            if due is not None:
-                later[key] = due
-        except (Conflict, NotFound):  # somebody else has written: the log says so, too
-            later[key] = now.timestamp()
-        except ApiError:
-            log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
-            later[key] = now.timestamp() + RETRY_AFTER
-    following.come_back(resource, later)
+    changed, later = 0, {key: now.timestamp() for key, _ in turns}  # whatever cuts this off, no turn is lost
+    try:
+        for key, turn in turns:
+            try:
+                written, due = sync(turn, now)
+                changed += written
+                if due is None:
+                    del later[key]
+                else:
+                    later[key] = due
+            except (Conflict, NotFound):  # somebody else has written: the log says so, too
+                continue
+            except ApiError:
+                log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
+                later[key] = now.timestamp() + RETRY_AFTER
+    finally:
+        following.come_back(resource, later)
     return changed
 
 
 @dataclass(frozen=True, slots=True)
 class PodControl:
-    """Of one workload. component: the source of the controller's events."""
+    """Of one workload. component: the source of the controller's events. is_member: whether a pod with that name may
+    be one of its pods.
+    """
 
     kind: Kind
     workload: Any
     identity: Identity
     component: str
+    is_member: Callable[[str], bool] = bool
 
     # Before the transaction -------------------------------------------------------------------------------------------
 
@@ -107,6 +118,7 @@ class PodControl:
             for pod in (decoded(one, Pod) for one in stored)
             if controller_of(pod.metadata) is None
             and PodFacts.of(pod).is_active
+            and self.is_member(pod.metadata.name)
             and selector.matches(pod.metadata.labels)
         ]
 
@@ -114,12 +126,17 @@ class PodControl:
         """Those that it controls and no longer selects."""
         if self.workload.metadata.deletion_timestamp is not None:
             return []
-        return [pod for pod in pods if not selects(self.workload, pod.labels)]
+        return [pod for pod in pods if not (selects(self.workload, pod.labels) and self.is_member(pod.name))]
 
     def admitted(self, pods: Iterable[Pod]) -> tuple[list[Admitted], ApiError | None]:
-        """New pods, up to the first that admission refuses, and its refusal."""
+        """New pods, up to the first that admission refuses, and its refusal; those that webhooks leave no time for are
+        made in the next turn.
+        """
         found: list[Admitted] = []
+        until = time.monotonic() + PATIENCE
         for pod in pods:
+            if found and time.monotonic() > until:
+                break
             try:
                 _, made, uid = verbs.admitted_creation(POD, pod, identity=self.identity, dry_run=False)
             except ApiError as error:

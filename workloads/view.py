@@ -22,6 +22,7 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.resources import DELETED, NODES, PODS, Key
 from manciple.wire.selectors import as_label_selector
+from workloads.kinds.controller_revisions import ControllerRevision
 from workloads.kinds.jobs import Job
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.registration import KINDS
@@ -31,11 +32,16 @@ DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
 JOBS = "jobs.batch"
 REPLICA_SETS = "replicasets.apps"
+STATEFUL_SETS = "statefulsets.apps"
 REVISIONS = "controllerrevisions.apps"
 #: What makes pods, or makes what makes pods.
-WORKLOADS = (CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS)
+WORKLOADS = (CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS)
 #: resource -> the resources of what its objects may be controlled by
-_ADOPTERS = {REPLICA_SETS: (DEPLOYMENTS,), PODS: (DAEMON_SETS, JOBS, REPLICA_SETS)}
+_ADOPTERS = {
+    REPLICA_SETS: (DEPLOYMENTS,),
+    REVISIONS: (DAEMON_SETS, STATEFUL_SETS),
+    PODS: (DAEMON_SETS, JOBS, REPLICA_SETS, STATEFUL_SETS),
+}
 
 #: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
 ANY: sql.Query = (
@@ -74,6 +80,8 @@ class WorkloadView(View):
         self.pods: dict[str, dict[str, PodFacts]] = {}
         #: uid of a workload -> what it controls besides pods: ReplicaSets, revisions
         self.children: dict[str, dict[tuple[str, Key], ApiObject]] = {}
+        #: the revisions that nobody controls
+        self._orphans: dict[Key, ControllerRevision] = {}
         self.nodes: dict[str, NodeFacts] = {}
         #: pods with the finalizer of a Job that is gone
         self.stray: set[Key] = set()
@@ -125,6 +133,8 @@ class WorkloadView(View):
             self._changed[resource].add(obj.key)
         controller = controller_of(obj.metadata)
         if controller is None:
+            if isinstance(obj, ControllerRevision):
+                self._orphans[obj.key] = obj
             self._offer(resource, obj)
         elif resource != PODS:
             self._controllers[resource, obj.key] = controller.uid
@@ -169,6 +179,8 @@ class WorkloadView(View):
 
     def _leave(self, resource: str, key: Key) -> None:
         """It is no longer where it was known to be; whoever controlled it has news."""
+        if resource == REVISIONS:
+            self._orphans.pop(key, None)
         uid = self._controllers.pop((resource, key), None)
         if uid is None:
             return
@@ -228,6 +240,16 @@ class WorkloadView(View):
         if not _may_adopt(workload):
             return self.owned_pods(workload), ()
         return self.owned_pods(workload), None if is_fresh else offered
+
+    def revisions(self, workload: ApiObject) -> list[ControllerRevision]:
+        """Those that it controls, and those that nobody controls and it selects."""
+        owned = self.children.get(workload.metadata.uid, {}).values()
+        orphans = (
+            one
+            for key, one in self._orphans.items()
+            if key[0] == workload.metadata.namespace and selects(workload, one.metadata.labels)
+        )
+        return [*(one for one in owned if isinstance(one, ControllerRevision)), *orphans]
 
     def owned_pods(self, workload: ApiObject) -> list[PodFacts]:
         return list(self.pods.get(workload.metadata.uid, {}).values())

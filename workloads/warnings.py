@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from claims.admission import MOST_WARNINGS
-from claims.kinds.pod_strategy import warnings_of
+from claims.kinds.pod_strategy import claim_warnings, warnings_of
 from claims.kinds.pods import Pod
 from manciple.store import hooks, records
 from manciple.store.hooks import Write
@@ -22,6 +22,7 @@ from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.jobs import JOB, MANY_COMPLETIONS, MOST_AMONG_MANY, JobSpec
 from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSet
 from workloads.kinds.templates import PodTemplateSpec
 
 
@@ -29,6 +30,8 @@ def warn_of_workload(write: Write) -> None:
     if write.subresource or write.operation not in ("CREATE", "UPDATE"):
         return
     new: Any = write.new
+    if isinstance(new, StatefulSet):
+        _warn_of_stateful_set(new)
     if write.operation == "CREATE" and (messages := check_dns_label(new.metadata.name)):
         why = "this is used in Pod names and hostnames, which can result in surprising behavior"
         records.warn(f"{METADATA.child('name')}: {why}; a DNS label is recommended: [{', '.join(messages)}]")
@@ -62,6 +65,15 @@ def _is_hard_to_track(spec: JobSpec) -> bool:
     return spec.is_indexed and is_large
 
 
+def _warn_of_stateful_set(new: StatefulSet) -> None:
+    for position, one in enumerate(new.spec.volume_claim_templates[:MOST_WARNINGS]):
+        for text in claim_warnings(one.spec, SPEC.child("volumeClaimTemplates").at(position)):
+            records.warn(text)
+    if (new.spec.revision_history_limit or 0) < 0:
+        at = SPEC.child("revisionHistoryLimit")
+        records.warn(f"{at}: a negative value retains all historical revisions; a value >= 0 is recommended")
+
+
 def register() -> None:
-    kinds = (CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET)
+    kinds = (CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET, STATEFUL_SET)
     hooks.register_check(warn_of_workload, resources={kind.resource for kind in kinds})

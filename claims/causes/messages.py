@@ -54,45 +54,45 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _all_are(count: int) -> str:
-    """`all 12 are`, `both are`, `it is`: taking up what was just counted."""
-    return {1: "it is", 2: "both are"}.get(count, f"all {count} are")
-
-
-def _wants(cause: TooFew) -> str:
+def _needs(cause: TooFew, subject: str) -> str:
+    """How most clauses begin: `request `gpu` needs 8 on one node`."""
     if cause.everything:
-        return "it asks for all of them"
-    return f"it wants {cause.wanted}" + (" on one node" if cause.wanted > 1 and not cause.node else "")
+        return f"{subject} needs all"
+    return f"{subject} needs {cause.wanted}" + (" on one node" if _on_one_node(cause) else "")
 
 
-def _leaves(cause: TooFew, *, of: str, none: str) -> str:
-    """`only 2 of ...`, or that no node has enough though the nodes together do."""
-    if cause.left == 0:
-        return none
-    if cause.left < cause.wanted:
-        return f"{of.format(f'only {cause.left}')}, and {_wants(cause)}"
-    return f"{of.format(cause.left)}, but no node has more than {cause.most} of them, and {_wants(cause)}"
+def _on_one_node(cause: TooFew) -> bool:
+    return cause.wanted > 1 and not cause.node and not cause.everything
+
+
+def _every(count: int) -> str:
+    """`all 24 matching devices are`, `the only matching device is`."""
+    return {1: "the only matching device is", 2: "both matching devices are"}.get(
+        count, f"all {count} matching devices are"
+    )
+
+
+def _some(cause: TooFew, adjective: str) -> str:
+    """How many of the devices are so: on the best node where one has to have them all."""
+    if _on_one_node(cause):
+        return f"the best node has {cause.most} {adjective}"
+    return f"only {cause.left} of {cause.before} matching devices {_are(cause.left)} {adjective}"
 
 
 def _published(cause: TooFew, subject: str) -> str:
-    if not cause.left:
-        return f"no node publishes a device yet, and {subject} wants {cause.wanted}"
-    return f"{subject} wants {cause.wanted}, and only {_devices(cause.left)} {_are(cause.left)} published"
+    published = f"only {cause.left} {_are(cause.left)} published" if cause.left else "no device is published yet"
+    return f"{_needs(cause, subject)}; {published}"
 
 
 def _unusable(cause: causes.PoolsUnusable, subject: str) -> str:
+    which = "no published device is usable"
     if cause.everything:
-        return f"{subject} asks for all devices, and which these are cannot be known: {_troubles(cause)}"
-    if cause.accepted:
-        those = f"the {cause.accepted} that it accepts are" if cause.accepted > 1 else "the only one that it accepts is"
-        pools = "a pool" if len(cause.pools) + cause.more_pools == 1 else "pools"
-        return (
-            f"{subject} wants {_devices(cause.wanted)}, and {those} in {pools} that cannot be used: {_troubles(cause)}"
-        )
-    rest = "every published device is in a pool that cannot be used"
-    if cause.left:
-        rest = f"only {cause.left} of the {cause.before} published {_are(cause.left)} in a pool that can be used"
-    return f"{subject} wants {_devices(cause.wanted)}, and {rest}: {_troubles(cause)}"
+        which = "how many there are is unknown"
+    elif cause.accepted:
+        which = "the only match is unusable" if cause.accepted == 1 else f"the {cause.accepted} matches are unusable"
+    elif cause.left:
+        which = f"only {cause.left} of {cause.before} published devices {_are(cause.left)} usable"
+    return f"{_needs(cause, subject)}; {which}: {_troubles(cause)}"
 
 
 def _troubles(cause: TooFew) -> str:
@@ -101,21 +101,23 @@ def _troubles(cause: TooFew) -> str:
 
 
 def _not_visible(cause: TooFew, subject: str) -> str:
-    where, see, do = "the nodes in question", "see", "do"
-    if cause.node:
-        where, see, do = f"node `{cause.node}`", "sees", "does"
-    none = f"{where} {see} none of the {cause.before} in the cluster"
+    needs = _needs(cause, subject)
     if cause.before == 1:
-        none = f"{where} {do} not see the only one in the cluster"
-    wanting = f"{subject} wants {_devices(cause.wanted)}, and {none}"
-    return _leaves(cause, of=f"{where} {see} {{}} of the {_devices(cause.before)} in the cluster", none=wanting)
+        return f"{needs}; the only published device is on another node"
+    if cause.left >= cause.wanted:
+        return f"{needs}; the best node sees {cause.most} of the {cause.before} published"
+    who = f"node `{cause.node}` sees" if cause.node else "these nodes see"
+    return f"{needs}; {who} {f'only {cause.left}' if cause.left else 'none'} of the {cause.before} published"
 
 
 def _not_selected(cause: NotSelected, subject: str) -> str:
     who, verb = (f"class `{cause.class_name}` of {subject}", "select") if cause.by_class else (subject, "accept")
     pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_candidates(cause)}"
-    none = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
-    text = _leaves(cause, of=f"{who} {verb}s {{}} of {pool}", none=none)
+    text = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
+    if cause.left:
+        most = "" if cause.left < cause.wanted else f", at most {cause.most} on one node"
+        count = f"only {cause.left}" if cause.left < cause.wanted else f"{cause.left}"
+        text = f"{who} {verb}s {count} of {pool}{most}, and {_needs(cause, 'it')}"
     if cause.operand is None:
         return f"{text}: {selector_name(cause)} is `{cause.expression}`"
     return f"{text}: {_operand(cause.operand, cause.before - cause.left, some_left=bool(cause.left))}"
@@ -146,9 +148,9 @@ def _has(operand: RefusingOperand, refused: int) -> str:
     if len(operand.values) == 1 and not operand.more_values:
         return f"{'it has' if refused == 1 else 'they have'} {operand.values[0][0]}"
     if operand.operator in (">", ">=") and operand.greatest:
-        return f"the most any of them has is {operand.greatest}"
+        return f"the most is {operand.greatest}"
     if operand.operator in ("<", "<=") and operand.least:
-        return f"the least any of them has is {operand.least}"
+        return f"the least is {operand.least}"
     listed = [f"{value} ({count})" for value, count in operand.values]
     last = "others" if operand.more_values else listed.pop()
     return f"they have {', '.join(listed)} and {last}"
@@ -161,9 +163,8 @@ def _tainted(cause: causes.Tainted, subject: str) -> str:
         for (key, value, effect), rule in zip(cause.taints, rules, strict=False)
     )
     if not cause.left:
-        return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} tainted ({named})"
-    some = f"of which {cause.left} {_are(cause.left)} not tainted, and {_wants(cause)} (the others: {named})"
-    return f"{subject} accepts {_devices(cause.before)}, {some}"
+        return f"{_needs(cause, subject)}; {_every(cause.before)} tainted ({named})"
+    return f"{_needs(cause, subject)}; {_some(cause, 'untainted')} (the others: {named})"
 
 
 def by_rule(name: str, more: int) -> str:
@@ -174,40 +175,37 @@ def by_rule(name: str, more: int) -> str:
 
 
 def _too_small(cause: causes.TooSmall, subject: str) -> str:
-    asked = ", ".join(f"{amount} of `{name}`" for name, amount in cause.capacity) or "its least share"
+    asked = ", ".join(f"{amount} of `{name}`" for name, amount in cause.capacity) or "the smallest share"
+    needs = f"{_needs(cause, subject)} with {asked}"
     if cause.unpublished:
-        few = cause.before == 1
-        none = "the one device that it accepts does not publish" if few else (
-            f"none of the {cause.before} devices that it accepts publishes"
-        )  # fmt: skip
-        named = " or ".join(f"`{name}`" for name in cause.unpublished)
-        return f"{subject} asks for {asked}, and {none} capacity {named}"
-    none = f"none of the {cause.before} devices" if cause.before > 1 else "not even the one device"
-    return _leaves(
-        cause,
-        of=f"{{}} of the {_devices(cause.before)} that {subject} accepts can give {asked}",
-        none=f"{subject} asks for {asked}, and {none} that it accepts can give that much",
-    )
+        return (
+            f"{needs}; no matching device publishes capacity {' or '.join(f'`{name}`' for name in cause.unpublished)}"
+        )
+    if not cause.left:
+        return f"{needs}; {'the only matching device' if cause.before == 1 else 'each matching device'} has less"
+    return f"{needs}; {_some(cause, 'large enough')}"
 
 
 def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
     room = f"{_amounts(cause.takes)} left{_defaults(cause)}" if cause.takes else ""
-    if cause.left == 0 and room and cause.held:
+    needs = _needs(cause, subject)
+    if cause.left and room:
+        if _on_one_node(cause):
+            have = "is free or has" if cause.most == 1 else "are free or have"
+            return f"{needs}; the best node has {cause.most} that {have} {room}"
+        have = "is free or has" if cause.left == 1 else "are free or have"
+        return f"{needs}; only {cause.left} of {cause.before} matching devices {have} {room}"
+    if cause.left:
+        return f"{needs}; {_some(cause, 'free')}"
+    if not room:
+        return f"{needs}; {_every(cause.before)} {'full' if cause.shared else 'held'}"
+    if cause.held:
+        held = f"{cause.held} of {cause.before} matching devices {_are(cause.held)} held"
         shared = cause.before - cause.held
-        which = "the other does not have" if shared == 1 else f"none of the other {shared} has"
-        held = f"{cause.held} {_are(cause.held)} held"
-        return f"{subject} accepts only {_devices(cause.before)}: {held}, and {which} {room}"
-    if cause.left == 0 and room:
-        which = {1: "it does not have", 2: "neither has"}.get(cause.before, f"none of the {cause.before} has")
-        return f"{subject} accepts only {_devices(cause.before)}, and {which} {room}"
-    if cause.left == 0:
-        held = "full" if cause.shared else "held"
-        return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"
-    free = f"{_are(cause.left)} free" + (f" or {'has' if cause.left == 1 else 'have'} {room}" if room else "")
-    if not cause.is_scattered:
-        return f"{subject} accepts only {_devices(cause.before)}, of which {cause.left} {free}, and {_wants(cause)}"
-    few = f"but no node has more than {cause.most} of them{'' if room else ' free'}, and {_wants(cause)}"
-    return f"{subject} accepts {_devices(cause.before)} and {cause.left} {free}, {few}"
+        rest = "the other does not have" if shared == 1 else f"none of the other {shared} has"
+        return f"{needs}; {held}, and {rest} {room}"
+    which = {1: "the only matching device does not have", 2: "neither matching device has"}
+    return f"{needs}; {which.get(cause.before, f'none of the {cause.before} matching devices has')} {room}"
 
 
 def _amounts(takes: Sequence[tuple[str, str]]) -> str:
@@ -220,7 +218,7 @@ def _defaults(cause: causes.DevicesInUse) -> str:
     if not cause.by_default:
         return ""
     names = " and ".join(f"`{name}`" for name in cause.by_default)
-    return f" (for {names} that is the default, because the request does not say how much)"
+    return f" (the default of {names})"
 
 
 _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
@@ -235,25 +233,21 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
 
 
 _CONFLICTS: Mapping[type[NotTogether], str] = {
-    NotTogether: "each request has enough devices for itself, but not all of them together",
-    causes.RequestsCompete: "its requests want {0.wanted} devices together, and only {0.serving} of the free ones serve"
-    " them",
+    NotTogether: "each request fits by itself, but not all together",
+    causes.RequestsCompete: "its requests need {0.wanted} devices; only {0.serving} free ones serve them",
 }
 
 
 def _conflict(cause: NotTogether) -> str:
     match cause:
-        case causes.NoCommonValue(most=0):
-            of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"
-            return f"{of}, which must be the same for {cause.wanted}{_meant(cause)}"
         case causes.NoCommonValue():
-            same = f"claim `{cause.claim}` wants {cause.wanted} devices with the same `{cause.attribute}`"
+            same = f"claim `{cause.claim}` needs {cause.wanted} devices with the same `{cause.attribute}`"
+            if not cause.most:
+                return f"{same}; no matching device has it{_meant(cause)}"
             if len(cause.requests) > 1:
                 *others, last = (f"`{one}`" for one in cause.requests)
-                named = f"{', '.join(others)} and {last}"
-                return f"{same} for requests {named}, and no value has free ones for more than {cause.most} of them"
-            share = "no two" if cause.most == 1 else f"no more than {cause.most}"
-            return f"{same}, and {share} of the free ones share a value"
+                same += f" for requests {', '.join(others)} and {last}"
+            return f"{same}; {'no two' if cause.most == 1 else f'at most {cause.most}'} free ones share a value"
         case causes.CountersExhausted():
             return _counters(cause)
         case causes.ConstraintsUnmet():
@@ -261,12 +255,12 @@ def _conflict(cause: NotTogether) -> str:
             return f"no devices that claim `{cause.claim}` accepts satisfy {rules} together"
         case causes.TooFewValues():
             have = f"the free ones have only {cause.values} value{'' if cause.values == 1 else 's'}"
-            text = f"claim `{cause.claim}` wants {cause.wanted} devices that differ in `{cause.attribute}`, and "
-            text += have if cause.values else f"none of the free ones has it{_meant(cause)}"
+            text = f"claim `{cause.claim}` needs {cause.wanted} devices that differ in `{cause.attribute}`; "
+            text += have if cause.values else f"no free one has it{_meant(cause)}"
         case causes.RequestsCompete(claim=claim) if claim:
-            serve = "1 device serves" if cause.serving == 1 else f"{cause.serving} devices serve"
-            text = f"the requests of claim `{claim}` want {cause.wanted} devices together, and only {serve} them; "
-            text += "no claim gets a device twice, not even with admin access"
+            serve = f"only {_devices(cause.serving)} serve{'s' if cause.serving == 1 else ''} them"
+            text = f"the requests of claim `{claim}` need {cause.wanted} devices; {serve}, "
+            text += "and no claim gets a device twice, not even with admin access"
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text
@@ -277,20 +271,19 @@ def _meant(cause: causes.NoCommonValue | causes.TooFewValues) -> str:
 
 
 def _counters(cause: causes.CountersExhausted) -> str:
-    drawing = f"the {cause.accepted} devices that request `{cause.request}` accepts draw on shared counters"
+    which = f"any of the {cause.accepted} devices"
     if cause.accepted == 1:
-        drawing = f"the one device that request `{cause.request}` accepts draws on shared counters"
-    left = f"serves {f'only {cause.served}' if cause.served else 'none'} of them"
-    if cause.served is None:
-        left = f"does not serve {cause.wanted} of them together"
-    elif cause.accepted == 1:
-        left = "does not serve it"
-    text = f"{drawing}, and what is left of these {left}"
+        which = "the only device"
+    elif cause.served is None:
+        which = f"{cause.wanted} of the {cause.accepted} devices"
+    elif cause.served:
+        which = f"more than {cause.served} of the {cause.accepted} devices"
+    text = f"shared counters have no room for {which} that request `{cause.request}` accepts"
     if not cause.unpublished:
         return text
     names = " and ".join(f"`{name}`" for name in cause.unpublished)
     are, draw = ("is", "draws") if len(cause.unpublished) == 1 else ("are", "draw")
-    return f"{text}: {names} {are} held and still {draw} on them, though not published any more"
+    return f"{text}: {names} {are} held and still {draw} on them, though unpublished"
 
 
 SCHEDULER_NAME = "default-scheduler"
@@ -404,13 +397,13 @@ def _in_special_case(cause: object) -> str:
 def _as_many_as_may(cause: causes.ClaimInUse) -> str:
     if cause.most == 1:
         return "is in use by another pod, and cannot be shared"
-    return f"is in use by {cause.most} pods, and no more than that can share a claim"
+    return f"is in use by {cause.most} pods, the most that can share a claim"
 
 
 def _stopped(cause: causes.SearchStopped) -> str:
     if not cause.claims:
         return ""
-    why = ", because pods of other namespaces were waiting" if cause.others_waited else ""
+    why = " because pods of other namespaces waited" if cause.others_waited else ""
     return f": stopped after {cause.seconds:g} s at claim {cause.claims}{why}"
 
 
@@ -510,18 +503,16 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotFound: "its claim `{0.name}` does not exist",
     causes.ClaimBeingDeleted: "its claim `{0.name}` is being deleted",
     causes.ClaimNotForPod: "claim `{0.claim}` was not created for it",
-    causes.ClaimInUse: "its claim is in use by as many pods as may share it",
-    causes.ClassMissing: "request `{0.request}` names class `{0.name}`, which does not exist",
+    causes.ClaimInUse: "its claim is in use by as many pods as can share it",
+    causes.ClassMissing: "class `{0.name}` of request `{0.request}` does not exist",
     **dict.fromkeys(
         (causes.VolumeClaimMissing, causes.VolumeClaimNotCreated),
         "its volume `{0.volume}` needs PersistentVolumeClaim `{0.name}`, and such claims are not served here",
     ),
-    causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
-    causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",
-    causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of the {0.wanted} pods that it needs",
-    causes.GroupDoesNotFit: "only {0.placed} of the {0.wanted} pods that its group `{0.name}` needs fit at once",
-    causes.QuotaUsedUp: "quota `{0.quota}` leaves too little of `{0.key}`: it needs {0.requested}, and {0.used} of "
-    "{0.hard} is used",
+    causes.SearchStopped: "the search for devices stopped after {0.trials} tries",
+    causes.GroupMissing: "its PodGroup `{0.name}` does not exist",
+    causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of {0.wanted} pods",
+    causes.GroupDoesNotFit: "only {0.placed} of {0.wanted} pods of its group `{0.name}` fit at once",
 }
 
 
@@ -532,18 +523,22 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
             return shortage(cause, names_claim=names_claim)
         case NoNodeFits(because=because):
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
-        case causes.QuotaUsedUp(entry=entry) if entry:
-            return f"its claim for `{entry}` is not made: {_PLAINER[causes.QuotaUsedUp].format(cause)}"
+        case causes.QuotaUsedUp(quota=quota, entry=entry):
+            full = f"quota `{quota}` is full: {cause.used} of {cause.hard} `{cause.key}`"
+            if cause.used != cause.hard:
+                use = f"{cause.used} of {cause.hard} `{cause.key}` used"
+                full = f"quota `{quota}` is too small: {use}, {cause.requested} more needed"
+            return f"its claim for `{entry}` is refused: {full}" if entry else full
         case causes.AwaitingDrivers(message=text, drivers=[*others, last]):
             who = f"drivers `{'`, `'.join(others)}` and `{last}` decide" if others else f"driver `{last}` decides"
-            return f"{text}: where it fits cannot be known, {who}"
+            return f"{text}: {who} where it fits"
         case causes.Misconfigured(error=error):
-            return f"there is an error to fix: {' '.join(error.split())}"
+            return f"there is an error: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
     if isinstance(cause, causes.ClaimInUse) and cause.claim:
         plainer = f"its claim `{cause.claim}` {_as_many_as_may(cause)}"
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
-        plainer = f"the search for devices was stopped{_stopped(cause).removeprefix(': stopped')}"
+        plainer = f"the search for devices stopped{_stopped(cause).removeprefix(': stopped')}"
     text = plainer.format(cause) if plainer else message(cause)
     return f"{text}{_where(cause)}" if isinstance(cause, causes.GroupDoesNotFit) else text
 
@@ -562,17 +557,17 @@ def preemption_clause(cause: causes.OfPreemption) -> str:
 
 _PLAIN_NOT_ELIGIBLE = {
     Ineligible.POLICY: "it evicts nobody: its preemptionPolicy is `Never`",
-    Ineligible.WAITING: "it evicts nobody else while pods on its nominated node are being deleted",
-    Ineligible.UNDECIDED: "the search for pods to evict was stopped, and goes on with the next attempt",
+    Ineligible.WAITING: "it evicts nobody else while pods on its nominated node end",
+    Ineligible.UNDECIDED: "the search for pods to evict continues with the next attempt",
 }
 
 
 def _evicting(cause: causes.Evicting) -> str:
     if not cause.victims and not cause.more:
-        return f"pods that are being deleted make room for it on node `{cause.node}`; nobody is evicted"
+        return f"pods that are being deleted make room for it on node `{cause.node}`"
     named = [f"`{one.namespace}/{one.name}` (priority {one.priority})" for one in cause.victims]
     if cause.more:
-        others = "that are not named here" if named else "of other namespaces"
+        others = "more" if named else "of other namespaces"
         named.append(f"{cause.more} pod{'' if cause.more == 1 else 's'} {others}")
     listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     return f"it evicts {listed} from node `{cause.node}`"
@@ -583,9 +578,9 @@ def _not_helped(one: OfNode | causes.PreemptionNotHelpful | causes.NoVictims, co
     if isinstance(one, causes.PreemptionNotHelpful):
         return f"{nodes} would not take it even if other pods left"
     if isinstance(one, causes.NoVictims):
-        return f"nobody on {nodes} is less important"
+        return f"{nodes} {'has' if count == 1 else 'have'} no less important pods"
     if isinstance(one, causes.CannotAllocate):
-        return f"{nodes} would lack devices even without less important pods"
+        return f"{nodes} {'lacks' if count == 1 else 'lack'} devices even without less important pods"
     return f"even without less important pods, {of_nodes(one, count)}"
 
 
@@ -593,8 +588,7 @@ def _nodes(cause: NoNodeFits) -> str:
     """No node takes the pod, whatever devices there are."""
     if not cause.nodes:
         return "there is no node yet"
-    who = "the only node does not take" if cause.nodes == 1 else f"none of the {cause.nodes} nodes takes"
-    return f"{who} it: {'; '.join(of_nodes(one, count) for one, count in cause.refused)}"
+    return f"no node takes it: {'; '.join(of_nodes(one, count) for one, count in cause.refused)}"
 
 
 def of_nodes(one: OfNode, count: int) -> str:

@@ -32,13 +32,13 @@ class Topic:
 
 
 #: What is said where requests, nodes or others would have to change, and no single change does.
-NO_SINGLE_CHANGE = "No single change that was tried would start it now. What if tries several at once, and more nodes."
+NO_SINGLE_CHANGE = "No single change that was tried would start it now. Try several at once with What if."
 
 #: key, title, next step
 TOPICS = {key: Topic(key, title, step) for key, title, step in (
-    ("pool", "A pool cannot be used", "Check the driver on that node: it has to publish every slice of its pool."),
+    ("pool", "A pool cannot be used", "Check the driver on that node: slices of its pool are missing or wrong."),
     ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
-    ("too-few", "Fewer devices exist than are asked for", NO_SINGLE_CHANGE),
+    ("too-few", "Too few devices exist", NO_SINGLE_CHANGE),
     ("tainted", "The devices are tainted", NO_SINGLE_CHANGE),
     ("one-node", "Too few devices on one node", NO_SINGLE_CHANGE),
     ("few-free", "Too few matching devices are free", NO_SINGLE_CHANGE),
@@ -50,44 +50,43 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("class-missing", "A DeviceClass does not exist", NO_SINGLE_CHANGE),
     ("claim-missing", "A claim does not exist", NO_SINGLE_CHANGE),
     ("claim-not-created", "A claim from a template is not created yet",
-     "Nothing, if the pod is new: its claim is created within seconds. Otherwise its events say why it is refused."),
+     "Its claim is created within seconds; if not, its events say why."),
     ("volume", "A volume needs a PersistentVolumeClaim",
      "PersistentVolumeClaims are not served here: create the pod again with another volume (`emptyDir`, `hostPath`,"
      " `configMap`, `secret`)."),
     ("group", "Their group is not complete",
-     "Create the PodGroup, or the pods that it lacks: either all are placed together, or none."),
+     "Create the PodGroup, or its missing pods: all are placed together, or none."),
     ("parameters", "The requests of a claim are unknown",
-     "Create what the message names; its driver makes the ResourceClaimParameters of a vendor's object."),
+     "Create what the message names."),
     ("gang", "Others of their group do not fit",
-     "See what the other pods of the group wait for: either all are placed together, or none."),
+     "See what its other pods wait for: all are placed together, or none."),
     ("quota", "A quota is used up", NO_SINGLE_CHANGE),
     ("claim-deleting", "A claim is being deleted",
-     "Create it again once it is gone, or give the pod another one."),
+     "Create it again once it is gone, or name another one."),
     ("claim-not-own", "A claim belongs to another pod",
-     "Delete the claim that has the name, if nothing needs it, so that the pod gets its own."),
-    ("claim-busy", "A claim cannot be used now", "Wait until the claim can be used, or give the pod another one."),
+     "Delete the claim of that name, if nothing needs it."),
+    ("claim-busy", "A claim cannot be used now", "Wait until it can be used, or name another one."),
     ("claim-elsewhere", "A claim is allocated on another node", NO_SINGLE_CHANGE),
     ("room", "Nodes are full", NO_SINGLE_CHANGE),
-    ("error", "A selector fails", "Fix the expression; the page of its class shows what it selects."),
-    ("claim-wrong", "A claim cannot be met as it is written", "Fix the claim."),
+    ("error", "A selector fails", "Fix the expression on the page of its class."),
+    ("claim-wrong", "A claim cannot be met as written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
-     "It is tried again. Simpler selectors, and fewer devices or constraints in one claim, make it easier."),
+     "It is tried again. Simpler selectors, and fewer devices or constraints in one claim, help."),
     ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
     ("gated", "Scheduling gates hold them", NO_SINGLE_CHANGE),
     ("nodes", "No node takes them", NO_SINGLE_CHANGE),
     ("binding", "Devices are being attached",
-     "Wait: the driver attaches them and reports it in the claim's status. See the driver's log for details."),
+     "Wait for the driver; its log has details."),
     ("binding-failed", "Devices could not be attached",
-     "Nothing: the scheduler tries other devices. See the driver's log for the reason."),
+     "The scheduler tries other devices. The driver's log has the reason."),
     ("claim-refused", "The claim for extended resources is refused",
-     "Ask for less, or have the quota or policy changed that refuses it."),
+     "Ask for less, or have the quota or policy changed."),
     ("driver", "Drivers decide about their claims",
-     "Wait: the drivers' controllers allocate their claims. See their logs for details."),
+     "Wait for the drivers' controllers; their logs have details."),
     ("unallocatable", "Nobody allocates their claims",
-     "Create the class that the message names, or have the feature gate that it names enabled: until then nobody"
-     " allocates the claim."),
-    ("retry", "The last attempt failed", "Nothing: the scheduler retries them."),
-    ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
+     "Create the class that the message names, or have its feature gate enabled."),
+    ("retry", "The last attempt failed", "The scheduler retries them."),
+    ("turn", "Waiting for their turn", "The scheduler tries them next."),
 )}  # fmt: skip
 
 _TOPIC_OF: dict[type[causes.Cause], str] = {
@@ -163,19 +162,18 @@ def _topic_of_few(cause: TooFew) -> str:
 
 #: What to do about the refusals of a plugin that are not rehearsed.
 _NEXT_OF_PLUGIN = {
-    "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
-    "NodePorts": "Ask for another `hostPort`, or for none; or end the pod that has it.",
-    "PodTopologySpread": "Wait until the others are spread, add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
-    "GangTopology": "Wait until devices come free there, or prefer that topology instead of requiring it.",
-    "InterPodAffinity": "Change the pod's affinity or anti-affinity, or move the pods that it refers to.",
+    "NodeName": "Name an existing node in `spec.nodeName`, or none.",
+    "NodePorts": "Ask for another `hostPort`, or end the pod that has it.",
+    "PodTopologySpread": "Add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
+    "GangTopology": "Wait until devices come free there, or prefer that topology instead.",
+    "InterPodAffinity": "Change its affinity or anti-affinity, or move the other pods.",
 }
 _NEXT_OF_FAULT = {
-    Fault.NO_SUCH_KEY: 'Let the selector check first whether the device has it (`"NAME" in device.attributes["DOMAIN"]'
-    " && ...`).",
-    Fault.RUNTIME: "Change the selector so that it can be answered for every device that reaches it.",
-    Fault.COMPILE: "Fix the expression; the page of the class shows at once which devices it selects.",
+    Fault.NO_SUCH_KEY: 'Check first whether the device has it: `"NAME" in device.attributes["DOMAIN"] && ...`.',
+    Fault.RUNTIME: "Change the selector so that it has a value for every device.",
+    Fault.COMPILE: "Fix the expression on the page of the class.",
     Fault.FEATURE: "Remove the field, or have the feature gate enabled.",
-    Fault.POOL: "Check the driver of the pool: it has to publish the complete pool.",
+    Fault.POOL: "Check the driver of the pool: slices of it are missing or wrong.",
 }
 
 
@@ -211,8 +209,10 @@ def _plugin(one: OfNode) -> str:
 
 def _next_of_few(cause: TooFew) -> str:
     if cause.worst_pool is not None:
-        whole = "slices that are missing" if cause.worst_pool.trouble == "incomplete" else "pool without the fault"
-        return f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
+        trouble = (
+            "slices of its pool are missing" if cause.worst_pool.trouble == "incomplete" else "its pool is invalid"
+        )
+        return f"Check driver `{cause.worst_pool.driver}`: {trouble}."
     if isinstance(cause, causes.TooSmall) and cause.unpublished:
-        return "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one."
+        return "Ask for a capacity that devices publish (see their pages)."
     return ""

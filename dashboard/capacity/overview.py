@@ -630,10 +630,9 @@ def _agents(signs: HealthSigns) -> HealthLine:
 def _away(node: NodeSign, now: datetime) -> Warning:
     url = node_url(node.name)
     if not node.unreachable:
-        what = f"Node `{node.name}` reports that it is not Ready."
-        return Warning(what=what, step="Its conditions say why.", url=url)
+        return Warning(what=f"Node `{node.name}` is not Ready.", step="Its conditions say why.", url=url)
     heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
-    step = "Start its agent on that machine, or see why it cannot reach the API."
+    step = "Start its agent, or see why it cannot reach the API."
     return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
 
@@ -650,14 +649,12 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         troubles.append(Warning(what=what, step="Start the agents there.", url=url))
     if driver.vanished:
         what = counted(driver.vanished, "device is", "devices are")
-        what = f"{what} held by claims, and no slice of the pool is published any more."
-        troubles.append(
-            Warning(what=what, step="Check whether the driver still runs there.", url=driver_url(driver.name))
-        )
+        what = f"{what} held by claims, and no longer published."
+        troubles.append(Warning(what=what, step="Check whether the driver runs there.", url=driver_url(driver.name)))
     if driver.unhealthy:
         what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
         url = f"{page_url('devices')}?state=bad"
-        troubles.append(Warning(what=f"It says that {what}.", step="See which, and who holds them.", url=url))
+        troubles.append(Warning(what=f"{what}.", step="See which, and who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
         note="some pools are incomplete"
@@ -681,11 +678,11 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
         count = "a slice" if missing == 1 else f"{missing} slices"
         what = f"Pool `{pool.name}` is {count} short; {devices} not allocatable."
     else:
-        what = f"Pool `{pool.name}` has {-missing} more slices than it announces; {devices} not allocatable."
+        what = f"Pool `{pool.name}` has {counted(-missing, 'slice')} too many; {devices} not allocatable."
     if pool.changed:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     where = f" on {pool.node}" if pool.node else ""
-    step = f"See what the driver published{where}; only its own log, there, says why it stopped."
+    step = f"See what the driver published{where}, and its log there."
     return Warning(what=what, step=step, url=node_url(pool.node) if pool.node else driver_url(pool.driver))
 
 
@@ -723,7 +720,7 @@ def _workers(signs: HealthSigns) -> HealthLine:
     troubles = [
         Warning(
             what=f"Process `{one.name}` was last seen {duration((signs.now - one.seen).total_seconds())} ago.",
-            step="If it was not stopped on purpose, start it again. It is forgotten after 10 min.",
+            step="Unless it was stopped on purpose, start it again. It is forgotten after 10 min.",
         )
         for one in signs.processes
         if one not in alive
@@ -770,8 +767,8 @@ REDIS_AWAY = HealthLine(
     severity=WARN,
     troubles=(
         Warning(
-            what="Pods are placed and pages are refreshed a second or two later than usual: workers poll the database.",
-            step="Start Redis. Nothing is lost meanwhile, and nothing else needs a restart.",
+            what="Pods are placed and pages refreshed a second or two later: workers poll the database.",
+            step="Start Redis. Nothing is lost, and nothing else needs a restart.",
         ),
     ),
 )
@@ -809,12 +806,12 @@ def _log(signs: HealthSigns) -> HealthLine:
 
 def _database(signs: HealthSigns) -> HealthLine:
     used, limit = signs.database_size, signs.database_limit
-    step = "Delete what is not needed, give the disk more room, or raise MANCIPLE_DATABASE_BYTES."
+    step = "Delete objects, enlarge the disk, or raise MANCIPLE_DATABASE_BYTES."
     trouble = None
     if signs.database_full:
-        trouble = Warning(what="The database is full: only deletions are accepted.", step=step)
+        trouble = Warning(what="The database is full and accepts only deletions.", step=step)
     elif limit and signs.database_nearly_full:
-        what = f"{used / limit:.0%} of the room for the database is used; when it is full, only deletions are accepted."
+        what = f"The database is {used / limit:.0%} full; once full, it accepts only deletions."
         trouble = Warning(what=what, step=step)
     of_limit = f" of {size(limit)}" if limit is not None and trouble else ""
     return HealthLine(

@@ -154,23 +154,22 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
         devices = counted(sum(1 for pool in incomplete for _ in pool.candidates), "device is", "devices are")
         yield DriverTrouble(
             f"{counted(len(incomplete), 'pool is', 'pools are')} incomplete; {devices} not allocatable.",
-            "Restart the driver there; it publishes every slice of its pool again. "
-            "If that does not help, read its log.",
+            "Restart the driver there, or read its log.",
             tuple(sorted({one.node for pool in incomplete for one in pool.slices if one.node}, key=natural)),
         )
     ready, nodes = dict(Node.objects.values_list("name", "ready")), driver.nodes
     if away := tuple(name for name in nodes if name in unreachable):
         one = len(away) == 1
         yield DriverTrouble(
-            f"{counted(len(away), 'node')} it publishes for {'is' if one else 'are'} unreachable; the state of "
-            f"{'its' if one else 'their'} devices is not known, and none is free.",
-            "Start the agent there again.",
+            f"{counted(len(away), 'node')} it publishes for {'is' if one else 'are'} unreachable; "
+            f"{'its' if one else 'their'} devices are not free.",
+            "Start the agent there.",
             away,
         )
     if lost := tuple(name for name in nodes if ready.get(name) is False and name not in unreachable):
         yield DriverTrouble(
             f"{counted(len(lost), 'node')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
-            "Check the agent of the node; its devices are allocated again when it is back.",
+            "Check the agent of the node.",
             lost,
         )
     if gone := [name for name in nodes if name not in ready]:
@@ -186,14 +185,14 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
     for key, places in sorted(broken.items(), key=lambda item: -len(item[1])):
         yield DriverTrouble(
             f"{counted(len(places), 'device is', 'devices are')} reported unhealthy: `{key}`.",
-            "Repair or replace the hardware; the driver removes the taint when it is healthy again.",
+            "Repair or replace it; the driver then removes the taint.",
             tuple(sorted(filter(None, set(places)), key=natural)),
         )
     units = (unit for state in driver.states if state.counts[DeviceState.UNPUBLISHED] for unit in state.units)
     if held := sum(unit.state == DeviceState.UNPUBLISHED and not unit.candidates for unit in units):
         yield DriverTrouble(
             f"{counted(held, 'device is', 'devices are')} held by claims and no longer published.",
-            "Check whether the driver still runs there. The claims keep them until their pods are gone.",
+            "Check whether the driver runs there. The claims keep them until their pods are gone.",
         )
 
 

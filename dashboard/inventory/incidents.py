@@ -144,7 +144,7 @@ class ImpairedSpan:
         if self.row.source == SOURCES.NODE:
             return f"the Lease of node {self.row.node}"
         if self.row.source == SOURCES.POOL:
-            return f"the ResourceSlices of pool {self.row.driver}/{self.row.pool}"
+            return "its ResourceSlices"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
@@ -710,7 +710,7 @@ def acknowledge_picked(request: HttpRequest) -> HttpResponse:
     if found:
         messages.success(request, f"Acknowledged {counted(len(found), 'incident')}.")
     else:
-        messages.error(request, "Nothing was acknowledged: all that were picked are over, or acknowledged already.")
+        messages.error(request, "Nothing was acknowledged: all are over, or acknowledged already.")
     return redirect(_back(request) or reverse("incidents"))
 
 
@@ -758,5 +758,5 @@ def _back(request: HttpRequest) -> str:
 def _incident(name: str) -> Incident:
     found = Incident.objects.filter(id=name).first()
     if found is None:
-        raise Http404(f"Incident {name} does not exist. Incidents are kept for 90 days after they end.")
+        raise Http404(f"Incident {name} does not exist. Incidents are kept for 90 days.")
     return found

@@ -46,7 +46,7 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
         said = f"{counted(len(found.again), 'pod')} would start again if created again, on {where}:"
         yield _named("Would fit", said, _keys(found.again), person)
     if found.stranded:
-        said = f"{counted(len(found.stranded), 'pod')} would wait if created again, as nothing that is left fits:"
+        said = f"{counted(len(found.stranded), 'pod')} would wait if created again, as nothing fits:"
         yield _named("Would wait", said, found.stranded, person)
     if leaving:
         yield Consequence(term="After", sentences=(_after([one.pod for one in leaving]),))
@@ -54,7 +54,7 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
         said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} now would start:"
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
-        yield Consequence(term="Not tried", sentences=("There are too many pods to try all of them here.",))
+        yield Consequence(term="Not tried", sentences=("There are too many pods to try them all.",))
 
 
 def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:

@@ -112,7 +112,7 @@ def only_with(uid: str) -> DeleteOptions | None:
 def not_changed(refusal: ApiError, *, noun: str) -> str:
     """What the API says, with what to do next."""
     if refusal.reason == "Conflict":
-        return f"Nothing was changed: {refusal.message}. Review the {noun} as it is now."
+        return f"Nothing was changed: {refusal.message}. Review the current {noun}."
     if refusal.reason == "NotFound":
         return f"Nothing was changed: the {noun} no longer exists."
     return f"Nothing was changed: {refusal.message}"

@@ -202,7 +202,7 @@ def finish(request: HttpRequest) -> HttpResponse:
     provider = _provider()
     kept = _taken(request)
     if request.GET.get("iss", provider.options.issuer) != provider.options.issuer:
-        raise SignInRefused("The answer came from another identity provider. Sign in again.")
+        raise SignInRefused("Another identity provider answered. Sign in again.")
     if error := request.GET.get("error"):
         told = request.GET.get("error_description") or error
         raise SignInRefused(f"The identity provider refused the sign-in: {told[:200]}")
@@ -220,7 +220,7 @@ def _taken(request: HttpRequest) -> dict[str, Any]:
     kept: dict[str, Any] | None = begun.pop(request.GET.get("state", ""), None)
     request.session[BEGUN] = begun
     if kept is None or time.time() - kept["at"] > PATIENCE:
-        raise SignInRefused("This sign-in was not started here, or too long ago. Sign in again.")
+        raise SignInRefused("This sign-in has expired. Sign in again.")
     return kept
 
 

@@ -89,7 +89,7 @@ class NewTokenForm(PageForm):
     title = forms.CharField(
         max_length=100,
         widget=forms.TextInput({"class": "input", "placeholder": "laptop", "autocomplete": "off"}),
-        error_messages={"required": "Enter what it is for, so that you can recognise it later."},
+        error_messages={"required": "Enter what it is for."},
     )
     description = forms.CharField(
         max_length=1000, required=False, widget=forms.TextInput({"class": "input", "autocomplete": "off"})
@@ -277,7 +277,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         update_session_auth_hash(request, user)
         sign_ins.follow(before, request.session.session_key or "")
         note_change(person_of(request).identity, "update", PEOPLE, user.get_username())
-        messages.success(request, "Your password is changed. You are signed out everywhere else.")
+        messages.success(request, "Your password is changed. Other sessions are signed out.")
         return redirect("account")
     return _draw(request, password_form=form, status=UNPROCESSABLE)
 

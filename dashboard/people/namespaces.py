@@ -554,7 +554,7 @@ def make_token(request: HttpRequest, name: str) -> HttpResponse:
     person = demand_sight(request, name, f"Namespace {name}")
     if (form := _token_form(person, name, read_accounts(person, name), request.POST)) is None:
         refusal = f"You may not create tokens of service accounts in the namespace {name}."
-        raise PermissionDenied(f"{refusal} Ask an administrator for a role that allows it.")
+        raise PermissionDenied(f"{refusal} Ask an administrator for a role.")
     if not form.is_valid():
         return _draw(request, name, token_form=form)
     try:
@@ -580,7 +580,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
         verbs.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
     except ApiError as refusal:
         return _refused(request, name, refusal)
-    told = "Claims in it may ask for admin access now." if opens else "New claims in it may not ask for admin access."
+    told = "Claims in it may ask for admin access." if opens else "Claims in it may no longer ask for admin access."
     messages.success(request, told)
     return redirect(namespace_url(name))
 

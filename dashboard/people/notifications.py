@@ -117,7 +117,7 @@ class NotificationRuleForm(PageForm):
             refusal = "Nodes and pools belong to no namespace: choose everything."
             self.add_error("scope", ValidationError(refusal, code="no_namespace"))
         elif resource and not self._person.may("list", resource):
-            refusal = f"You may not list {resource.partition('.')[0]}. Ask an administrator for a role that allows it."
+            refusal = f"You may not list {resource.partition('.')[0]}. Ask an administrator for a role."
             self.add_error("happening", ValidationError(refusal, code="not_allowed"))
         return found
 
@@ -370,7 +370,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         ready = {state.channel.value for state in channel_states(addresses.address_of(request.user)) if not state.lack}
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
-            form.add_error("channels", ValidationError(f"{names} cannot be used yet: see below.", code="not_ready"))
+            form.add_error("channels", ValidationError(f"{names} cannot be used yet, see below.", code="not_ready"))
         elif changed is None and _own_rules(request).count() >= MOST:
             form.add_error(None, f"You have {MOST} rules already. Delete one first.")
     if not form.is_valid():
@@ -383,7 +383,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         rule.save()
     note_change(person_of(request).identity, "update" if changed else "create", NOTIFICATION_RULES, _audited_name(rule))
     what = what_of(rule)
-    messages.success(request, f"From now on you are notified when {what[0].lower()}{what[1:]}.")
+    messages.success(request, f"You are notified when {what[0].lower()}{what[1:]}.")
     return redirect("notifications")
 
 

@@ -281,7 +281,7 @@ def invite_person(request: HttpRequest) -> HttpResponse:
         return _draw(request, who=row.name, link=request.build_absolute_uri(invite(row.name).path))
     form = InvitationForm(request.POST)
     if form.is_valid() and read_person(form.cleaned_data["name"]) is not None:
-        form.add_error("name", "A person of that name already exists. Choose another name.")
+        form.add_error("name", "That name is taken. Choose another.")
     if form.is_valid():
         try:
             made = invite(**form.cleaned_data)

@@ -456,10 +456,12 @@ def fact(term: str, value: Any) -> SafeString:
 
 @register.simple_tag
 def heads(*columns: str) -> SafeString:
-    """columns: a title each, with classes before it where it has any: `"Claim"`, `"num: Age"`."""
+    """columns: a title each, with classes before it: `"Claim"`, `"num: Age"`; one that is not shown: `"sr: Act"`."""
     cells = []
     for column in columns:
         classes, _, title = column.rpartition(": ")
+        if classes == "sr":  # the cell itself stays, and with it the line below
+            classes, title = "", format_html('<span class="sr">{}</span>', title)
         cells.append((format_html(' class="{}"', classes) if classes else "", title))
     return format_html("<thead><tr>{}</tr></thead>", format_html_join("", '<th scope="col"{}>{}</th>', cells))
 

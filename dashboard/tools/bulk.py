@@ -181,7 +181,7 @@ def effect_of_deleting(resource: str, picked: Picks, person: Person) -> BulkEffe
 
 #: act on nodes -> (the change, what it does, why a node stays as it is)
 _OF_NODES: Mapping[str, tuple[What, str, str]] = {
-    "cordon": ("cordon", "No new pod comes to them; what runs there goes on.", "they are cordoned already"),
+    "cordon": ("cordon", "No new pod comes to them; running ones stay.", "they are cordoned already"),
     "uncordon": ("uncordon", "New pods come to them again.", "they are not cordoned"),
     "drain": (
         "drain",

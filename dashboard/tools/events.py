@@ -36,7 +36,7 @@ from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS
 
 #: In place of the text of an Event about an object of the cluster, for people who do not see every namespace.
-HIDDEN = "The text is for people who see every namespace: it may name objects in any of them."
+HIDDEN = "Only people who see every namespace may read the text."
 #: An author that the log does not name.
 UNKNOWN = "an unknown author"
 #: Events on one page.

@@ -734,10 +734,10 @@ def _commands(text: str, person: Person) -> Iterator[Hit]:
 #: where -> keys that do it -> what they do; a combination is one key ("Ctrl K")
 KEYS: Mapping[str, Mapping[str, str]] = {
     "On every page": {
-        "/, Ctrl K": "Find anything, go anywhere, do something",
+        "/, Ctrl K": "Find, go or do",
         "?": "Show these keys",
-        "Tab": "Go from control to control; the device grid is one stop",
-        "Esc": "Close panel, menu or dialog; from the panel back to its device",
+        "Tab": "Next control; the device grid is one",
+        "Esc": "Close panel, menu or dialog",
     },
     "In what is found": {
         "↓, ↑": "Go to the next one and back",
@@ -748,19 +748,19 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "j, k": "Go to the next row and back",
         "Enter": "Open the row",
         "x": "Choose the row",
-        "Shift X": "Choose all rows from the last one up to here",
-        "a": "Go to what can be done with the chosen rows; Esc goes back",
+        "Shift X": "Choose all rows up to here",
+        "a": "Go to the actions for the chosen rows; Esc goes back",
     },
     "In the device grid": {
-        "←, →": "Go along a node, whose name is the first cell, and on to the next one",
-        "↑, ↓, PgUp, PgDn": "Go to the nearest device above or below",
-        "Home, End": "Go to the node's first and last device; with Ctrl to the grid's",
-        "Enter": "Open the device's panel and go into it",
-        "x, Shift X": "Choose the device; all from the last one up to here",
+        "←, →": "Next or previous device, or node",
+        "↑, ↓, PgUp, PgDn": "Nearest device above or below",
+        "Home, End": "The node's first and last device; with Ctrl the grid's",
+        "Enter": "Open the device's panel",
+        "x, Shift X": "Choose the device; all up to here",
     },
     "On the timeline": {
         "←, →": "Read along the axis",
-        "Enter": "Mark one end of a stretch, then the other, and show it",
+        "Enter": "Mark one end of a range, then the other",
         "Esc": "Take the mark back",
     },
     "On the wallboard": {"Esc": "Leave it"},

@@ -133,7 +133,7 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
     if request.method == "POST":
         if not person.may_somewhere("create", EVICTION):
-            raise PermissionDenied("You may not evict pods. Ask an administrator for a role that allows it.")
+            raise PermissionDenied("You may not evict pods. Ask an administrator for a role.")
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:
             return redirect(pod_url(namespace, name))
@@ -183,14 +183,13 @@ def _effect(plan: MovePlan, shown: ShownPlan, person: Person) -> ActionEffect:
     namespaces = {one.pod.metadata.namespace for one in plan.moves}
     refused = _refused(namespaces, person)
     if refused:
-        refused = f"{refused}: ask an administrator for a role that allows it"
+        refused = f"{refused}: ask an administrator for a role"
     if not all(map(person.sees, namespaces)):
         refused = "it moves pods of namespaces that you do not see: ask an administrator"
     return ActionEffect(
-        summary="Before each eviction the move is rehearsed again: the pod that takes its place must still fit "
-        "elsewhere, and what waits must still start.",
+        summary="The move is rehearsed again before each eviction.",
         consequences=tuple(found),
-        warning="A pod that moves ends where it runs: what it has not saved is lost.",
+        warning="A pod that moves loses what it has not saved.",
         refused=refused,
     )
 

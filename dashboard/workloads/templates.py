@@ -279,7 +279,7 @@ def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
     lines = [
         ("Claims", f"{claims} {stay}." if claims else ""),
         *(("Pods", f"Pod {name} {waits}") for name in unmade),
-        ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),
+        ("Pods", "Later pods that name it wait until it exists again."),
     ]
     return ActionEffect(summary="It is removed immediately.", consequences=consequences(lines))
 

@@ -321,11 +321,11 @@ def _next_step(answer: SimulationAnswer, asked: Asked, person: Person) -> str:
 def _title(answer: SimulationAnswer) -> str:
     wanted, fits, because, new = answer.replicas, answer.fits, _because(answer), _on_new_nodes(answer)
     if not answer.counted_all and fits < wanted:
-        return f"{fits} of {wanted} were placed before the time for a rehearsal was over."
+        return f"{fits} of {wanted} were placed before the rehearsal's time was up."
     if not answer.placed:
         return f"It would wait{because}." if wanted == 1 else f"None of the {wanted} would start{because}."
     if wanted == 1:
-        only = f"only with a node that does not exist yet: {spoken(new[0].node)}" if new else ""
+        only = f"only on a node that does not exist yet: {spoken(new[0].node)}" if new else ""
         return f"It would start {only or f'now on `{answer.placed[0].node}`'}."
     rest = f"; {answer.left} would wait{because}" if answer.left else ""
     if new:
@@ -343,15 +343,12 @@ def _on_new_nodes(answer: SimulationAnswer) -> list[Placed]:
 def _gang_title(answer: SimulationAnswer, gang: GangPreview) -> str:
     best = f" (the best of {gang.domains})" if gang.domains > 1 and not gang.whole else ""
     where = f" on `{gang.where}`{best}" if gang.where else ""
-    running = f" ({gang.placed} of them have a place already)" if gang.placed else ""
+    running = f" ({gang.placed} placed already)" if gang.placed else ""
     if gang.whole:
         where = f"{where}, {_nodes(answer)}" if where else f" on {_nodes(answer)}"
         when = "with the nodes that do not exist yet" if _on_new_nodes(answer) else "now"
         return f"Gang `{gang.name}` fits whole{where}: its {gang.wanted} pods would start {when}{running}."
-    return (
-        f"Gang `{gang.name}` would not start: {gang.fits} of its {gang.wanted} pods fit at once{where}{running}, "
-        f"{gang.lacks} do{'es' if gang.lacks == 1 else ''} not."
-    )
+    return f"Gang `{gang.name}` would not start: {gang.fits} of its {gang.wanted} pods fit at once{where}{running}."
 
 
 def _because(answer: SimulationAnswer) -> str:
@@ -363,14 +360,14 @@ def _nodes(answer: SimulationAnswer) -> str:
 
 
 def _text(answer: SimulationAnswer) -> str:
-    parts, gang = ["A rehearsal: nothing has changed in the cluster."], answer.gang
+    parts, gang = ["A rehearsal: nothing was changed."], answer.gang
     if gang is not None:
-        parts.insert(0, "All of its pods are placed together, or none is.")
+        parts.insert(0, "All of its pods are placed together, or none.")
         stand_ins = gang.wanted - gang.placed - gang.waiting
         if stand_ins > 0:
-            parts.insert(-1, f"For {stand_ins} of its pods, which do not wait yet, replicas of this one are tried.")
+            parts.insert(-1, f"For {stand_ins} missing pods, replicas of this one are tried.")
         if gang.preferred and gang.whole and not gang.where.startswith(f"{gang.preferred}="):
-            parts.insert(-1, f"No single value of `{gang.preferred}`, which it prefers, holds all of it.")
+            parts.insert(-1, f"No value of `{gang.preferred}`, its preferred topology, has room for all.")
     elif answer.counted_all and not answer.left:
         more = answer.fits - answer.replicas
         room = f"{more} more would fit" if more else f"no other like it would fit{_because(answer)}"

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from manciple.access.authorization import decide
 from manciple.admission import environment
 from manciple.admission.authorizers import AuthorizerValue
 from manciple.api.namespaces import NAMESPACES
+from manciple.api.requests import decode_document
 from manciple.cel.documents import value_of
 from manciple.store import objects
 from manciple.store.hooks import Write
@@ -41,6 +44,13 @@ class AdmissionRequest:
         self.version = write.version or write.kind.version
         self._documents: dict[tuple[str, bool], Any] = {}
         self._values: dict[tuple[str, bool], Any] = {}
+
+    def replaced(self, new: Any) -> AdmissionRequest:
+        """The same request with another object."""
+        request = AdmissionRequest(structs.replace(self.write, new=new))
+        if "in_namespace" in self.__dict__ and not self.is_namespace:
+            request.in_namespace = self.in_namespace
+        return request
 
     # Names ------------------------------------------------------------------------------------------------------------
 
@@ -102,6 +112,14 @@ class AdmissionRequest:
         if served is None or self.body_kind != self.kind.kind:
             return document
         return {**served.document(document), "kind": served.kind.kind, "apiVersion": served.api_version}
+
+    def decoded(self, document: dict[str, Any], version: str) -> Any:
+        """A document of that version as what is to be written in place of `write.new`. Raises: BadRequest, Invalid."""
+        served = registry.served(self.kind.group, version, self.kind.plural)
+        if served is None or self.body_kind != self.kind.kind:
+            return codec.decode_value(type(self.write.new), document)
+        decoded = decode_document(served, document, strictness="Ignore").object
+        return served.completed(decoded, self.write.new)
 
     def _value(self, version: str, *, old: bool) -> Any:
         key = (version, old)

@@ -360,6 +360,10 @@ def decode_document(served: Served, document: Any, *, strictness: Strictness) ->
             raise BadRequest(
                 f"the API version in the data ({given}) does not match the expected API version ({served.api_version})"
             )
+        if served.conversion.checked is not None:
+            checked = served.conversion.checked({**document, "apiVersion": given}, strictness)
+            document = served.to_storage(codec.to_builtins(checked.object))
+            return Decoded(codec.decode_document(served.kind, document, strictness="Ignore").object, checked.warnings)
         if served.conversion.type is not None:
             return _decode_shaped(served, {**document, "apiVersion": given}, strictness=strictness)
         document = served.to_storage({**document, "apiVersion": given})

@@ -120,6 +120,11 @@ class Conversion:
     columns: tuple[Column, ...] = ()
     #: its own names of fields that objects can be listed by -> the kind's
     selectable: Mapping[str, str] = field(default_factory=dict)
+    #: (a body, how strictly) -> it as an object of the version, with warnings (`codec.Decoded`), where that is to be
+    #: known before it is converted. Raises: BadRequest.
+    checked: Callable[[Any, Any], Any] | None = None
+    #: `from_storage` of several at once, which takes as long as one: somebody else is asked
+    many: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] | None = None
 
 
 def no_grace(_obj: Any) -> None:
@@ -205,7 +210,10 @@ class Kind:
     #: (an object that is written again, the revision at which it was before) -> it, as the schema has it by now, which
     #: answers rely on (`Conversion.verbatim_after`)
     refitted: Callable[[Any, int], Any] | None = None
-    #: the same without defaults, for a document that says only some of an object; told of what it drops
+    #: an object that was stored in another version than the present one, as the present one has it; it may ask somebody
+    #: else, so it is not for transactions
+    upgraded: Callable[[Any], Any] = lambda obj: obj
+    #: `fit` without defaults, for a document that says only some of an object; told of what it drops
     prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
     #: what server-side apply takes for one field; None where the type says so
     splitting: Splitting | None = None
@@ -291,6 +299,18 @@ class Served:
         elif self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text
         return orjson.dumps(self.document(orjson.loads(stored_text))).decode()
+
+    def texts(self, stored: Sequence[tuple[str, int]]) -> list[str]:
+        """`text` of several (text, revision)."""
+        if self.conversion is None or self.conversion.many is None:
+            return [self.text(*one) for one in stored]
+        shown = self.conversion.many([orjson.loads(text) for text, _ in stored])
+        return [orjson.dumps(document).decode() for document in shown]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether somebody else is asked for the documents: not in an event loop, nor within a transaction."""
+        return self.conversion is not None and self.conversion.many is not None
 
     def document(self, stored_document: dict[str, Any]) -> dict[str, Any]:
         """A stored document as this version answers it."""

@@ -119,7 +119,7 @@ def test_nothing_is_offered_to_somebody_who_may_not_do_it(admin: Client, viewer:
         assert [part for part in parts if part in may_not] == [], path
     for path in ("/claims/default/spare/delete", "/nodes/node-1?change=cordon", "/classes/new", "/pods/new"):
         assert viewer.get(path).status_code == 403, path
-    assert "administrators save classes" in words(viewer, f"/classes/c/{CLASS}")
+    assert "Administrators save classes" in words(viewer, f"/classes/c/{CLASS}")
     assert "/devices/act/selector" in viewer.get("/devices/act/list?matching=").content.decode()
     mia = signed_in("mia", "namespace:lab")
     assert "Delete…" in words(mia, "/claims/lab/spare")

@@ -35,44 +35,48 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
     ),
     "no such class": (
         causes.ClassMissing("gpu", "h100"),
-        "request `gpu` names class `h100`, which does not exist",
+        "class `h100` of request `gpu` does not exist",
         NO_SINGLE_CHANGE,
     ),
     "a selector that asks for what a device lacks": (
         causes.Misconfigured(causes.Fault.NO_SUCH_KEY, "no such key: x"),
-        "there is an error to fix: no such key: x",
-        'Let the selector check first whether the device has it (`"NAME" in device.attributes["DOMAIN"] && ...`).',
+        "there is an error: no such key: x",
+        '…`"NAME" in device.attributes["DOMAIN"] && ...`.',
     ),
     "too few pods of a group": (
         causes.GroupIncomplete("train", pods=2, wanted=3),
-        "its group `train` has 2 of the 3 pods that it needs",
-        "Create the PodGroup, or the pods that it lacks: either all are placed together, or none.",
+        "its group `train` has 2 of 3 pods",
+        "Create the PodGroup, or its missing pods: …",
     ),
     "a group that does not fit": (
         causes.GroupDoesNotFit("train", placed=2, wanted=3),
-        "only 2 of the 3 pods that its group `train` needs fit at once",
-        "See what the other pods of the group wait for: either all are placed together, or none.",
+        "only 2 of 3 pods of its group `train` fit at once",
+        "See what its other pods wait for: …",
     ),
     "a full quota": (
         causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),
-        "its claim for `gpu` is not made: quota `most` leaves too little of `gpu/devices`: "
-        "it needs 1, and 2 of 2 is used",
+        "its claim for `gpu` is refused: quota `most` is full: 2 of 2 `gpu/devices`",
+        NO_SINGLE_CHANGE,
+    ),
+    "a quota with too little room": (
+        causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="2", used="1", hard="2"),
+        "quota `most` is too small: 1 of 2 `gpu/devices` used, 2 more needed",
         NO_SINGLE_CHANGE,
     ),
     "no nodes": (NoNodeFits(nodes=0), "there is no node yet", "Start a node agent, or register a Node."),
     "cordoned nodes": (
         NoNodeFits(nodes=2, refused=((NodeRefusal("NodeUnschedulable"), 2),)),
-        "none of the 2 nodes takes it: 2 nodes are cordoned",
+        "no node takes it: 2 nodes are cordoned",
         NO_SINGLE_CHANGE,
     ),
     "too little cpu on the only node": (
         NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "cpu"), 1),)),
-        "the only node does not take it: insufficient cpu on 1 node",
+        "no node takes it: insufficient cpu on 1 node",
         NO_SINGLE_CHANGE,
     ),
     "devices in use on several nodes": (
         causes.DevicesInUse(**FEW, wanted=2, before=4, left=1, most=1),
-        "request `gpu` … 4 …, of which 1 is …, and it wants 2 on one node",
+        "request `gpu` needs 2 on one node; the best node has 1 free",
         NO_SINGLE_CHANGE,
     ),
     "a device that its driver tainted": (
@@ -86,14 +90,13 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
             taints=(("broken", "", "NoSchedule"),),
             rules=(("", 0),),
         ),
-        "request `gpu` … 1 device and it is tainted (`broken:NoSchedule`)",
+        "request `gpu` needs 1; the only matching device is tainted (`broken:NoSchedule`)",
         NO_SINGLE_CHANGE,
     ),
     "a pod that drivers place": (
         causes.AwaitingDrivers("waiting for resource driver to provide information", ("gpu.example.com",)),
-        "waiting for resource driver to provide information: "
-        "where it fits cannot be known, driver `gpu.example.com` decides",
-        "Wait: the drivers' controllers allocate their claims. See their logs for details.",
+        "waiting for resource driver to provide information: driver `gpu.example.com` decides where it fits",
+        "Wait for the drivers' controllers; …",
     ),
 }
 
@@ -114,7 +117,7 @@ def test_a_cause_and_its_next_step_are_told(cause: AnyCause, text: str, step: st
         "nodes that would not do": (
             causes.Unhelpful(((causes.PreemptionNotHelpful(), 2), (causes.NoVictims(), 1), (CannotAllocate(), 1))),
             "preemption would not help: 2 nodes would not take it even if other pods left; "
-            "nobody on 1 node is less important; 1 node would lack devices even without less important pods",
+            "1 node has no less important pods; 1 node lacks devices even without less important pods",
         ),
     }.values(),
 )

@@ -17,13 +17,14 @@ from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, timestamp
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
-from workloads.controllers import cron_jobs, daemon_sets, deployments, jobs, replica_sets
+from workloads.controllers import cron_jobs, daemon_sets, deployments, jobs, replica_sets, stateful_sets
 from workloads.kinds.cron_jobs import CRON_JOB, CronJob, CronJobSpec, JobTemplateSpec
 from workloads.kinds.daemon_sets import DAEMON_SET, DaemonSet, DaemonSetSpec
 from workloads.kinds.deployments import DEPLOYMENT, Deployment, DeploymentSpec
 from workloads.kinds.jobs import JOB, Job, JobSpec
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSet, StatefulSetSpec
 from workloads.kinds.templates import PodTemplateSpec
 
 NAMESPACE = "default"
@@ -90,6 +91,16 @@ def make_cron_job(name: str = "cron", *, schedule: str = "* * * * *", **spec: An
     )
 
 
+def make_stateful_set(name: str = "db", *, replicas: int = 3, image: str = "app:1", **spec: Any) -> StatefulSet:
+    filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
+    return StatefulSet(
+        api_version="apps/v1",
+        kind="StatefulSet",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=StatefulSetSpec(replicas=replicas, service_name=name, **filled),
+    )
+
+
 #: Each looks after its kind.
 CONTROLLERS = (
     cron_jobs.reconcile,
@@ -97,6 +108,7 @@ CONTROLLERS = (
     deployments.reconcile,
     jobs.reconcile,
     replica_sets.reconcile,
+    stateful_sets.reconcile,
 )
 
 
@@ -155,6 +167,9 @@ class Cluster:
 
     def cron_job(self, name: str = "cron") -> CronJob:
         return decoded(objects.get(CRON_JOB, NAMESPACE, name), CronJob)  # type: ignore[arg-type]  # it is there
+
+    def stateful_set(self, name: str = "db") -> StatefulSet:
+        return decoded(objects.get(STATEFUL_SET, NAMESPACE, name), StatefulSet)  # type: ignore[arg-type]  # it is there
 
     def deployment(self, name: str = "web") -> Deployment:
         return decoded(objects.get(DEPLOYMENT, NAMESPACE, name), Deployment)  # type: ignore[arg-type]  # it is there

@@ -38,7 +38,8 @@ def a_cron_job(*, last: datetime | None = NOON, active: int = 0, **spec: Any) ->
     jobs = [a_job(f"j{number}") for number in range(active)]
     for job in jobs:
         status = cron_jobs._started(status, job, last)
-    return replace(made, metadata=meta, status=status)
+    cron_job: CronJob = replace(made, metadata=meta, status=status)
+    return cron_job
 
 
 def a_job(name: str, end: str = "", *, hour: int = 12) -> Job:

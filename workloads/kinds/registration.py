@@ -9,5 +9,6 @@ from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.jobs import JOB
 from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.kinds.stateful_sets import STATEFUL_SET
 
-KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET, CRON_JOB, JOB)
+KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, CRON_JOB, JOB)

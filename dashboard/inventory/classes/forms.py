@@ -360,7 +360,7 @@ def parse(text: str, *, name: str = "") -> DeviceClass:
     if not isinstance(device_class, DeviceClass):
         raise Unreadable([finding(*place_of(text, "kind"), "The kind must be DeviceClass.")])
     if name and device_class.metadata.name != name:
-        message = f"The name stays {name}: a class is not renamed. Make a new class for another name."
+        message = f"The name stays {name}. Make a new class for another name."
         raise Unreadable([finding(*place_of(text, "metadata.name"), message)])
     return structs.replace(device_class, metadata=structs.replace(device_class.metadata, managed_fields=()))
 

@@ -434,8 +434,8 @@ def _explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
         return (
-            "Somebody else changed this class while you edited it. Open it again with what you wrote: the bar below "
-            "then shows how that differs from theirs."
+            "Somebody else changed this class meanwhile. Open it again: the bar below then shows how your text differs "
+            "from theirs."
         )
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
@@ -543,25 +543,25 @@ def effect_of_deletion(existing: DeviceClass, person: Person) -> ActionEffect:
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
     held = f"{holding} {keep}." if holding else "None holds devices through it."
-    lost, blocked = "could not be allocated any more", "would create claims that wait"
+    lost, blocked = "could not be allocated", "would create claims that wait"
     consequences = [
         concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None waits for this class."),
         concerned("Templates", _keys(users.templates), blocked, template_url, "None names this class."),
         Consequence(term="Claims that hold", sentences=(held,)),
     ]
     if users.unserved:
-        without = "could not start any more: they ask for its extended resource"
+        without = "could not start: they ask for its extended resource"
         consequences.append(concerned("Pods that wait", users.unserved, without, pod_url, ""))
     if users.served:
-        again = "keep the devices of its extended resource, and would get none if created again"
+        again = "keep their devices, and would get none if created again"
         consequences.append(concerned("Pods with devices", users.served, again, pod_url, ""))
     if resource := existing.spec.extended_resource_name:
         sentence = f"Containers that ask for {resource} would get no devices."
         consequences.append(Consequence(term="Extended resource", sentences=(sentence,)))
     if person.namespaces is not None:
-        sentence = "What uses it in namespaces that you do not see is not counted."
+        sentence = "Namespaces that you do not see are not counted."
         consequences.append(Consequence(term="Elsewhere", sentences=(sentence,)))
-    summary = "It is removed immediately. Claims that wait for it wait until a class of this name exists again."
+    summary = "It is removed immediately. Claims for it wait until a class of this name exists again."
     return ActionEffect(summary=summary, consequences=tuple(consequences))
 
 

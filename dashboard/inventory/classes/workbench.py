@@ -246,16 +246,16 @@ class Bench:
     @property
     def broken_sentence(self) -> str:
         numbers = ", ".join(self.broken)
-        one, it = ("Selector", "it is") if len(self.broken) == 1 else ("Selectors", "they are")
+        one = "Selector" if len(self.broken) == 1 else "Selectors"
         verb = "does" if len(self.broken) == 1 else "do"
-        return f"{one} {numbers} {verb} not compile: until {it} corrected, no claim gets a device through the class."
+        return f"{one} {numbers} {verb} not compile; until then the class serves no claim."
 
     @property
     def partial_sentence(self) -> str:
         devices = f"{self.verdicts.judged:,} of {self.verdicts.total:,} devices"
         return (
-            f"Evaluated {devices} in {self.milliseconds / 1000:.1f} s, the time for one page. The selectors take too "
-            "long: simplify them, or check again to continue."
+            f"Evaluated {devices} in {self.milliseconds / 1000:.1f} s, the limit. Simplify the selectors, or check "
+            "again to continue."
         )
 
     @property
@@ -283,8 +283,8 @@ class Bench:
         if not self.cost.cost:
             return "No selector is evaluated."
         return (
-            f"{self.cost.share} of the limit for the most expensive selector; the scale is logarithmic. The scheduler "
-            f"evaluates each candidate device, now {self.verdicts.total}."
+            f"{self.cost.share} of the limit for the most expensive selector (logarithmic scale). "
+            f"{counted(self.verdicts.total, 'device is', 'devices are')} evaluated."
         )
 
     @property
@@ -318,14 +318,14 @@ class Bench:
         """Behind the title; empty where `impact` says it."""
         if not self.may_edit:
             said = self.broken_sentence if self.broken else self.impact.sentence
-            return f"Try selectors here; administrators save classes. {said}"
+            return f"Administrators save classes. {said}"
         if not self.savable:
             why = "A selector may cost too much." if self.cost.exceeds else "A field is invalid."
             if self.broken:
                 subject, verb = ("Selector", "does") if len(self.broken) == 1 else ("Selectors", "do")
                 why = f"{subject} {' and '.join(self.broken)} {verb} not compile."
-            return f"{why} Nothing has been sent to the cluster."
-        return "Nothing is sent to the cluster until you save." if self.existing and not self.lines else ""
+            return why
+        return "Nothing is sent until you save." if self.existing and not self.lines else ""
 
     @property
     def domains(self) -> tuple[Domain, ...]:
@@ -431,7 +431,7 @@ class Impact:
     def sentence(self) -> str:
         """`Matches 160 → 48. 9 waiting claims would see fewer devices; 22 held claims are not touched.`"""
         if self.partial:
-            return "What the change means for claims is not known: the selectors take too long to evaluate."
+            return "The effect on claims is unknown: the selectors take too long."
         if self.before is None:
             return f"Matches {counted(self.after, 'device')}."
         same = self.before == self.after

@@ -57,14 +57,14 @@ MEANINGS: Mapping[str, str] = {
     DeviceState.FREE: "No claim holds it, and it can be allocated now.",
     DeviceState.RESERVED: "A claim holds it, and somebody uses that claim.",
     DeviceState.ALLOCATED: "A claim holds it, and nobody uses that claim.",
-    DeviceState.PREPARING: "A claim holds it for a pod that is on its node and does not run yet.",
-    DeviceState.PARTLY_SHARED: "Some of it is held and some of it is left.",
-    DeviceState.BLOCKED: "Others hold the hardware that it needs; it is free again when they are done.",
-    DeviceState.CLOSED: "No claim holds it, but its node accepts no pods: cordoned, tainted, full or not there.",
-    DeviceState.TAINTED: "Its driver or an administrator tainted it; claims need a toleration.",
-    DeviceState.UNHEALTHY: "Its driver reports a fault; claims need a toleration.",
-    DeviceState.UNPUBLISHED: "Its driver does not publish it now, or publishes its pool in part.",
-    DeviceState.UNREACHABLE: "Nothing is heard of its node's agent; whether it works is not known.",
+    DeviceState.PREPARING: "A claim holds it for a pod that is on its node but does not run yet.",
+    DeviceState.PARTLY_SHARED: "Part of it is held.",
+    DeviceState.BLOCKED: "Other claims hold the hardware that it needs.",
+    DeviceState.CLOSED: "No claim holds it, but its node is cordoned, tainted, full or gone.",
+    DeviceState.TAINTED: "Claims need a toleration.",
+    DeviceState.UNHEALTHY: "Its driver reports a fault.",
+    DeviceState.UNPUBLISHED: "Its driver does not publish it now, or its pool is incomplete.",
+    DeviceState.UNREACHABLE: "Its node's agent does not report.",
 }
 
 #: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
@@ -328,7 +328,7 @@ def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
 def _trouble(tiles: Iterable[Unit], pools: Iterable[DevicePool], *, unreachable: bool) -> str:
     """What is wrong with a line, for the title of its name."""
     if unreachable:
-        return "The node is unreachable: its agent does not report."
+        return "The node is unreachable."
     said = [
         f"{len(pool.slices)} of {pool.expected} slices of {pool.key[0]} are published; its devices are not allocatable."
         for pool in pools

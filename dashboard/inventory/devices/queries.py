@@ -646,7 +646,7 @@ def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
     """When the device is free again, as far as it is known."""
     if others:
         return (
-            f"Free again: unknown. It stays held until the controller of {listed(list(map(str, others)), 1)} removes it"
+            f"Free again: unknown. Held until the controller of {listed(list(map(str, others)), 1)} removes it"
             " from the claim's status.reservedFor."
         )
     if not pods:

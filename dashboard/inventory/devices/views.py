@@ -402,14 +402,14 @@ ACTS: Mapping[str, Act] = {
     "cordon": Act(
         word="Cordon",
         done="cordoned",
-        does="New claims get none of them; claims that hold one keep it.",
+        does="New claims get none of them.",
         key="manciple.dev/cordon",
         effect="NoSchedule",
     ),
     "drain": Act(
         word="Drain",
         done="being drained",
-        does="New claims get none of them, and pods that use one are evicted.",
+        does="New claims get none of them, and their pods are evicted.",
         key="manciple.dev/drain",
         effect=NO_EXECUTE,
     ),

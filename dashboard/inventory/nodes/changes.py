@@ -142,7 +142,7 @@ class NodeChangeForm(PageForm):
     def clean(self) -> None:
         what, key = self.change.what, self.change.key
         if what in ("taint", "untaint") and key in LIFECYCLE_TAINTS:
-            self.add_error("key", "The node lifecycle controller sets and removes this taint by what the node reports.")
+            self.add_error("key", "The node lifecycle controller manages this taint.")
         elif what == "taint" and not key:
             self.add_error("key", "A taint needs a key, for example `maintenance`.")
         elif what == "taint" and self.change.effect not in TAINT_EFFECTS:

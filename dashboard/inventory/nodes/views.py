@@ -388,7 +388,7 @@ class ShownChange:
             return "None waits.", []
         asked, pods = self.effects.asked, self.effects.kept_off or self.effects.let_in
         if self.effects.kept_off:
-            said = f"{len(pods)} of {asked} could no longer come here, whatever is free:"
+            said = f"{len(pods)} of {asked} could no longer come here:"
         elif self.effects.let_in:
             said = f"{len(pods)} of {asked} could then start here, if devices are free:"
         else:
@@ -513,24 +513,24 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, 
     """(what is wrong, what to do)."""
     check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Unreachable":
-        then = "Its pods are evicted when their tolerations end, after 5 min unless they say otherwise."
-        unknown = "What its pods and devices do now is not known; this page shows what it reported last."
+        then = "Its pods are evicted when their tolerations end, by default after 5 min."
+        unknown = "This page shows its last report."
         yield f"{known.name} is unreachable. {unknown}", f"{then} {check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
-        yield f"{known.name} reports that it is not ready{f': {said}' if said else ''}.", check
+        yield f"{known.name} is not ready{f': {said}' if said else ''}.", check
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            then = "No new pods are placed here until it is resolved; running pods continue."
+            then = "No new pods are placed here until it ends; running pods continue."
             yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:
             driver, count = pool.key.driver, sum(1 for _ in pool.candidates)
             devices = "its device is" if count == 1 else f"its {count} devices are"
             published = f"{len(pool.slices)} of {pool.expected} slices of {driver} are published"
-            then = f"Restart the driver {driver} on {known.name}; it publishes all of them."
+            then = f"Restart the driver {driver} on {known.name}."
             yield f"{published}; {devices} not allocatable.", then
 
 

@@ -68,13 +68,13 @@ AWAITING_RELEASE = {"held", "few-free", "one-node", "together"}
 FATES = {
     "preparing": "Its devices are being prepared.",
     "running": "Running.",
-    "unreachable": "Its node is unreachable, so what it does now is not known.",
+    "unreachable": "State unknown: its node is unreachable.",
     "ended": "It has ended.",
     "ending": "It is being deleted.",
-    "overdue": "It is being deleted and does not end.",
+    "overdue": "Its deletion does not end.",
     "gone": "Not found.",
-    "replaced": "Not found; another pod has that name now.",
-    "other": "Its own controller says when it is done.",
+    "replaced": "Not found; another pod has its name.",
+    "other": "Its controller decides when it is done.",
 }
 
 
@@ -319,7 +319,7 @@ def _first_start(pods: Iterable[Pod], users: Sequence[User]) -> datetime | None:
 HOLDERS_OF_FINALIZERS = {
     FINALIZER: "the claim controller, once no pod uses the claim",
     "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
-    "orphan": "the garbage collector, once the objects that the claim owns are gone",
+    "orphan": "the garbage collector, once what the claim owns is free",
 }
 
 
@@ -350,7 +350,7 @@ class Complaint:
 
 
 def holder_of(finalizer: str) -> str:
-    return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
+    return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it")
 
 
 def advise(
@@ -368,28 +368,28 @@ def advise(
         return Advice(
             title="The node cannot prepare its devices.",
             text=complaint.text,
-            next_step="Fix what is named here; the node retries by itself.",
+            next_step="Fix this; the node retries.",
             alarming=True,
         )
     if row.state == "pending" and explained is not None:
         return _of_waiting(explained, found, person)
     if row.state == "unused":
-        step = "Create a pod that names the claim, or delete the claim."
+        step = "Create a pod that names it, or delete it."
         if row.immediate:
-            step = f"Its allocation mode is Immediate, so it keeps its devices until it is deleted. {step}"
+            step = f"With allocation mode Immediate it keeps its devices until it is deleted. {step}"
         elif row.driver:
-            only = f"The controller of driver `{row.driver}` allocated it, and only that controller can deallocate it."
+            only = f"Only the controller of driver `{row.driver}` can deallocate it."
             step = f"{only} {step}"
         else:
-            step = "Create a pod that names the claim. Without one, its devices are released after a minute."
-        return Advice(title=f"{_it_holds(row)}, and no pod is reserved for it.", next_step=step)
+            step = "Create a pod that names it; otherwise its devices are released after a minute."
+        return Advice(title=f"{_it_holds(row)}, reserved for no pod.", next_step=step)
     if row.state == "allocated" and not any(user.is_pod for user in row.users):
         # The end of the users is not known here: the claim may be in use, or forgotten.
         return Advice(
             title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
             text="Only its owner knows when that is done, and then removes it from `status.reservedFor`. "
-            f"It has been allocated since {clock(row.allocated_at)}.",
-            next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
+            f"Allocated since {clock(row.allocated_at)}.",
+            next_step="Ask them. If the work is done, remove the entry; that releases the devices.",
         )
     return None
 
@@ -403,67 +403,63 @@ def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Perso
 
 
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
-    holds, worker = _it_holds(row), "Check that a worker runs; the overview shows when each last reported."
+    holds, worker = _it_holds(row), "Check that a worker runs (see the overview)."
     place = f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
     asked = f"Deletion was requested {f'{age(row.deleted_at)} ago' if row.deleted_at else 'a while ago'}"
     match row.cause:
         case "pod-gone":
             user = next(user for user in row.users if user.is_over)
             title = f"{holds} for a pod that {'has ended' if user.fate == 'ended' else 'no longer exists'}."
-            other = " Another pod of that name is there now." if user.fate == "replaced" else ""
+            other = " Another pod has its name." if user.fate == "replaced" else ""
             text = f"It is reserved for pod {user.name}, uid {user.uid}.{other}"
-            text, step = f"{text} The claim controller removes such a reservation.", worker
+            text, step = f"{text} The claim controller should have removed that.", worker
         case "pod-stays":
             user = next(user for user in row.users if user.fate == "overdue")
             late = f" {age(user.ends_at)} ago" if user.ends_at else ""
             title = f"{holds} for a pod that does not end."
             text = (
-                f"Pod {user.name} should have ended{late}. {place.capitalize()} has not confirmed that its containers "
-                "ended and its devices are unprepared."
+                f"Pod {user.name} should have ended{late}. {place.capitalize()} has not confirmed that its devices are "
+                "unprepared."
             )
             step = f"Check the agent and the drivers on {user.node or 'its node'}."
         case "node-gone":
             title = f"{holds} on node {row.gone_nodes[0]}, which no longer exists."
             text = "Nobody can unprepare them there."
-            step = "Delete the pods that are bound to that node; the claim controller then releases the devices."
+            step = "Delete the pods of that node; then the devices are released."
         case "node-silent":
             title = (
                 f"{holds} on node {row.silent_nodes[0]}, which is {'unreachable' if row.unreachable else 'not ready'}."
             )
             text = (
-                "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are "
-                "released once the node confirms that they ended."
+                "Its pods are evicted when their tolerations end; the devices are released once the node confirms it."
             )
             step = f"Start the agent on {row.silent_nodes[0]} again."
         case "finalizer":
             name = row.foreign_finalizers[0]
-            title = f"It is deleted, and finalizer `{name}` holds it."
-            text = f"{asked}. The finalizer is removed by {holder_of(name)}."
-            step = "Check that controller. If it is gone for good, preview the forced release."
+            title = f"Deletion is blocked by finalizer `{name}`."
+            text = f"{asked}. It is removed by {holder_of(name)}."
+            step = "Check that controller; if it is gone for good, release by force."
         case "controller":
-            title = "It is deleted, nobody uses it, and it is still there."
-            text = f"{asked}, and {holds.lower()}. The claim controller removes such a claim at once."
+            title = "It is deleted and unused, but still there."
+            text = f"{asked}, and {holds.lower()}. The claim controller should have removed it."
             step = worker
         case "driver":
             title = f"{holds} that nobody uses, and driver {row.driver} does not deallocate it."
-            text = (
-                "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can "
-                "clear the allocation."
-            )
+            text = "`status.deallocationRequested` is set; only the driver's controller can clear the allocation."
             step = f"Check the log of the controller of driver `{row.driver}`."
         case "leaked":
             title = f"{holds} that nobody uses, since {clock(row.allocated_at)}."
-            text = "The claim controller releases such devices after a minute."
+            text = "The claim controller should have released them after a minute."
             step = worker
             if FINALIZER not in row.finalizers:
-                text = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
-                step = "Delete the claim; nobody uses it."
+                text = f"Without the finalizer `{FINALIZER}` the claim controller leaves its allocation alone."
+                step = "Delete the claim."
         case unknown:
             raise KeyError(unknown)
     if complaint:
         text = f"{text} {complaint.text}"
         if row.cause in ("pod-gone", "pod-stays"):
-            step = f"Fix what {place} reports here; it retries by itself."
+            step = f"Fix what {place} reports; it retries."
     return Advice(title=title, text=text, next_step=step, alarming=True)
 
 

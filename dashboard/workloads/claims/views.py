@@ -212,7 +212,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
         ).gone
     except ApiError as refusal:
         return _refused(request, sheet, refusal)
-    goes = f"Claim {name} is being deleted; it is removed when nobody uses it any more."
+    goes = f"Claim {name} is being deleted; it is removed when nobody uses it."
     messages.success(request, f"Deleted claim {name}." if gone else goes)
     return redirect("claims") if gone else redirect(claim_url(namespace, name))
 
@@ -272,22 +272,19 @@ def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> Http
 
 
 #: Why a claim is not released by force.
-IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instead"
+IN_USE = "it is in use, and not stuck; delete its pods instead"
 
 
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
-    goes_on = "uses it now and goes on; the claim is removed when that pod has ended."
+    goes_on = "goes on using it; the claim is removed when that pod has ended."
     others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
         ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
         *(("Pods", f"Pod {name} {goes_on}") for name in living),
-        *(
-            ("Pods", f"Pod {name} waits for it, and would wait forever: it names this claim.")
-            for name in line.wanted_by
-        ),
-        *(("Finalizers", f"Finalizer {name} holds it until its owner removes it.") for name in others),
+        *(("Pods", f"Pod {name} waits for it, and would wait forever.") for name in line.wanted_by),
+        *(("Finalizers", f"Finalizer {name} blocks it until its owner removes it.") for name in others),
     ]
     waits = bool(living or others)
     summary = "It is marked for deletion, and removed later." if waits else "It is removed immediately."
@@ -302,24 +299,20 @@ def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
         ("Devices", _devices(claim, line, freed="are free at once, for waiting pods")),
         *(("Reserved for", f"The reservation for {user} is removed.") for user in users),
         *(("Finalizers", f"Finalizer {name} is removed.") for name in removed_finalizers(claim)),
-        ("Claim", "The claim is already deleted, so it is removed." if deleted else ""),
+        ("Claim", "It is already deleted, so it is removed." if deleted else ""),
     ]
     refused = "" if line.state in ("stuck", "unused", "deleting") else IN_USE
     if claim.status.allocation is None:
         owners = [name for name in removed_finalizers(claim) if name != FINALIZER]
         who = f"whoever set finalizer {owners[0]}" if owners else "its controllers"
         summary = f"{line.name} is removed without waiting for {who}."
-        warning = (
-            f"The cleanup that {who} wanted to do before the claim goes is skipped. Do this only if that controller is "
-            "gone."
-        )
+        warning = f"The cleanup by {who} is skipped. Do this only if that controller is gone."
     else:
         node = line.nodes[0] if line.nodes else "its node"
         summary = f"{line.name} releases what it holds without asking {node}."
         warning = (
-            f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
-            "pods may then share a device that neither expects to share. Do this only if the machine is off, or "
-            "if you have checked that nothing runs on it."
+            f"{node if line.nodes else 'Its node'} may still use what it held, and another pod may get the same "
+            "device. Do this only if the machine is off, or if nothing of the claim runs on it."
         )
     return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
 

@@ -61,7 +61,7 @@ def delete(pod: Pod, uid: str, person: Person, *, by_force: bool) -> str:
     """Delete the pod, if it is the one with this uid. Returns why not; "" if it is deleted, or gone already."""
     meta = pod.metadata
     if uid != meta.uid:
-        return f"Another pod has the name {meta.name} by now. This is what deleting that one would do."
+        return f"Another pod has the name {meta.name} by now. This is what deleting it would do."
     options = DeleteOptions(preconditions=Preconditions(uid=uid), grace_period_seconds=0 if by_force else None)
     try:
         verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
@@ -86,18 +86,18 @@ def effect_of_deletion(
             parts.append(f"{counted(hidden, 'pod')} of other namespaces")
         lines.append(("Then", f"{joined(parts)} would start."))
     elif found.frees and found.tried_all:
-        lines.append(("Then", "No waiting pod would start by that alone."))
+        lines.append(("Then", "No waiting pod would start."))
     owners = {(one.kind, one.name) for pod in pods for one in pod.metadata.owner_references if one.controller}
     if titles := [f"{kind} {name}" for kind, name in sorted(owners)]:
-        one = f"{titles[0]} controls it and may make another."
-        lines.append(("After", one if len(pods) == 1 else f"{joined(titles, NAMED)} may make others in their place."))
+        one = f"{titles[0]} may create another."
+        lines.append(("After", one if len(pods) == 1 else f"{joined(titles, NAMED)} may create others."))
     warning = ""
     if not by_force:
         lines.append(("Stops", _stops(pods)))
     elif node := pods[0].spec.node_name:
         warning = (
-            f"{node} is not asked. What still runs there goes on, and may use a device that another pod is given. Do "
-            "this only if the machine is off, or if you have checked that nothing of the pod runs on it."
+            f"{node} is not asked. What runs there goes on, and may use a device that another pod gets. Do this only "
+            "if the machine is off, or if nothing of the pod runs on it."
         )
     return ActionEffect(consequences=consequences(lines), warning=warning)
 
@@ -191,7 +191,7 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
     new = structs.replace(old, spec=structs.replace(old.spec, spec=spec))
     for one in templates:
         if one.spec == new.spec and stem_of(one.metadata.name) == stem_of(name):
-            found.lines.append(("Template", f"{one.metadata.name} says that already; the pod uses it."))
+            found.lines.append(("Template", f"{one.metadata.name} already says that; the pod uses it."))
             lines = difference(dump(manifest(old)), dump(manifest(one)))
             found.differences.append((f"Template {one.metadata.name}", lines))
             return one.metadata.name
@@ -205,9 +205,9 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
     new_name = free_name(name, existing) if others else name
     if others:
         names = f"pod {others[0]} names" if len(others) == 1 else f"pods {joined(others, NAMED)} name"
-        found.lines.append(("Template", f"{new_name} is made. {name} stays: {names} it."))
+        found.lines.append(("Template", f"{new_name} is created. {name} stays: {names} it."))
     else:
-        found.lines.append(("Template", f"{name} is replaced. No other pod names it."))
+        found.lines.append(("Template", f"{name} is replaced; no other pod names it."))
         found.old.append((kind(TEMPLATES), old))
     found.create(TEMPLATES, new, new_name, old)
     return new_name
@@ -221,7 +221,7 @@ def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> 
         raise NotFound.of(CLAIMS, name)
     old = decoded(stored, ResourceClaim)
     new_name = free_name(name, {one.name for one in objects.list(kind(CLAIMS), namespace=namespace).items})
-    found.lines.append(("Claim", f"{new_name} is made. {name} stays, without devices until a pod uses it."))
+    found.lines.append(("Claim", f"{new_name} is created. {name} stays, without devices until a pod uses it."))
     found.create(CLAIMS, structs.replace(old, spec=spec), new_name, old)
     return new_name
 
@@ -229,7 +229,7 @@ def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> 
 def replace(pod: Pod, uid: str, found: Replacement, person: Person) -> str:
     """Replace the pod, if it is the one with this uid. Returns why not, "" if it is done."""
     if uid != pod.metadata.uid:
-        return f"Another pod has the name {pod.metadata.name} by now. This is what replacing that one would do."
+        return f"Another pod has the name {pod.metadata.name} by now. This is what replacing it would do."
     if refused := kept_as_it_is(pod):
         return f"Nothing was changed: {refused}."
     try:
@@ -259,10 +259,10 @@ def effect_of_replacement(
             then = f"It starts on {answer.placed[0].node}{with_devices}, if nobody is faster."
     words = in_words(changes, workload.claims)
     lines = [
-        ("Goes", "The pod as it is. It has no node, so nothing that runs is lost."),
+        ("Goes", "This pod; nothing of it runs."),
         ("Comes", f"A pod of the same name, {words}." if words else ""),
         *found.lines,
         ("Then", then),
-        ("Queue", "It is a new pod: those of its priority that wait already come before it."),
+        ("Queue", "It is a new pod: older ones of its priority come first."),
     ]
     return ActionEffect(consequences=consequences(lines), refused=refused, differences=tuple(found.differences))

@@ -433,9 +433,7 @@ class PodForm(PageForm):
             if not device_class:
                 self.add_error("device_class", "Choose a class or a model.")
             if not 1 <= (whole(self.text("count")) or 0) <= MAX_RESULTS:
-                self.add_error(
-                    "count", f"Write a whole number from 1 to {MAX_RESULTS}: no claim is given more devices."
-                )
+                self.add_error("count", f"Write a whole number from 1 to {MAX_RESULTS}.")
             traits = self.traits(device_class)
             if self.text("least") and traits and not traits.memory:
                 self.add_error("least", f"No device of class {device_class} publishes its memory.")

@@ -308,7 +308,7 @@ def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """
     person = demand_sight(request, namespace, f"Pod {name}")
     if not person.may("get", "pods/log", namespace, name):
-        raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role that allows it.")
+        raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role.")
     log = queries.read_log(stored_pod(namespace, name), request.GET)
     status = 502 if log.error else 200
     return HttpResponse(log.error or log.text, status=status, content_type="text/plain; charset=utf-8")

@@ -609,8 +609,8 @@ def _rehearsal_verdict(
         return PodVerdict(
             good=False,
             title=f"{tried} it would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.",
-            text="A rehearsal: nothing has changed in the cluster.",
-            next_step="Try other changes as well, or go back to the pod as it is written.",
+            text="A rehearsal: nothing was changed.",
+            next_step="Try other changes, or go back to the pod as written.",
             rehearsed=True,
         )
     placed, do_url = answer.placed[0], replace_url(pod, changes, person)
@@ -624,11 +624,11 @@ def _rehearsal_verdict(
         for entry in pod.spec.resource_claims
         if entry.name in changed
     ]
-    step = f"Recreate {joined(recreated)} {words}, then recreate the pod: the requests of a claim cannot be changed."
+    step = f"Recreate {joined(recreated)} {words}, then recreate the pod."
     return PodVerdict(
         good=True,
         title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
-        text="A rehearsal: nothing has changed in the cluster.",
+        text="A rehearsal: nothing was changed.",
         next_step=step if recreated and not do_url else "",
         do_url=do_url,
         rehearsed=True,
@@ -656,20 +656,20 @@ def read_stay(
         return PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
-            text="What the pod does now is not known; this page shows what the node reported last.",
-            next_step=f"Start the agent on `{pod.spec.node_name}` again.",
+            text="This page shows its last report.",
+            next_step=f"Start the agent on `{pod.spec.node_name}`.",
         )
     if ends is None:
         return None
     failure = next((one.text for one in reversed(moments) if one.reason == UNPREPARE_FAILED), "")
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
     if failure:
-        title, text = "It stays until its devices are released, and that fails.", f"{failure}."
+        title, text = "Its devices cannot be released.", f"{failure}."
         step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
-        text = f"The agent on {node} has not confirmed that its containers ended and its devices are unprepared."
-        step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there any more."
+        text = f"The agent on {node} has not confirmed that its devices are unprepared."
+        step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there."
     else:
         return None
     forced = [

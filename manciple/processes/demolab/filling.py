@@ -401,8 +401,11 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
 
 
 def _counts(now: Mapping[str, int], held: int) -> dict[str, int]:
-    """What is fenced off, broken or shared now has been so all day."""
-    others = {state: count for state, count in now.items() if state not in ("reserved", "alloc", "prep", "free")}
+    """What is fenced off, broken or shared now has been so all day. Agents reported all day, though nothing renews
+    their Leases while the home is filled.
+    """
+    given = ("reserved", "alloc", "prep", "free", "unreachable")
+    others = {state: count for state, count in now.items() if state not in given}
     room = max(0, sum(now.values()) - sum(others.values()))
     return nonzero({**others, "reserved": min(held, room), "free": max(0, room - held)})
 

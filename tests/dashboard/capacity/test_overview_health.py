@@ -99,7 +99,7 @@ def test_broken_devices_lead_to_themselves_and_rates_are_for_those_who_see_every
             "Pool `gpu-b04` is a slice short; its 8 devices are not allocatable. Its slices last changed at 10:11:00.",
             texts.NEXT_SEE_DRIVERS_POOL("gpu-b04"),
         ),
-        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not allocatable.", "gpu-b04"),
+        (4, "Pool `gpu-b04` has 2 slices too many; its 8 devices are not allocatable.", "gpu-b04"),
     ],
 )
 def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str, step: str) -> None:
@@ -142,9 +142,9 @@ def test_sizes_read_as_people_say_them(count: int, text: str) -> None:
             True,
             False,
             "warn",
-            ["95% of the room for the database is used; when it is full, only deletions are accepted."],
+            ["The database is 95% full; once full, it accepts only deletions."],
         ),
-        (True, True, "err", ["The database is full: only deletions are accepted."]),
+        (True, True, "err", ["The database is full and accepts only deletions."]),
     ],
 )
 def test_a_database_that_runs_full_needs_attention(nearly: bool, full: bool, severity: str, what: list[str]) -> None:

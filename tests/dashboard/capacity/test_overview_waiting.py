@@ -165,7 +165,7 @@ def test_what_is_wrong_in_another_namespace_is_not_named() -> None:
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
-    assert brief(NO_DEVICES) == Outline("… `gpu` of claim `a/b` … 2 devices …")
+    assert brief(NO_DEVICES) == Outline("… `gpu` of claim `a/b` …")
     assert brief(NO_DEVICES, names_claim=False) == brief(NO_DEVICES).replace(" of claim `a/b`", "")
     assert brief(NO_CPU) == "2 Insufficient cpu."
 

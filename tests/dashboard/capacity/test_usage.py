@@ -172,7 +172,7 @@ def test_idle_hours_are_shown_where_a_driver_tells_them_and_nowhere_else(admin: 
         assert idle == {name: "2.00", other: ""}
     shown = words(admin, "/usage?by=class")
     assert "of which 2 idle" in shown
-    assert "not told" in shown
+    assert "not reported" in shown
     page = admin.get("/usage?by=class").content.decode()
     (told,) = re.findall(r'data-levels="([^"]+)">\s*<i class="swatch of-idle">', page)
     assert re.fullmatch(r"0x(199|200) 1x20 0x2[01]", told), "an hour is ten of the steps of a day"

@@ -151,5 +151,5 @@ def test_a_claim_that_a_quota_refuses_is_told_in_plain_words(pages: Client, clus
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     cluster.settle()
     shown = text(pages, "/events?q=quota")
-    assert texts.CLAIM_REFUSED_BY_QUOTA("gpu", "most", key, 1, "0 of 0") in shown
+    assert texts.CLAIM_REFUSED_BY_QUOTA("gpu", "most", "0 of 0", key) in shown
     assert "is forbidden" not in shown

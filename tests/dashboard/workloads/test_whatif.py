@@ -278,7 +278,7 @@ def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Cl
     cluster.create(make_template("gpus", requests=[make_request()]))
     answer = pages.post("/what-if", {"yaml": GANG_POD})
     told, result = close_said(answer.content.decode()), answer.context["page"].result
-    best = f"{texts.GANG_WOULD_NOT_START('train', 4, 5)} on {RACK}=r2 (the best of 2), 1 does not."
+    best = f"{texts.GANG_WOULD_NOT_START('train', 4, 5)} on {RACK}=r2 (the best of 2)."
     assert best in told
     assert texts.GANG_REPLICAS_TRIED(5) in told
     assert (result.asked, result.fits, result.left) == (5, "0", 5)

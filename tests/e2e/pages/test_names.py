@@ -74,6 +74,15 @@ TABLES_CUT = """() => [...document.querySelectorAll(".scroll")]
   .map((one) => `${one.scrollWidth} in ${one.clientWidth} px: ${one.textContent.trim().slice(0, 60)}`)"""
 
 
+#: Words of the navigation that take more than one line: names that were broken anywhere, or between two words.
+BROKEN = """() => [...document.querySelectorAll(".top .nav > a, .top .nav summary")].filter((one) => {
+  if (!one.offsetParent) return false;
+  const text = document.createRange();
+  text.selectNodeContents(one);
+  return new Set([...text.getClientRects()].filter((box) => box.width > 1).map((box) => Math.round(box.top))).size > 1;
+}).map((one) => one.textContent)"""
+
+
 def manifests(name: str) -> list[dict[str, Any]]:
     named, within = {"name": name}, {"name": name, "namespace": LONG}
     names = [LONG, *(f"{index}-{LONG}"[:63] for index in range(1, DEVICES))]
@@ -137,3 +146,13 @@ def test_every_device_of_a_node_with_many_stands_on_its_sheet(page: Page, up: Up
             return tile.right <= row.right && tile.bottom <= row.bottom;
         }).length"""
         assert line.evaluate(inside) == DEVICES, f"{width} px"
+
+
+def test_the_navigation_stands_on_one_line_at_every_width_and_widens_no_page(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/keys")
+    broken = {}
+    for width in (*range(900, 1480, 20), 981, 1101, 1181, 1221, 1361):
+        page.set_viewport_size({"width": width, "height": 800})
+        if found := page.evaluate(BROKEN) or page.evaluate(TOO_WIDE, width):
+            broken[width] = found
+    assert broken == {}

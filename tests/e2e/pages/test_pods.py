@@ -100,7 +100,7 @@ def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -
     for path in ("/api/v1/namespaces/demo/pods/raw", "/apis/resource.k8s.io/v1/namespaces/demo/resourceclaims/raw"):
         found = json.loads(kubectl("get", "--raw", f"{path}/explain"))
         assert found["kind"] == "Explanation"
-        assert found["reason"] == f"Request `gpu` {texts.ALL_DEVICES_HELD(24, 24)}."
+        assert found["reason"] == f"Request `gpu` {texts.ALL_DEVICES_HELD(1, 24)}."
         assert found["nodes"][0]["requests"][0]["stages"][-1] == {"name": "free", "left": 0}
 
 

@@ -264,8 +264,8 @@ def test_a_shared_device_without_room_says_what_the_request_would_take(cluster: 
         _ask(cluster, name, capacity=CapacityRequirements(requests={"cores": cores, "memory": "1Gi"}))
     _ask(cluster, "whole")
     assert cluster.why_pending("whole").endswith(
-        "Request `gpu` of claim `default/whole` accepts only 2 devices, and neither has 100 of `cores` and 24Gi of "
-        "`memory` left (for `cores` and `memory` that is the default, because the request does not say how much)."
+        "Request `gpu` of claim `default/whole` needs 1; neither matching device has 100 of `cores` and 24Gi of "
+        "`memory` left (the default of `cores` and `memory`)."
     )
 
 
@@ -273,7 +273,7 @@ def _shared(name: str, memory: str) -> dict[str, Any]:
     return {"name": name, "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
 
 
-DEFAULT = "(for `memory` that is the default, because the request does not say how much)"
+DEFAULT = "(the default of `memory`)"
 
 
 @pytest.mark.parametrize(
@@ -284,28 +284,28 @@ DEFAULT = "(for `memory` that is the default, because the request does not say h
             {"m": {"memory": "5Gi"}, "b": {}},
             {},
             1,
-            f"only 2 devices: 1 is held, and the other does not have 10Gi of `memory` left {DEFAULT}.",
+            f"needs 1; 1 of 2 matching devices is held, and the other does not have 10Gi of `memory` left {DEFAULT}.",
         ),
         "devices of several sizes": (
             [_shared("a", "10Gi"), _shared("b", "20Gi")],
             {"m": {"memory": "5Gi"}, "n": {"memory": "6Gi"}, "o": {"memory": "5Gi"}},
             {},
             1,
-            f"only 2 devices, and neither has enough `memory` left {DEFAULT}.",
+            f"needs 1; neither matching device has enough `memory` left {DEFAULT}.",
         ),
         "as much as the request says": (
             [_shared("a", "10Gi"), _shared("b", "20Gi")],
             {"m": {"memory": "5Gi"}, "n": {"memory": "6Gi"}},
             {"memory": "15Gi"},
             1,
-            "only 1 device, and it does not have 15Gi of `memory` left.",
+            "needs 1; the only matching device does not have 15Gi of `memory` left.",
         ),
         "one of two": (
             [_shared("a", "10Gi"), _shared("b", "10Gi")],
             {"m": {"memory": "5Gi"}},
             {},
             2,
-            f"only 2 devices, of which 1 is free or has 10Gi of `memory` left {DEFAULT}, and it wants 2.",
+            f"needs 2; only 1 of 2 matching devices is free or has 10Gi of `memory` left {DEFAULT}.",
         ),
     }.values(),
 )
@@ -343,6 +343,5 @@ def test_requests_that_must_have_the_same_value_are_told_how_many_one_value_serv
     cluster.create(make_pod("pair", claims={"gpu": "pair"}))
     cluster.settle()
     assert cluster.why_pending("pair") == Outline(
-        "… `default/pair` … 2 … `gpu.example.com/numa` for requests `a` and `b`, and no value has free ones for more "
-        "than 1 of them."
+        "… `default/pair` … 2 … `gpu.example.com/numa` for requests `a` and `b`; no two free ones share a value."
     )

@@ -107,7 +107,7 @@ def test_the_condition_has_the_short_form(api: Api, cluster: Cluster) -> None:
     _wait(cluster, "first")
     _wait(cluster, "second")
     assert cluster.why_pending("second").endswith(
-        "Request `gpu` of claim `default/second` accepts only 1 device and it is held."
+        "Request `gpu` of claim `default/second` needs 1; the only matching device is held."
     )
     assert cluster.events("FailedScheduling")[0].message == cluster.why_pending("second")
 
