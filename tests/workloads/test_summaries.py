@@ -12,10 +12,22 @@ from claims.models import Pod
 from manciple.store import objects
 from manciple.wire.base import OwnerReference, timestamp
 from tests.builders import make_pod
-from tests.workloads.cluster import START, Cluster, make_daemon_set, make_deployment, make_replica_set
+from tests.workloads.cluster import (
+    START,
+    Cluster,
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_job,
+    make_replica_set,
+    make_stateful_set,
+)
+from workloads.kinds.cron_jobs import CRON_JOB
 from workloads.kinds.daemon_sets import DAEMON_SET, DaemonSetStatus
 from workloads.kinds.deployments import DEPLOYMENT, DeploymentCondition, DeploymentStatus
+from workloads.kinds.jobs import JOB, JobCondition, JobStatus
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSetStatus
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSetStatus
 from workloads.kinds.summaries import SUMMARIES, State, summary_of
 from workloads.models import Workload
 from workloads.view import WORKLOADS
@@ -27,6 +39,11 @@ def deployment(status: DeploymentStatus, **spec: Any) -> Any:
 
 def condition(type_: str, status: str, reason: str, message: str = "") -> DeploymentCondition:
     return DeploymentCondition(type=type_, status=status, reason=reason, message=message)
+
+
+def job_with(condition: str, reason: str) -> Any:
+    ended = JobCondition(type=condition, status="True", reason=reason, last_transition_time=timestamp(START))
+    return replace(make_job(), status=JobStatus(conditions=(ended,)))
 
 
 DONE = DeploymentStatus(replicas=2, updated_replicas=2, ready_replicas=2, available_replicas=2)
@@ -74,6 +91,39 @@ CASES: dict[str, tuple[str, Any, State, str]] = {
         State.STARTING,
         "",
     ),
+    "numbered pods of which one is missing": (
+        STATEFUL_SET.resource,
+        replace(make_stateful_set(), status=StatefulSetStatus(replicas=3, ready_replicas=2, available_replicas=2)),
+        State.STARTING,
+        "",
+    ),
+    "numbered pods of two templates": (
+        STATEFUL_SET.resource,
+        replace(
+            make_stateful_set(),
+            status=StatefulSetStatus(replicas=3, available_replicas=3, current_revision="a", update_revision="b"),
+        ),
+        State.UPDATING,
+        "",
+    ),
+    "a Job whose pods wait": (JOB.resource, make_job(), State.STARTING, ""),
+    "a Job whose pods run": (
+        JOB.resource,
+        replace(make_job(), status=JobStatus(active=1, ready=1)),
+        State.RUNNING,
+        "",
+    ),
+    "a Job that makes no pods": (JOB.resource, make_job(suspend=True), State.SUSPENDED, ""),
+    "a Job that has succeeded": (JOB.resource, job_with("Complete", "CompletionsReached"), State.COMPLETE, ""),
+    "a Job that was too slow": (JOB.resource, job_with("Failed", "DeadlineExceeded"), State.FAILED, "time limit"),
+    "a Job that is about to fail": (
+        JOB.resource,
+        job_with("FailureTarget", "BackoffLimitExceeded"),
+        State.FAILED,
+        "more often",
+    ),
+    "a CronJob": (CRON_JOB.resource, make_cron_job(), State.SCHEDULED, ""),
+    "a CronJob that makes no Jobs": (CRON_JOB.resource, make_cron_job(suspend=True), State.SUSPENDED, ""),
     "no node fits": (DAEMON_SET.resource, make_daemon_set(), State.EMPTY, ""),
     "a node lacks its pod": (
         DAEMON_SET.resource,

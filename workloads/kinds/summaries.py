@@ -14,6 +14,7 @@ from workloads.kinds.daemon_sets import DAEMON_SET, ON_DELETE, DaemonSet
 from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, REPLICA_FAILURE, Deployment
 from workloads.kinds.jobs import COMPLETE, FAILED, FAILURE_TARGET, JOB, Job
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSet
 
 
 class State(StrEnum):
@@ -137,6 +138,17 @@ def _of_daemon_set(one: DaemonSet) -> Summary:
     return Summary(wanted=wanted, ready=status.number_ready, state=state)
 
 
+def _of_stateful_set(one: StatefulSet) -> Summary:
+    wanted, status = one.spec.replicas or 0, one.status
+    if not wanted and not status.replicas:
+        state = State.EMPTY
+    elif status.update_revision != status.current_revision:
+        state = State.UPDATING
+    else:
+        state = State.READY if status.available_replicas >= wanted else State.STARTING
+    return Summary(wanted=wanted, ready=status.ready_replicas, state=state)
+
+
 def _of_job(one: Job) -> Summary:
     spec, status = one.spec, one.status
     conditions = {type_: condition_of(status.conditions, type_) for type_ in (COMPLETE, FAILED, FAILURE_TARGET)}
@@ -176,6 +188,7 @@ SUMMARIES: Mapping[str, Callable[[Any], Summary]] = {
     DEPLOYMENT.resource: _of_deployment,
     REPLICA_SET.resource: _of_replica_set,
     DAEMON_SET.resource: _of_daemon_set,
+    STATEFUL_SET.resource: _of_stateful_set,
     JOB.resource: _of_job,
     CRON_JOB.resource: _of_cron_job,
 }

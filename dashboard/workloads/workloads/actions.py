@@ -326,7 +326,10 @@ def _undo(one: Any, asked: str, _person: Person) -> PlannedAct:
     wanted = next((line for line in revisions if str(line.number) == asked), None)
     if wanted is None:
         raise NotAsked("There is no such revision, or no longer.")
-    template = codec.decode_value(PodTemplateSpec, wanted.template)
+    try:
+        template = codec.decode_value(PodTemplateSpec, wanted.template)
+    except ApiError as error:  # clients may write revisions, too
+        raise NotAsked("This revision cannot be read.") from error
     number = pods_of(one.metadata.uid).exclude(deleting=True).count()
     lines = [
         ("Template", f"That of revision {wanted.number} again."),

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from claims.causes.messages import brief
 from claims.kinds.pods import Pod
 from dashboard.workloads.workloads import queries
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, member, plain, signed_in, undo, viewer, words
 from tests.dashboard.workload_scene import deploys, let_run, work
 from tests.scheduling.cluster import Cluster
-from tests.workloads.cluster import make_daemon_set, make_replica_set
+from tests.workloads.cluster import make_daemon_set, make_replica_set, make_stateful_set
 from workloads.kinds.deployments import Deployment
 from workloads.kinds.replica_sets import ReplicaSet
 from workloads.models import Workload
@@ -164,6 +164,23 @@ def test_revisions_are_listed_with_what_changed_and_can_be_taken_back(admin: Cli
     assert cluster.get(Deployment, "web").spec.template.spec.containers[0].image == "app:1"
     work(cluster)
     assert admin.get(f"{WEB}?tab=rollout").context["page"].revisions[0].number == 3
+
+
+@pytest.mark.parametrize("plural", ["daemonsets", "statefulsets"])
+def test_revisions_of_other_kinds_are_taken_back_too(plural: str, admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    made = cluster.create(make_daemon_set("web") if plural == "daemonsets" else make_stateful_set("web"))
+    work(cluster)
+    path = f"/workloads/{plural}/default/web"
+    assert [line.number for line in admin.get(f"{path}?tab=rollout").context["page"].revisions] == [1]
+    admin.post(f"{path}/restart", {"uid": made.metadata.uid})
+    work(cluster)
+    newest, oldest = admin.get(f"{path}?tab=rollout").context["page"].revisions
+    assert (newest.number, newest.current, oldest.current) == (2, True, False)
+    admin.post(f"{path}/undo", {"to": "1", "uid": made.metadata.uid})
+    work(cluster)
+    (newest, *_) = admin.get(f"{path}?tab=rollout").context["page"].revisions
+    assert (newest.number, newest.current) == (3, True)
 
 
 def test_events_and_history_are_tabs(admin: Client, cluster: Cluster) -> None:
