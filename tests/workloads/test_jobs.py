@@ -11,11 +11,11 @@ from claims.kinds.pods import Pod
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
 from manciple.api import verbs
-from manciple.api.requests import DeleteOptions
 from manciple.store import garbage, objects, sql
 from manciple.wire.base import LabelSelector, condition_of
 from manciple.wire.errors import Invalid
 from manciple.wire.identity import SYSTEM
+from manciple.wire.machinery import DeleteOptions
 from tests.builders import make_pod, make_quota
 from tests.workloads.cluster import NAMESPACE, Cluster, make_job, make_job_template
 from tests.workloads.test_replica_sets import owners
@@ -245,7 +245,7 @@ def test_a_step_that_was_taken_already_is_not_taken_again(cluster: Cluster, monk
     cluster.create(JOB, make_job(parallelism=2, completions=2))
     with view.current() as current:
         assert current is not None
-        (job,) = current.take(view.JOBS, cluster.now)
+        (job,) = (one for one in current.take(view.JOBS, cluster.now) if isinstance(one, Job))
         turn = jobs._look(current, job)
     view.come_back(view.JOBS, {job.key: 0})
     cluster.run()
