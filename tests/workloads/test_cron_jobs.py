@@ -32,7 +32,7 @@ NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 def a_cron_job(*, last: datetime | None = NOON, active: int = 0, **spec: Any) -> CronJob:
     """Created at noon; hourly."""
-    made = CRON_JOB.prepare_create(make_cron_job(**{"schedule": "@hourly", **spec}))
+    made: CronJob = CRON_JOB.prepare_create(make_cron_job(**{"schedule": "@hourly", **spec}))
     meta = replace(made.metadata, uid="uid", creation_timestamp=timestamp(NOON))
     status = CronJobStatus(last_schedule_time=None if last is None else timestamp(last))
     jobs = [a_job(f"j{number}") for number in range(active)]
