@@ -29,7 +29,7 @@ NOT_POSSIBLE_WITHOUT_OWN_RULES = Text("This cannot be done now: no rule taints t
 UNDONE = Text("Undone ({}): “{}”")
 NOT_UNDONE = Text("Nothing was undone: it is too late, or something has changed since.")
 WAITS_BECAUSE = Text("It would wait because")
-NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}): starts on {}")
+NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 
 # What a person does not see
 NOT_COUNTED = Text("Pods and claims of namespaces that you do not see are not counted.")
