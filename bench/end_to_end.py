@@ -87,6 +87,14 @@ def _clients(options: Options) -> list[Figure]:
     )
 
 
+def _deployment(options: Options) -> list[Figure]:
+    from cases import deployment  # noqa: PLC0415
+
+    return deployment.measure(
+        nodes=options.nodes or 1000, devices=options.devices or 10, pods=options.pods or 10_000, workers=2
+    )
+
+
 def _paced(options: Options) -> list[Figure]:
     from cases import paced  # noqa: PLC0415
 
@@ -102,6 +110,7 @@ def _paced(options: Options) -> list[Figure]:
             without=options.without,
             against=options.against,
             profile=options.profile,
+            only_bound=options.only_bound,
         )
     )
 
@@ -192,6 +201,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "large": _large,
     "extended": _extended,
     "clients": _clients,
+    "deployment": _deployment,
     PACED: _paced,
     "latency": _latency,
     "silence": _silence,
@@ -207,7 +217,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
 
 
 #: The cases that need a Redis: those with workers.
-REDIS = {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
+REDIS = {"clients", "deployment", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
 
 
 def _run(name: str, options: Options) -> list[Figure]:
@@ -263,6 +273,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with it, in turns (paced)")
     parser.add_argument("--rounds", type=int, help="windows of each rate (paced: 1, or 2 with --against)")
     parser.add_argument("--embedded", action="store_true", help="everything in one process, on SQLite (paced)")
+    parser.add_argument("--only-bound", action="store_true", help="pods without agents and deletion (paced)")
     parser.add_argument("--profile", action="store_true", help="print the statements of a pod (paced)")
     parser.add_argument(
         "--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos, quotas)"

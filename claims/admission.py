@@ -5,6 +5,8 @@
     extended resources   only the scheduler writes the annotation of their claims
     priorities           a pod's priority is that of its PriorityClass, or of the default class, or 0. A priority in the
                          spec must be the same: otherwise users could choose their own
+    limit ranges         fill in what the containers of a namespace leave out, before a new pod is validated, and limit
+                         what pods and volumes ask for
     quotas               limit the sum of a namespace's objects (`claims.quotas`); without quotas this costs nothing
     warnings             about fields without effect
     unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass, as if the
@@ -35,9 +37,12 @@ from msgspec.structs import replace
 
 from claims import quotas
 from claims.access.node_rights import CONFIG_MAPS, SECRETS, node_of, references
+from claims.kinds import limit_ranges
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
+from claims.kinds.limit_ranges import LIMIT_RANGE, LimitRange
 from claims.kinds.pod_groups import POD_GROUP, WORKLOAD, PodGroup, PodWorkload
 from claims.kinds.pod_security import (
+    LEVELS,
     PREFIX,
     LevelVersion,
     PodSecurityPolicy,
@@ -97,6 +102,7 @@ def register() -> None:
     hooks.register_rule(check_limited_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(find_template, operations={"CREATE"}, resources={POD_GROUP.resource})
+    hooks.register_rule(check_limits, operations={"CREATE", "UPDATE"}, resources={PODS, VOLUME_CLAIMS})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
     hooks.register_rule(charge_quotas, operations={"CREATE", "UPDATE", "DELETE"})
     hooks.register_rule(keep_extended_claims, operations={"CREATE", "UPDATE"}, resources=CLAIMS_AND_TEMPLATES)
@@ -302,6 +308,35 @@ def _forbidden(one: PriorityClass, why: str) -> Forbidden:
     return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)
 
 
+# Limit ranges ---------------------------------------------------------------------------------------------------------
+
+
+VOLUME_CLAIMS = "persistentvolumeclaims"
+LIMITS: hooks.PolicyCache[tuple[LimitRange, ...]]
+LIMITS = hooks.PolicyCache(LIMIT_RANGE.resource, lambda found: found, nothing=())
+
+
+def with_limits(write: Write) -> Pod:
+    """The new pod with the requests and limits that its namespace gives to containers without."""
+    pod: Pod = write.new
+    with _following.view(within=POLL_INTERVAL) as known:
+        ranges = known.limits.get(pod.metadata.namespace)
+    return limit_ranges.with_defaults(pod, [ranges[name] for name in sorted(ranges)]) if ranges else pod
+
+
+def check_limits(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a new or resized pod, or a volume, beyond the limits of its namespace."""
+    is_pod = write.kind.resource == PODS
+    changed = "resize" if is_pod and write.operation == "UPDATE" else ""  # what changes its requests and limits
+    if write.subresource != changed:
+        return
+    if ranges := LIMITS.of(writer, write.new.metadata.namespace):
+        type_ = limit_ranges.POD if is_pod else limit_ranges.VOLUME_CLAIM
+        if found := limit_ranges.violations(write.new, type_, ranges):
+            text = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+            raise Forbidden.of(write.kind.resource, write.new.metadata.name, text)
+
+
 # Quotas ---------------------------------------------------------------------------------------------------------------
 
 
@@ -395,8 +430,8 @@ def _rejected(pod: Pod, why: str) -> Forbidden:
 # namespace as files, in a projected volume that the node's agent refreshes. A container with a mount of its own at that
 # path keeps it.
 #
-# Accounts are cached by following the log, so a pod costs no query. A cached account may be half a second old if an
-# announcement was lost; before a pod is refused, the log is read.
+# Accounts and limit ranges are cached by following the log, so a pod costs no query. They may be half a second old if
+# an announcement was lost; before a pod is refused, the log is read.
 
 
 #: The path at which programs expect their token.
@@ -408,7 +443,8 @@ TOKEN_SECONDS = 60 * 60 + 7
 FILE_MODE = 0o644
 
 
-def register_service_accounts() -> None:
+def register_completions() -> None:
+    hooks.register_completion(PODS, with_limits)
     hooks.register_completion(PODS, with_service_account)
 
 
@@ -420,40 +456,51 @@ class _Account:
     image_pull_secrets: tuple[LocalObjectReference, ...]
 
 
-class Accounts(View):
-    """(namespace, name) -> the account."""
+class PodDefaults(View):
+    """What new pods take over from their namespace.
 
-    resources: ClassVar[Sequence[str]] = (SERVICE_ACCOUNTS,)
+    accounts: by (namespace, name). limits: namespace -> its limit ranges, by name.
+    """
+
+    resources: ClassVar[Sequence[str]] = (SERVICE_ACCOUNTS, LIMIT_RANGE.resource)
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, str], _Account] = {}
+        self.accounts: dict[tuple[str, str], _Account] = {}
+        self.limits: dict[str, dict[str, LimitRange]] = {}
 
-    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - an object says what it is
         for obj in objects:
             self._add(obj)
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
-            if change.type == "DELETED":
-                self.known.pop((change.object.metadata.namespace, change.object.metadata.name), None)
-            else:
+            namespace, name = change.object.key
+            if change.type != "DELETED":
                 self._add(change.object)
+            elif change.resource == SERVICE_ACCOUNTS:
+                self.accounts.pop((namespace, name), None)
+            elif (ranges := self.limits.get(namespace)) is not None:
+                ranges.pop(name, None)
+                if not ranges:
+                    del self.limits[namespace]
 
     def _add(self, obj: ApiObject) -> None:
         if isinstance(obj, ServiceAccount):
             found = _Account(obj.automount_service_account_token is not False, obj.image_pull_secrets)
-            self.known[obj.key] = found
+            self.accounts[obj.key] = found
+        elif isinstance(obj, LimitRange):
+            self.limits.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = obj
 
 
-_following = Follower(Accounts)
+_following = Follower(PodDefaults)
 
 
 def _account(namespace: str, name: str) -> _Account | None:
-    with _following.view(within=POLL_INTERVAL) as accounts:
-        found = accounts.known.get((namespace, name))
+    with _following.view(within=POLL_INTERVAL) as known:
+        found = known.accounts.get((namespace, name))
     if found is None:
-        with _following.view() as accounts:
-            found = accounts.known.get((namespace, name))
+        with _following.view() as known:
+            found = known.accounts.get((namespace, name))
     return found
 
 
@@ -616,11 +663,18 @@ def check_pod(writer: Writer, write: Write) -> None:
     if wrong:
         records.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
     records.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
-    _judge(pod, policy)
+    is_default = namespace is None or f"{PREFIX}enforce" not in namespace.metadata.labels
+    _judge(pod, policy, advice=_admitting_label(pod, policy) if is_default else "")
 
 
-def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
-    """Raises: Forbidden."""
+def _admitting_label(pod: Pod, policy: PodSecurityPolicy) -> str:
+    """Of a namespace without a label of its own: the strictest that would admit the pod."""
+    admitting = (level for level in reversed(LEVELS) if not violations(LevelVersion(level, policy.enforce.minor), pod))
+    return f"; label its namespace {PREFIX}enforce={next(admitting)} to admit it"
+
+
+def _judge(pod: Pod, policy: PodSecurityPolicy, *, advice: str = "") -> None:
+    """advice: what an administrator can do about a refusal. Raises: Forbidden."""
     found = violations(policy.enforce, pod)
     audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
     if audited:
@@ -628,7 +682,7 @@ def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
             f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}'
         )
     if found:
-        name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}'
+        name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}{advice}'
         raise Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
     if warned := violations(policy.warn, pod):
         records.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')

@@ -24,6 +24,7 @@ class ClaimsConfig(AppConfig):
         from claims.evictions import EVICTION  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
+        from claims.pod_streams import ATTACH, EXEC, PORT_FORWARD  # noqa: PLC0415
         from manciple.api import subresources  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
@@ -33,13 +34,14 @@ class ClaimsConfig(AppConfig):
         LOG.share("resourceclaims.resource.k8s.io", shared_texts)
         admission.register()
         drawn_counters.register()
-        admission.register_service_accounts()
+        admission.register_completions()
         node_rights.register()
         event_authors.register()
         status_rights.register()
         admission.register_pod_security()
         subresources.register("pods", EVICTION)
-        subresources.register("pods", POD_LOG)
+        for stream in (POD_LOG, EXEC, ATTACH, PORT_FORWARD):
+            subresources.register("pods", stream)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)
         topics.register("pods", claims.of_pod)

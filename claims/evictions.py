@@ -114,10 +114,10 @@ def post(
 ) -> dict[str, Any]:
     """Evict a pod. Raises: TooManyRequests if its budget refuses; BadRequest, NotFound, Conflict, Forbidden."""
     eviction = decoded_body(Eviction, "policy", body, content_type=content_type, options=options)
-    admit_body(pods, where, eviction, identity=identity, options=options)
+    admitted = admit_body(pods, where, eviction, identity=identity, options=options)
     if eviction.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Eviction object")
-    requested = checked_deletion(eviction.delete_options or DeleteOptions())
+    requested = checked_deletion(admitted.delete_options or DeleteOptions())
 
     stored = objects.get(pods, where.namespace, where.name)
     if stored is None:

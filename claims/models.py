@@ -168,6 +168,7 @@ class PastAllocation(models.Model):
             models.Index(fields=["driver", "pool", "device", "ended_at"], name="past_allocation_device"),
             models.Index(fields=["ended_at"], name="past_allocation_ended"),
             models.Index(fields=["claim_uid"], name="past_allocation_claim"),
+            models.Index(fields=["namespace", "ended_at"], name="past_allocation_namespace"),
         ]
 
     def __str__(self) -> str:
@@ -289,13 +290,22 @@ class Pod(models.Model):
     claim_names = models.JSONField()
     #: metadata.deletionTimestamp: when its grace period ends
     deleted_at = models.DateTimeField(null=True)
+    #: uid of the workload that controls it; "" of a pod by itself
+    controller_uid = models.CharField(max_length=UID, default="", db_default="")
+    #: status.startTime
+    started_at = models.DateTimeField(null=True)
+    #: spec.activeDeadlineSeconds
+    time_limit = models.BigIntegerField(null=True)
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[Pod]] = RestrictedManager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="pod_key")]
-        indexes = [models.Index(fields=["node_name"], name="pod_node")]
+        indexes = [
+            models.Index(fields=["node_name"], name="pod_node"),
+            models.Index(fields=["controller_uid"], name="pod_controller"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

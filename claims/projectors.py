@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from django.db.models import Max, Q
+from django.db.models import Max, Model, Q
 
 from claims import endings
 from claims.kinds.pods import Pod as PodObject
@@ -55,7 +55,7 @@ from claims.pod_claims import claim_names, references, requested_classes, stays_
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
-from inventory.models import PublishedSlice
+from inventory.models import UID, PublishedSlice
 from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
@@ -183,6 +183,9 @@ class PodRow(NamedTuple):
     deleting: bool
     claim_names: tuple[str, ...]  # stored as JSON
     deleted_at: datetime | None
+    controller_uid: str
+    started_at: datetime | None
+    time_limit: int | None
 
 
 class TemplateRow(NamedTuple):
@@ -296,6 +299,9 @@ def pod_row(obj: PodObject) -> PodRow:
         meta.deletion_timestamp is not None,
         claim_names(obj),
         datetime.fromisoformat(meta.deletion_timestamp) if meta.deletion_timestamp else None,
+        next((one.uid[:UID] for one in meta.owner_references if one.controller), ""),
+        datetime.fromisoformat(obj.status.start_time) if obj.status.start_time else None,
+        obj.spec.active_deadline_seconds,
     )
 
 
@@ -327,7 +333,7 @@ def _request_text(request: DeviceRequest) -> str:
 
 
 def project_templates(changes: Sequence[Change]) -> None:
-    _sync_rows(Template, TemplateRow._fields, *hooks.differences(changes, template_row))
+    sync_rows(Template, TemplateRow._fields, *hooks.differences(changes, template_row))
 
 
 #: Of a limit, used: a million times the limit is written down where more is used.
@@ -355,7 +361,7 @@ def _fraction(used: str | None, hard: str) -> float | None:
 
 
 def project_quotas(changes: Sequence[Change]) -> None:
-    _sync_rows(Quota, QuotaRow._fields, *hooks.differences(changes, quota_row))
+    sync_rows(Quota, QuotaRow._fields, *hooks.differences(changes, quota_row))
     stale, fresh = _row_changes(changes, quota_limit_rows)
     sql.delete(QuotaLimit, ["quota_id"], stale)
     sql.insert(QuotaLimit, QuotaLimitRow._fields, fresh)
@@ -364,7 +370,7 @@ def project_quotas(changes: Sequence[Change]) -> None:
 def project_pods(changes: Sequence[Change]) -> None:
     removed, written = hooks.differences(changes, pod_row)
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
-    _sync_rows(Pod, PodRow._fields, removed, as_stored)
+    sync_rows(Pod, PodRow._fields, removed, as_stored)
     _sync_pod_claims(changes)
     _record_endings(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
@@ -460,7 +466,7 @@ def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]
 
 
 def project_claims(changes: Sequence[Change]) -> None:
-    _sync_rows(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
+    sync_rows(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
     released, reserved = _row_changes(changes, reservation_rows)
     if released:
         sql.delete(Reservation, ["claim_id"], released)
@@ -482,8 +488,8 @@ def project_claims(changes: Sequence[Change]) -> None:
         _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 
-def _sync_rows(
-    model: type[Pod] | type[Claim] | type[Quota] | type[Template],
+def sync_rows(
+    model: type[Model],
     columns: Sequence[str],
     removed: Sequence[Any],
     written: Sequence[Any],

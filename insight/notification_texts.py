@@ -27,6 +27,9 @@ from manciple.notifications.recording import NewsItem
 from manciple.store.records import EventRecord
 from manciple.wire.resources import DELETED
 from scheduling.models import QueuedPod
+from workloads.kinds.jobs import JOB
+from workloads.kinds.summaries import State
+from workloads.models import Workload
 
 #: Pods of the queue that are looked at: those that wait longest.
 LOOKED_AT = 2_000
@@ -82,6 +85,36 @@ def _said(record: EventRecord, happening: Happening, reason: str) -> str:
         why = str(Ending.Reason(reason).label)
         return f"Pod {pod} ended{where}: {why[0].lower()}{why[1:]}"
     return f"Pod {pod} {'started' if happening == Happening.POD_STARTED else 'failed'}{where}"
+
+
+def of_jobs(records: Sequence[EventRecord], *, authors: bool) -> list[NewsItem]:
+    """Jobs that have ended, among those that were written. authors: whether it is asked who created them."""
+    uids = {record.uid for record in records if record.type != DELETED}
+    rows = Workload.objects.filter(uid__in=uids, resource=JOB.resource, finished_at__isnull=False)
+    ended = list(rows) if uids else []
+    created = searching.creators([job.uid for job in ended]) if authors and ended else {}
+    return [
+        NewsItem(
+            happening=Happening.JOB_ENDED,
+            subject=f"{Happening.JOB_ENDED}:{job.uid}",
+            line=_ended(job),
+            path=job.get_absolute_url(),
+            namespace=job.namespace,
+            author=created.get(job.uid, ""),
+            at=job.finished_at,
+        )
+        for job in ended
+    ]
+
+
+def _ended(job: Workload) -> str:
+    """`Job vision/train completed after 2 h: 50 of 50`, `Job vision/train failed after 2 h: It ran longer than ...`."""
+    after = ""
+    if job.started_at and job.finished_at:
+        after = f" after {duration((job.finished_at - job.started_at).total_seconds())}"
+    if job.state == State.FAILED:
+        return f"Job {job.namespace}/{job.name} failed{after}: {job.reason.rstrip('.')}"
+    return f"Job {job.namespace}/{job.name} completed{after}: {job.ready:,} of {job.wanted:,}"
 
 
 def of_waiting_pods(now: datetime, minutes: int, *, authors: bool) -> list[NewsItem]:

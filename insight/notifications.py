@@ -1,6 +1,7 @@
 """Decides which notifications people get, by the rules that they made (`manciple.notifications`).
 
-    pods that started or failed    from the log, from the cursor on
+    pods that started or failed, Jobs that ended
+                                   from the log, from the cursor on
     devices that failed            from the impairments, from the cursor on
     pods that wait                 from the queue
     silent nodes, incomplete pools, open incidents, quotas nearly full
@@ -13,7 +14,7 @@ there are no rules nothing is read; saving the first rule sets both cursors (`be
 Who is notified:
 
     the rule names a namespace            -> of that namespace only
-    "only pods that I created"            -> the audit trail knows who created a pod
+    "only what I created"                 -> the audit trail knows who created a pod or a Job
     the person does not see the namespace -> of nothing, whatever the rule says
     what belongs to no namespace          -> whoever may list the resource (`may_hear`)
 
@@ -42,6 +43,7 @@ from manciple.store import event_log
 from manciple.store.event_log import Stretch, since
 from manciple.store.records import EventRecord
 from manciple.wire.resources import DELETED, NODES, PODS, QUOTAS, SLICES
+from workloads.kinds.jobs import JOB
 
 #: Names of the places.
 POD_CURSOR, DEVICE_CURSOR = "notify: pods", "notify: devices"
@@ -52,6 +54,7 @@ BATCH, TURNS = 1000, 20
 _TOGETHER = {
     Happening.POD_STARTED: ("{count} pods started", "/pods"),
     Happening.POD_FAILED: ("{count} pods failed or were evicted", "/ended"),
+    Happening.JOB_ENDED: ("{count} Jobs have ended", "/workloads?kind=Job"),
     Happening.POD_WAITS: ("{count} pods have waited for long", "/pods"),
     Happening.DEVICE_FAILS: ("{count} reports of unhealthy devices", "/incidents"),
     Happening.NODE_SILENT: ("{count} nodes are silent", "/nodes?state=silent"),
@@ -66,6 +69,8 @@ CLUSTER_WIDE = {
     Happening.INCIDENT: SLICES,
     Happening.DEVICE_FAILS: SLICES,
 }
+#: Happenings in namespaces -> what a person must be allowed to list there.
+IN_NAMESPACES = {Happening.QUOTA_FULL: QUOTAS, Happening.JOB_ENDED: JOB.resource}
 #: Of which whoever may list the resource is told as such, and others are told of the claims of theirs that it affects.
 _BY_HOLDER = (Happening.DEVICE_FAILS, Happening.INCIDENT)
 
@@ -103,7 +108,8 @@ def may_hear(person: Person, happening: str, namespaces: Collection[str]) -> boo
     if not namespaces:
         resource = next((one for known, one in CLUSTER_WIDE.items() if known == happening), "")
         return bool(resource) and person.may("list", resource)
-    may_list = all(person.may("list", QUOTAS, one) for one in namespaces) if happening == Happening.QUOTA_FULL else True
+    resource = next((one for known, one in IN_NAMESPACES.items() if known == happening), "")
+    may_list = not resource or all(person.may("list", resource, one) for one in namespaces)
     return may_list and all(map(person.sees, namespaces))
 
 
@@ -130,6 +136,8 @@ class Audience:
 
     def _wants(self, rule: NotificationRule, one: NewsItem) -> bool:
         if one.happening != rule.happening or (rule.mine and one.author != rule.person.get_username()):
+            return False
+        if one.at is not None and one.at < rule.created_at.replace(microsecond=0):
             return False
         person = self._person(rule)
         if not one.namespace:
@@ -165,7 +173,7 @@ def reconcile(now: datetime) -> int:
 
 
 def _tell_of_pods(audience: Audience, now: datetime) -> int:
-    happenings = (Happening.POD_STARTED, Happening.POD_FAILED)
+    happenings = (Happening.POD_STARTED, Happening.POD_FAILED, Happening.JOB_ENDED)
     place: int | None = Cursor.objects.get(name=POD_CURSOR).revision
     told, have_an_end = 0, bool(audience.of(Happening.POD_WAITS, Happening.POD_FAILED))
     for _ in range(TURNS):
@@ -174,9 +182,13 @@ def _tell_of_pods(audience: Audience, now: datetime) -> int:
             Cursor.objects.update_or_create(name=POD_CURSOR, defaults={"revision": event_log.latest_revision()})
             break
         found: list[NewsItem] = []
+        pods = [record for record in stretch.changes if record.resource == PODS]
+        jobs = [record for record in stretch.changes if record.resource == JOB.resource]
         if audience.of(*happenings):
-            found = notification_texts.of_pods(stretch.changes, authors=audience.asks_for_authors(*happenings))
-        over = _over(stretch.changes) if have_an_end else ()
+            authors = audience.asks_for_authors(*happenings)
+            found = notification_texts.of_pods(pods, authors=authors)
+            found += notification_texts.of_jobs(jobs, authors=authors)
+        over = _over(pods) if have_an_end else ()
         told += _tell_and_move(audience, found, happenings, POD_CURSOR, stretch.revision, over=over, now=now)
         place = stretch.revision
         if not stretch.more:
@@ -197,7 +209,7 @@ def _over(records: Iterable[EventRecord]) -> list[str]:
 
 
 def _pods_after(place: int) -> Stretch[EventRecord]:
-    return event_log.stretch_after(place, resources=(PODS,), limit=BATCH)
+    return event_log.stretch_after(place, resources=(PODS, JOB.resource), limit=BATCH)
 
 
 def _tell_of_devices(audience: Audience, now: datetime) -> int:

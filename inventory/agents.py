@@ -16,19 +16,21 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from inventory.kinds.nodes import Node
 from manciple.access import addresses
 from manciple.access.addresses import AddressRefused
 from manciple.access.authentication import tokens
 from manciple.store import objects
-from manciple.wire import codec
-from manciple.wire.errors import ApiError, BadRequest, NotFound
+from manciple.wire import channels, codec
+from manciple.wire.errors import ApiError, BadRequest, NotFound, TooManyRequests
 from manciple.wire.registry import registry
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 ERROR_LIMIT = 50_000
 #: An answer that does not go on for ever ends within so many seconds and bytes.
 ANSWER_SECONDS, ANSWER_BYTES = 900.0, 1 << 30
+#: Seconds after which somebody with too many sessions should try again.
+RETRY_SECONDS = 5
 
 
 class _WrongCertificate(Exception):
@@ -82,8 +86,8 @@ def address_of(node: Node) -> AgentAddress:
     host = next((known[type_] for type_ in PREFERRED if known.get(type_)), "")
     if not port:
         raise ApiError(
-            f'the agent of node "{name}" serves no logs: the Node tells no port in status.daemonEndpoints; '
-            f"start the agent with --listen ADDRESS:PORT"
+            f'the agent of node "{name}" serves no logs and no sessions: the Node tells no port in '
+            f"status.daemonEndpoints; start the agent with --listen ADDRESS:PORT"
         )
     if not host:
         told = " ".join(f"{{{address.type} {address.address}}}" for address in status.addresses)
@@ -134,6 +138,113 @@ async def ask(
             await response.aclose()
 
 
+# Sessions -------------------------------------------------------------------------------------------------------------
+
+
+class SessionRefused(ApiError):
+    """What the session is to talk to is not there. text: why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"unable to upgrade connection: {text}")
+        self.text = text
+
+
+class AgentStream:
+    """A session with an agent (`manciple.wire.channels`)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._frames = channels.FrameReader()
+        self._read: deque[tuple[int, bytes]] = deque()
+
+    async def send(self, channel: int, data: bytes) -> None:
+        """Returns when the agent takes more. Raises: OSError."""
+        for frame in channels.frames(channel, data):
+            self._writer.write(frame)
+            await self._writer.drain()
+
+    async def close_channel(self, channel: int) -> None:
+        """Raises: OSError."""
+        self._writer.write(channels.closing(channel))
+        await self._writer.drain()
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        """The next channel with its bytes; None at the end. Raises: OSError, BadMessage."""
+        while not self._read:
+            data = await self._reader.read(channels.FRAME_BYTES)
+            if not data:
+                return None
+            self._read.extend(self._frames.feed(data))
+        return self._read.popleft()
+
+
+@asynccontextmanager
+async def converse(
+    agent: AgentAddress, path: str, query: Sequence[tuple[str, str]], *, person: str
+) -> AsyncIterator[AgentStream]:
+    """A session at `path` of an agent, in the name of `person`. Raises: ApiError in words for the person who asked."""
+    if not agent.fingerprint:
+        raise ApiError(
+            f'node "{agent.node}" does not tell by which certificate its agent is known (annotation '
+            f"{CERTIFICATE_ANNOTATION}); start a current agent"
+        )
+    address = await _permitted(agent)
+    url = agent.url(path)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            reader, writer = await asyncio.open_connection(
+                address, agent.port, ssl=_unverified(), server_hostname=agent.host, limit=channels.FRAME_BYTES
+            )
+    except OSError as error:  # also of TLS, and of time
+        raise _unreachable(agent, url, error) from error
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if hashlib.sha256(shown or b"").hexdigest() != agent.fingerprint:
+            raise _other_certificate(agent, url)
+        writer.write(_head(agent, path, query, person))
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                await _upgraded(agent, reader)
+        except (OSError, ValueError, IndexError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise _unreachable(agent, url, error) from error
+        yield AgentStream(reader, writer)
+    finally:
+        writer.close()
+        if writer.transport is not None and writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # the agent takes nothing: what is left would wait for it
+
+
+def _head(agent: AgentAddress, path: str, query: Sequence[tuple[str, str]], person: str) -> bytes:
+    lines = (
+        f"GET {path}?{urlencode(query)} HTTP/1.1",
+        f"Host: {addresses.in_url(agent.host)}:{agent.port}",
+        f"Authorization: Bearer {tokens.issue_for_node(agent.node, certificate=agent.fingerprint)}",
+        f"X-Remote-User: {quote(person)}",
+        "Connection: Upgrade",
+        f"Upgrade: {channels.AGENT_PROTOCOL}",
+    )
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+async def _upgraded(agent: AgentAddress, reader: asyncio.StreamReader) -> None:
+    """Raises: ApiError with what the agent says instead."""
+    status, *headers = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    code = int(status.split(" ")[1])
+    if code == HTTPStatus.SWITCHING_PROTOCOLS:
+        return
+    lengths = (line.partition(":")[2].strip() for line in headers if line.lower().startswith("content-length:"))
+    size = min(int(next(lengths, "0")), ERROR_LIMIT)
+    text = (await reader.readexactly(size)).decode(errors="replace").strip()
+    if code == HTTPStatus.CONFLICT:
+        raise SessionRefused(text)
+    if code == HTTPStatus.TOO_MANY_REQUESTS:
+        raise TooManyRequests(text, details={"retryAfterSeconds": RETRY_SECONDS})
+    raise _refusal(agent, code, text)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
 async def _permitted(agent: AgentAddress) -> str:
     """The address to connect to. Raises: ApiError."""
     try:
@@ -176,10 +287,14 @@ async def _sent(client: httpx.AsyncClient, request: httpx.Request, agent: AgentA
     except httpx.HTTPError as error:
         raise _unreachable(agent, url, error) from error
     except _WrongCertificate as error:
-        raise ApiError(
-            f'Get "{url}": tls: another certificate than that of the agent of node "{agent.node}" was shown; restart '
-            f"the agent if its certificate was replaced, otherwise find out who listens there"
-        ) from error
+        raise _other_certificate(agent, url) from error
+
+
+def _other_certificate(agent: AgentAddress, url: str) -> ApiError:
+    return ApiError(
+        f'Get "{url}": tls: another certificate than that of the agent of node "{agent.node}" was shown; restart '
+        f"the agent if its certificate was replaced, otherwise find out who listens there"
+    )
 
 
 def _unreachable(agent: AgentAddress, url: str, error: Exception) -> ApiError:

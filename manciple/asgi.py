@@ -4,7 +4,8 @@
     HTTP, a log        -> manciple.api.subresources, likewise
     HTTP, all else     -> manciple.api.lanes: Django as WSGI, in threads (several times faster than Django's own ASGI
                           handler)
-    WebSocket          -> manciple.live by Channels; any but the pages' is refused
+    WebSocket, SPDY    -> manciple.live by Channels for the pages', manciple.api.sockets for exec and the like;
+                          any other is refused
     lifespan           -> the end of the process ends the streams and the log's tail
 
 Any number of listeners may serve it (the API with TLS, the pages on plain loopback).
@@ -24,7 +25,7 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 _django: Any = get_wsgi_application()  # sets Django up: what is imported below needs the apps
 
-from manciple.api import subresources  # noqa: E402
+from manciple.api import sockets, subresources  # noqa: E402
 from manciple.api.auditing import (  # noqa: E402
     Noting,
     NotingSocket,
@@ -79,6 +80,8 @@ async def _answer(scope: Scope, receive: Receive, send: Noting) -> None:
 
 async def _serve_socket(scope: Scope, receive: Receive, send: Send) -> None:
     serve = _pages_sockets if scope["path"] == PATH else closed_door
+    if session := sockets.wanted(scope):
+        serve = partial(sockets.serve, *session)
     try:
         await _socket_limits.serve(serve, scope, receive, send)
     except Exception as error:

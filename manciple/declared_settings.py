@@ -153,6 +153,13 @@ def _networks(text: str) -> tuple[Network, ...]:
         raise ValueError(f"must be networks such as 10.0.0.0/8, separated by commas: {error}") from None
 
 
+def _network(text: str) -> IPv4Network:
+    try:
+        return IPv4Network(_not_empty(text))
+    except ValueError as error:
+        raise ValueError(f"must be an IPv4 network such as 10.96.0.0/16: {error}") from None
+
+
 def _pairs(text: str) -> dict[str, str]:
     parts = [part.partition("=") for part in _list(text)]
     if not all(key.strip() and equals for key, equals, _ in parts):
@@ -212,6 +219,7 @@ ADDRESS = ValueType(_address, "`HOST:PORT`")
 LIST = ValueType(_list, "list", ",")
 NOT_EMPTY_LIST: ValueType[tuple[str, ...]] = ValueType(lambda text: _list(_not_empty(text)), "list", ",")
 WORDS: ValueType[tuple[str, ...]] = ValueType(lambda text: tuple(text.split()), "list, separated by spaces", " ")
+NETWORK = ValueType(_network, "IPv4 network")
 NETWORKS = ValueType(_networks, "list of networks", ",")
 PAIRS = ValueType(_pairs, "list of `NAME=VALUE`", ",", pairs=True)
 #: Parsed by those who know the names.
@@ -772,6 +780,12 @@ LIMITED_PRIORITY_CLASSES = Setting(
     ("system-node-critical", "system-cluster-critical"),
     "PriorityClasses that pods outside `kube-system` can use only where a quota allows it "
     "([how](../how-to/tenants.md#priority-classes)); empty: none",
+)
+SERVICE_NETWORK = Setting(
+    "MANCIPLE_SERVICE_NETWORK",
+    NETWORK,
+    IPv4Network("10.96.0.0/16"),
+    "addresses of [Services](../how-to/workloads.md#services)",
 )
 POD_SECURITY = Setting(
     "MANCIPLE_POD_SECURITY",

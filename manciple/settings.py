@@ -115,6 +115,7 @@ INSTALLED_APPS = [
     "manciple.controllers",
     "inventory",
     "claims",
+    "networking",
     "workloads",
     "scheduling",
     "insight",
@@ -257,6 +258,7 @@ WEBHOOK_NETWORKS = read(declared.WEBHOOK_NETWORKS)
 FORBIDDEN_NETWORKS = read(declared.FORBIDDEN_NETWORKS)
 
 #: `claims.admission` parses it.
+SERVICE_NETWORK = read(declared.SERVICE_NETWORK)
 POD_SECURITY = read(declared.POD_SECURITY)
 POD_SECURITY_EXEMPT_NAMESPACES = read(declared.POD_SECURITY_EXEMPT_NAMESPACES)
 DRIVER_RESTRICTION = read(declared.DRIVER_RESTRICTION)

@@ -89,3 +89,11 @@ class ListenFailed(AgentError):
 
 class LogsUnavailable(AgentError):
     """A container whose log was asked for has not run here, or not before its latest start."""
+
+
+class StreamFailed(AgentError):
+    """A command, a container or a port that somebody wanted to talk to: it is not there, or not any more."""
+
+
+class StreamRefused(AgentError):
+    """This runtime has nothing to talk to."""

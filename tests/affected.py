@@ -26,7 +26,18 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("manciple", "inventory", "claims", "workloads", "scheduling", "insight", "dashboard", "nodeagent", "tests")
+PACKAGES = (
+    "manciple",
+    "inventory",
+    "claims",
+    "networking",
+    "workloads",
+    "scheduling",
+    "insight",
+    "dashboard",
+    "nodeagent",
+    "tests",
+)
 #: Where files lie that are no modules, but that modules and tests name.
 NAMED = ("templates", "static", "docs", "deploy", "tests/conformance_data")
 #: Tests beyond this many steps of imports have little to do with a change; most go through an entry point.

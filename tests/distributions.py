@@ -15,7 +15,17 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT, AGENT_PROJECT = ROOT / "pyproject.toml", ROOT / "agent" / "pyproject.toml"
-PACKAGES = ("manciple", "inventory", "claims", "workloads", "scheduling", "insight", "dashboard", "nodeagent")
+PACKAGES = (
+    "manciple",
+    "inventory",
+    "claims",
+    "networking",
+    "workloads",
+    "scheduling",
+    "insight",
+    "dashboard",
+    "nodeagent",
+)
 #: The part of the agent's package that is in the distribution `manciple`: its kinds are those of an API server.
 NOT_FOR_NODES = "nodeagent.driver_check"
 _FORCED = re.compile(r"(?<=\[tool\.hatch\.build\.targets\.wheel\.force-include\]\n).*", re.DOTALL)

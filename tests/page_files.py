@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from django.test import Client
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("manciple", "inventory", "claims", "workloads", "scheduling", "insight", "dashboard", "nodeagent")
+PACKAGES = (
+    "manciple",
+    "inventory",
+    "claims",
+    "networking",
+    "workloads",
+    "scheduling",
+    "insight",
+    "dashboard",
+    "nodeagent",
+)
 #: The pages' own code; everything else is the system that they show.
 DASHBOARD = ("dashboard/",)
 #: The pages with limits: the device grid, a waiting pod, the workbench of a class.

@@ -90,7 +90,14 @@ PARTS = {
     "extensions": _EXTENSIONS,
     "postgresql": ("tests/test_on_postgresql.py",),
     "allocator": _ALLOCATOR,
-    "claims": ("tests/claims", "tests/workloads", "tests/inventory", "tests/architecture", "tests/chaos"),
+    "claims": (
+        "tests/claims",
+        "tests/networking",
+        "tests/workloads",
+        "tests/inventory",
+        "tests/architecture",
+        "tests/chaos",
+    ),
 }
 #: What most parts import, but no tests: pytest rewrites their assertions when it imports them itself.
 IMPORTS = (

@@ -12,8 +12,10 @@ class WorkloadsConfig(AppConfig):
     controllers = ("workloads.controllers",)
 
     def ready(self) -> None:
-        from workloads import warnings  # noqa: PLC0415 - models can be imported from here on only
+        from workloads import job_tracking, projectors, warnings  # noqa: PLC0415 - models can be imported from here on
 
         for kind in KINDS:
             registry.register(kind)
+        projectors.register()
         warnings.register()
+        job_tracking.register()

@@ -11,6 +11,7 @@ Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kube
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
-from manciple.wire.resources import PODS, Key
+from manciple.wire.resources import EVENTS, PODS, Key, kind
 from manciple.wire.selectors import as_label_selector
 from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
@@ -43,7 +44,12 @@ BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
 
+#: Seconds of asking webhooks about the pods of one turn, after which other workloads have theirs.
+PATIENCE = 5.0
+
 FAILED_CREATE = "FailedCreate"
+CREATED = "Created pod: {}"
+DELETED = "Deleted pod: {}"
 
 #: A pod that is admitted, and its uid.
 Admitted = tuple[Any, str]
@@ -64,30 +70,37 @@ def take_turns(
         if view is None:
             return 0
         turns = [(one.key, look(view, one)) for one in view.take(resource, now)]
-    changed, later = 0, dict[Key, float]()
-    for key, turn in turns:
-        try:
-            written, due = sync(turn, now)
-            changed += written
-            if due is not None:
-                later[key] = due
-        except (Conflict, NotFound):  # somebody else has written: the log says so, too
-            later[key] = now.timestamp()
-        except ApiError:
-            log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
-            later[key] = now.timestamp() + RETRY_AFTER
-    following.come_back(resource, later)
+    changed, later = 0, {key: now.timestamp() for key, _ in turns}  # whatever cuts this off, no turn is lost
+    try:
+        for key, turn in turns:
+            try:
+                written, due = sync(turn, now)
+                changed += written
+                if due is None:
+                    del later[key]
+                else:
+                    later[key] = due
+            except (Conflict, NotFound):  # somebody else has written: the log says so, too
+                continue
+            except ApiError:
+                log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
+                later[key] = now.timestamp() + RETRY_AFTER
+    finally:
+        following.come_back(resource, later)
     return changed
 
 
 @dataclass(frozen=True, slots=True)
 class PodControl:
-    """Of one workload. component: the source of the controller's events."""
+    """Of one workload. component: the source of the controller's events. is_member: whether a pod with that name may
+    be one of its pods.
+    """
 
     kind: Kind
     workload: Any
     identity: Identity
     component: str
+    is_member: Callable[[str], bool] = bool
 
     # Before the transaction -------------------------------------------------------------------------------------------
 
@@ -105,6 +118,7 @@ class PodControl:
             for pod in (decoded(one, Pod) for one in stored)
             if controller_of(pod.metadata) is None
             and PodFacts.of(pod).is_active
+            and self.is_member(pod.metadata.name)
             and selector.matches(pod.metadata.labels)
         ]
 
@@ -112,12 +126,17 @@ class PodControl:
         """Those that it controls and no longer selects."""
         if self.workload.metadata.deletion_timestamp is not None:
             return []
-        return [pod for pod in pods if not selects(self.workload, pod.labels)]
+        return [pod for pod in pods if not (selects(self.workload, pod.labels) and self.is_member(pod.name))]
 
     def admitted(self, pods: Iterable[Pod]) -> tuple[list[Admitted], ApiError | None]:
-        """New pods, up to the first that admission refuses, and its refusal."""
+        """New pods, up to the first that admission refuses, and its refusal; those that webhooks leave no time for are
+        made in the next turn.
+        """
         found: list[Admitted] = []
+        until = time.monotonic() + PATIENCE
         for pod in pods:
+            if found and time.monotonic() > until:
+                break
             try:
                 _, made, uid = verbs.admitted_creation(POD, pod, identity=self.identity, dry_run=False)
             except ApiError as error:
@@ -151,6 +170,8 @@ class PodControl:
         self, writer: Writer, admitted: Iterable[Admitted], refusal: ApiError | None, now: datetime
     ) -> tuple[list[Pod], ApiError | None]:
         """Create the pods, up to the first that a rule refuses; returns them, and the refusal, which it tells."""
+        admitted = list(admitted)
+        self._load(writer, (pod.key for pod, _ in admitted), "SuccessfulCreate", CREATED)
         made: list[Pod] = []
         for pod, uid in admitted:
             try:
@@ -161,27 +182,37 @@ class PodControl:
             except ApiError as error:
                 refusal = error
                 break
-            self.tell(writer, "SuccessfulCreate", f"Created pod: {created.metadata.name}", now)
+            self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
             if isinstance(created, Pod):
                 made.append(created)
         if refusal is not None:
             self.tell(writer, FAILED_CREATE, f"Error creating: {refusal}", now, warning=True)
         return made, refusal
 
-    def delete(self, writer: Writer, pods: Iterable[PodFacts], now: datetime) -> None:
+    def delete(self, writer: Writer, pods: Collection[PodFacts], now: datetime) -> None:
+        namespace = self.workload.metadata.namespace
+        self._load(writer, ((namespace, facts.name) for facts in pods), "SuccessfulDelete", DELETED)
         for facts in pods:
-            writer.delete(POD, self.workload.metadata.namespace, facts.name, uid=facts.uid)
-            self.tell(writer, "SuccessfulDelete", f"Deleted pod: {facts.name}", now)
+            writer.delete(POD, namespace, facts.name, uid=facts.uid)
+            self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
 
     def tell(self, writer: Writer, reason: str, message: str, now: datetime, *, warning: bool = False) -> None:
-        note = EventNote(
+        event_recorder.record(writer, self._note(reason, message, warning=warning), now=now)
+
+    def _note(self, reason: str, message: str, *, warning: bool = False) -> EventNote:
+        return EventNote(
             regarding=self.workload,
             type="Warning" if warning else "Normal",
             reason=reason,
             message=message,
             component=self.component,
         )
-        event_recorder.record(writer, note, now=now)
+
+    def _load(self, writer: Writer, pods: Iterable[Key], reason: str, message: str) -> None:
+        """Read these pods, and the events that will tell of each, in one statement."""
+        keys = list(pods)
+        events = [event_recorder.key_of(self._note(reason, message.format(name))) for _, name in keys]
+        writer.preload(objects.to_read((POD, keys), (kind(EVENTS), events)))
 
 
 def _owned_by(pod: ApiObject, references: tuple[Any, ...]) -> ApiObject:

@@ -22,22 +22,33 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.resources import DELETED, NODES, PODS, Key
 from manciple.wire.selectors import as_label_selector
+from workloads.kinds.controller_revisions import ControllerRevision
+from workloads.kinds.jobs import Job
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.registration import KINDS
 
+CRON_JOBS = "cronjobs.batch"
 DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
+JOBS = "jobs.batch"
 REPLICA_SETS = "replicasets.apps"
+STATEFUL_SETS = "statefulsets.apps"
 REVISIONS = "controllerrevisions.apps"
 #: What makes pods, or makes what makes pods.
-WORKLOADS = (DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS)
+WORKLOADS = (CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS)
 #: resource -> the resources of what its objects may be controlled by
-_ADOPTERS = {REPLICA_SETS: (DEPLOYMENTS,), PODS: (DAEMON_SETS, REPLICA_SETS)}
+_ADOPTERS = {
+    REPLICA_SETS: (DEPLOYMENTS,),
+    REVISIONS: (DAEMON_SETS, STATEFUL_SETS),
+    PODS: (DAEMON_SETS, JOBS, REPLICA_SETS, STATEFUL_SETS),
+}
 
-#: Whether there is any workload: it, or what it makes.
+#: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
 ANY: sql.Query = (
-    f"SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource IN ({', '.join(['%s'] * len(WORKLOADS))}))",  # noqa: S608 - of places for values
-    WORKLOADS,
+    f"SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource IN ({', '.join(['%s'] * len(WORKLOADS))})) "  # noqa: S608 - of places for values
+    "OR EXISTS (SELECT 1 FROM store_ownerlink l JOIN store_storedobject o ON o.uid = l.object_id "
+    "WHERE l.gone AND l.controller AND o.resource = %s)",
+    (*WORKLOADS, PODS),
 )
 
 
@@ -69,7 +80,13 @@ class WorkloadView(View):
         self.pods: dict[str, dict[str, PodFacts]] = {}
         #: uid of a workload -> what it controls besides pods: ReplicaSets, revisions
         self.children: dict[str, dict[tuple[str, Key], ApiObject]] = {}
+        #: the revisions that nobody controls
+        self._orphans: dict[Key, ControllerRevision] = {}
         self.nodes: dict[str, NodeFacts] = {}
+        #: pods with the finalizer of a Job that is gone
+        self.stray: set[Key] = set()
+        #: resource -> the workloads that take in what they select
+        self._adopting: dict[str, dict[Key, ApiObject]] = {resource: {} for resource in WORKLOADS}
         #: uid -> which workload has it
         self._places: dict[str, tuple[str, Key]] = {}
         #: (resource, key) of what is controlled -> the uid of its controller
@@ -106,13 +123,18 @@ class WorkloadView(View):
             return
         self._leave(resource, obj.key)
         if resource in self.workloads:
-            if self._is_ready and obj.metadata.uid not in self._places:
-                self.fresh.add(obj.metadata.uid)
+            self._adopting[resource].pop(obj.key, None)
+            if _may_adopt(obj):
+                self._adopting[resource][obj.key] = obj
+                if self._is_ready and obj.metadata.uid not in self._places:
+                    self.fresh.add(obj.metadata.uid)
             self.workloads[resource][obj.key] = obj
             self._places[obj.metadata.uid] = (resource, obj.key)
             self._changed[resource].add(obj.key)
         controller = controller_of(obj.metadata)
         if controller is None:
+            if isinstance(obj, ControllerRevision):
+                self._orphans[obj.key] = obj
             self._offer(resource, obj)
         elif resource != PODS:
             self._controllers[resource, obj.key] = controller.uid
@@ -120,8 +142,11 @@ class WorkloadView(View):
             self._touch(controller.uid)
         elif isinstance(obj, Pod) and controller.kind in _KINDS:
             self._controllers[resource, obj.key] = controller.uid
-            self.pods.setdefault(controller.uid, {})[obj.metadata.name] = PodFacts.of(obj)
+            facts = PodFacts.of(obj, of_job=controller.kind == "Job")
+            self.pods.setdefault(controller.uid, {})[obj.metadata.name] = facts
             self._touch(controller.uid)
+            if controller.uid not in self._places:
+                self._note_stray(obj.key, facts)
 
     def _put_node(self, name: str, facts: NodeFacts | None) -> None:
         """None: it is gone. Only what tells whether pods run there is news."""
@@ -139,18 +164,28 @@ class WorkloadView(View):
             return
         self._leave(resource, obj.key)
         if resource in self.workloads:
+            for name, facts in self.pods.get(obj.metadata.uid, {}).items():
+                self._note_stray((obj.metadata.namespace, name), facts)
+            self._adopting[resource].pop(obj.key, None)
             self.workloads[resource].pop(obj.key, None)
             self._places.pop(obj.metadata.uid, None)
             self.fresh.discard(obj.metadata.uid)
             self.offered.pop(obj.metadata.uid, None)
             self._later[resource].pop(obj.key, None)
 
+    def _note_stray(self, key: Key, facts: PodFacts) -> None:
+        if facts.job is not None and facts.job.is_tracked:
+            self.stray.add(key)
+
     def _leave(self, resource: str, key: Key) -> None:
         """It is no longer where it was known to be; whoever controlled it has news."""
+        if resource == REVISIONS:
+            self._orphans.pop(key, None)
         uid = self._controllers.pop((resource, key), None)
         if uid is None:
             return
         if resource == PODS:
+            self.stray.discard(key)
             known = self.pods.get(uid, {})
             known.pop(key[1], None)
             if not known:
@@ -171,7 +206,7 @@ class WorkloadView(View):
         if obj.metadata.deletion_timestamp is not None:
             return
         for adopter in _ADOPTERS.get(resource, ()):
-            for key, workload in self.workloads[adopter].items():
+            for key, workload in self._adopting[adopter].items():
                 if key[0] == obj.metadata.namespace and selects(workload, obj.metadata.labels):
                     self._changed[adopter].add(key)
                     if resource == PODS:
@@ -202,10 +237,27 @@ class WorkloadView(View):
         offered = self.offered.pop(uid, set())
         is_fresh = uid in self.fresh
         self.fresh.discard(uid)
+        if not _may_adopt(workload):
+            return self.owned_pods(workload), ()
         return self.owned_pods(workload), None if is_fresh else offered
+
+    def revisions(self, workload: ApiObject) -> list[ControllerRevision]:
+        """Those that it controls, and those that nobody controls and it selects."""
+        owned = self.children.get(workload.metadata.uid, {}).values()
+        orphans = (
+            one
+            for key, one in self._orphans.items()
+            if key[0] == workload.metadata.namespace and selects(workload, one.metadata.labels)
+        )
+        return [*(one for one in owned if isinstance(one, ControllerRevision)), *orphans]
 
     def owned_pods(self, workload: ApiObject) -> list[PodFacts]:
         return list(self.pods.get(workload.metadata.uid, {}).values())
+
+
+def _may_adopt(workload: ApiObject) -> bool:
+    """Nothing but its own pods has the label that a Job selects, unless its selector is somebody's own."""
+    return not isinstance(workload, Job) or bool(workload.spec.manual_selector)
 
 
 _KINDS: Collection[str] = frozenset(kind.kind for kind in KINDS)

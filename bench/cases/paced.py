@@ -3,7 +3,7 @@
 The load is open (cases/paced_load.py): a pod is created when it is due, whatever the answers to others. A pod includes
 its creation, a claim made from a template, allocation and binding, two reports of the node's agent (that it runs, and
 that it succeeded), and the deletion of pod and claim. The load begins long enough before the window that is measured:
-as many pods are deleted in it as are created.
+as many pods are deleted in it as are created. With `--only-bound` a pod is its creation and placement alone.
 
 Between the rates, only the agents' Leases are renewed. What that costs is subtracted from each window, at the mean of
 before and after: all figures a pod are above idle. The load's own CPU is not counted.
@@ -62,6 +62,7 @@ class Plan:
     without: str
     against: Path | None
     profile: bool
+    only_bound: bool = False
 
 
 @dataclass(slots=True)
@@ -186,7 +187,7 @@ def measure(plan: Plan) -> list[Figure]:
         for rate in plan.rates:
             for number in range(plan.rounds):
                 for side in sides if number % 2 == 0 else reversed(sides):
-                    side.load(Order(rate=rate, seconds=plan.seconds))
+                    side.load(Order(rate=rate, seconds=plan.seconds, only_bound=plan.only_bound))
             _stay_idle(sides, yardstick, plan.seconds)
     if plan.profile:
         for side in sides:

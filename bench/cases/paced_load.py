@@ -5,8 +5,9 @@ from then on, and a watch follows the pods. Each further line is an `Order`: pod
 line of standard output is a `Report`. The process ends with its standard input.
 
 A pod's life has four requests. A client creates it. Once the watch shows its node, the node's agent reports that it
-runs. `LIFETIME` seconds later the agent reports that it succeeded, and a client deletes it. The load is open: each pod
-is created when it is due, on a free connection or a new one, however late the answers to the others are.
+runs. `LIFETIME` seconds later the agent reports that it succeeded, and a client deletes it. With `Order.only_bound` it
+ends with the binding, and pods are deleted after the window. The load is open: each pod is created when it is due, on a
+free connection or a new one, however late the answers to the others are.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Start(msgspec.Struct, frozen=True):
 class Order(msgspec.Struct, frozen=True):
     rate: float  # pods a second
     seconds: float  # of the window
+    only_bound: bool = False
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -189,7 +191,7 @@ class _Load:
         lives = []
         for number, pod in enumerate(pods):
             await asyncio.sleep(max(0.0, started + number * interval - time.perf_counter()))
-            lives.append(asyncio.create_task(self._live(pod.metadata.name, encode(pod), sent)))
+            lives.append(asyncio.create_task(self._live(pod.metadata.name, encode(pod), sent, order.only_bound)))
         await window
         finished, unfinished = await asyncio.wait(lives, timeout=PATIENCE)
         for life in unfinished:
@@ -211,8 +213,8 @@ class _Load:
             broken=self._clients.broken,
         )
 
-    async def _live(self, name: str, body: bytes, sent: dict[str, float]) -> None:
-        """One pod, from its creation to its deletion."""
+    async def _live(self, name: str, body: bytes, sent: dict[str, float], only_bound: bool) -> None:
+        """One pod, from its creation to its deletion, or to its binding."""
         request, path = self._clients.request, f"{PODS}/{name}"
         shown = self._shown[name] = asyncio.get_running_loop().create_future()
         sent[name] = time.perf_counter()
@@ -220,6 +222,8 @@ class _Load:
             return
         pod = await shown
         del self._shown[name]
+        if only_bound:
+            return
         await request("PATCH", f"{path}/status", _status(pod, "Running", ready=True), media=MERGE_PATCH)
         await asyncio.sleep(LIFETIME)
         await request("PATCH", f"{path}/status", _status(pod, "Succeeded", ready=False), media=MERGE_PATCH)

@@ -3,7 +3,8 @@
 A budget is counted when it changes, and when pods of its namespace do; one whose granted evictions nobody carries out
 is looked at again when they expire. It is read without a lock and written on condition that nobody has written since:
 who did wakes the controller again. Budgets in percent, and those with maxUnavailable, are counted from what the pods'
-controllers scale to: custom resources with a scale. Where that is not known nobody may be evicted, and events say why.
+controllers scale to: Deployments, ReplicaSets, StatefulSets, custom resources with a scale. Where that is not known
+nobody may be evicted, and events say why.
 
 Counting takes time in proportion to the budgets and the pods of a namespace. Each namespace has `PATIENCE` seconds in a
 run; the rest of its budgets are counted in later runs, after those of other namespaces.
@@ -238,22 +239,32 @@ def pods_of(budget: PodDisruptionBudget) -> list[Pod]:
 
 def scale_of(pods: Iterable[Pod]) -> tuple[int, bool]:
     """(what the controllers of the pods scale to, all together; whether some pods have none). Raises: NotCountable."""
-    scales: dict[str, int] = {}
+    scales: dict[str, int] = {}  # uid of what is scaled -> its replicas
+    seen: set[str] = set()
     unmanaged = False
     for pod in pods:
-        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        owner = _controller_of(pod)
         if owner is None:
             unmanaged = True
-        elif owner.uid not in scales:
+        elif owner.uid not in seen:
+            seen.add(owner.uid)
             found = _scale(owner, pod.metadata.namespace)
             if found is None:
                 raise NotCountable(f'found no controllers for pod "{pod.metadata.name}"')
-            scales[owner.uid] = found
+            scales[found[0]] = found[1]
     return sum(scales.values()), unmanaged
 
 
-def _scale(owner: OwnerReference, namespace: str) -> int | None:
-    """The replicas that its scale asks for; None where there is no such object any more. Raises: NotCountable."""
+def _controller_of(obj: ApiObject) -> OwnerReference | None:
+    return next((one for one in obj.metadata.owner_references if one.controller), None)
+
+
+def _scale(owner: OwnerReference, namespace: str) -> tuple[str, int] | None:
+    """(the uid of what is scaled, the replicas that its scale asks for); None where there is no such object any more.
+
+    A ReplicaSet of a Deployment counts as that: while it is rolled out, several ReplicaSets share its pods.
+    Raises: NotCountable.
+    """
     group, _, version = owner.api_version.rpartition("/")
     of = registry.of_kind(group, version, owner.kind)
     if of is None:
@@ -264,8 +275,12 @@ def _scale(owner: OwnerReference, namespace: str) -> int | None:
     stored = objects.get(of, namespace if of.namespaced else "", owner.name)
     if stored is None or stored.uid != owner.uid:
         return None
+    found = objects.decode(of, stored.text)
+    above = _controller_of(found) if of.resource == "replicasets.apps" else None
+    if above is not None and (rolled_out := _scale(above, namespace)) is not None:
+        return rolled_out
     try:
-        return int(scale.read(objects.decode(of, stored.text))["spec"].get("replicas", 0))
+        return owner.uid, int(scale.read(found)["spec"].get("replicas", 0))
     except ApiError as error:
         raise NotCountable(error.message) from error
 

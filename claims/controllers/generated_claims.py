@@ -365,8 +365,7 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts)
     template = cast("ResourceClaimTemplate | None", writer.get(RESOURCE_CLAIM_TEMPLATE, pod.metadata.namespace, name))
     if template is None:
         raise template_missing(name)
-    verdicts.demand(pod, entry, template)
-    return create(writer, claim_for(pod, entry, template))
+    return create(writer, verdicts.demand(pod, entry, template))
 
 
 def template_missing(name: str) -> NotFound:
@@ -466,19 +465,21 @@ class NotAsked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """said: the refusal of each claim, None if it is allowed. None for all: no policy or webhook concerns claims."""
+    """said: each claim as policies and webhooks want it, or its refusal. None: none of them concerns claims."""
 
-    said: Mapping[Asked, ApiError | None] | None
+    said: Mapping[Asked, ResourceClaim | ApiError] | None
 
-    def demand(self, pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> None:
-        """Raises: ApiError, the refusal of a policy or webhook; NotAsked."""
+    def demand(self, pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
+        """The claim to be made. Raises: ApiError, the refusal of a policy or webhook; NotAsked."""
         if self.said is None:
-            return
+            return claim_for(pod, entry, template)
         question = _question(pod, entry, template)
         if question not in self.said:
             raise NotAsked(entry.name)
-        if (refusal := self.said[question]) is not None:
-            raise refusal
+        answer = self.said[question]
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
 
 
 def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
@@ -487,12 +488,12 @@ def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
     """
     if not concerned(identity):
         return Verdicts(None)
-    said: dict[Asked, ApiError | None] = {}
+    said: dict[Asked, ResourceClaim | ApiError] = {}
     until = time.monotonic() + PATIENCE
     for pod, entry, template in _wanted(RANDOM.value.sample(keys, len(keys))):
         if time.monotonic() > until:
             break
-        said[_question(pod, entry, template)] = refusal_of(claim_for(pod, entry, template), identity)
+        said[_question(pod, entry, template)] = admitted(claim_for(pod, entry, template), identity)
     return Verdicts(said)
 
 
@@ -505,13 +506,16 @@ def _question(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate
     return pod.metadata.uid, entry.name, template.metadata.resource_version
 
 
-def refusal_of(claim: ResourceClaim, identity: Identity) -> ApiError | None:
-    new = RESOURCE_CLAIM.prepare_create(claim)
+def admitted(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiError:
+    """The claim as policies and webhooks want it, or their refusal."""
+    prepare = RESOURCE_CLAIM.prepare_create
+    write = Write(operation="CREATE", kind=RESOURCE_CLAIM, new=prepare(claim), identity=identity, verb="create")
     try:
-        door.check(Write(operation="CREATE", kind=RESOURCE_CLAIM, new=new, identity=identity, verb="create"))
+        new = door.mutate(write, prepare)
+        door.check(structs.replace(write, new=new))
     except ApiError as error:
         return error
-    return None
+    return claim if new is write.new else cast("ResourceClaim", new)
 
 
 def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:

@@ -122,7 +122,7 @@ def _current(writer: Writer, group: PodGroup) -> PodGroup | None:
 def _make_claims(group: PodGroup) -> bool:
     """Whether its status tells of more claims than before."""
     wanted = _from_templates(group)
-    refused = {entry.name: error for entry in wanted if (error := _refusal(group, entry)) is not None}
+    answers = {entry.name: _admitted(group, entry) for entry in wanted}
     namespace = group.metadata.namespace
     reads = to_read(
         (kind(POD_GROUPS), [group.key]),
@@ -137,9 +137,10 @@ def _make_claims(group: PodGroup) -> bool:
         for entry in wanted:
             try:
                 with writer.savepoint():
-                    if entry.name in refused and not made_claim(current, entry.name):
-                        raise refused[entry.name]
-                    made[entry.name] = _claim_for(writer, current, entry, owned)
+                    answer = answers[entry.name]
+                    if isinstance(answer, ApiError) and not made_claim(current, entry.name):
+                        raise answer
+                    made[entry.name] = _claim_for(writer, current, entry, owned, answer)
             except ApiError as error:
                 _complain(writer, current, f"PodGroupResourceClaim {entry.name}: {error.message}")
         following = _with_statuses(current, made)
@@ -163,18 +164,26 @@ def _lacking(groups: Iterable[PodGroup]) -> list[PodGroup]:
     return [group for group in groups if any(key not in living for key in wanted.get(group.key, ()))]
 
 
-def _refusal(group: PodGroup, entry: PodGroupResourceClaim) -> ApiError | None:
-    """What admission policies and webhooks say, asked before the transaction."""
+def _admitted(group: PodGroup, entry: PodGroupResourceClaim) -> ResourceClaim | ApiError | None:
+    """The claim as admission policies and webhooks want it, or their refusal, asked before the transaction; None where
+    they are not concerned.
+    """
     found = objects.get(kind(TEMPLATES), group.metadata.namespace, entry.resource_claim_template_name or "")
     write = Write(operation="CREATE", kind=kind(CLAIMS), identity=generated_claims.IDENTITY, verb="create")
     if found is None or not door.concerned(write):
         return None
-    return generated_claims.refusal_of(
+    return generated_claims.admitted(
         claim_for(group, entry, decoded(found, ResourceClaimTemplate)), generated_claims.IDENTITY
     )
 
 
-def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim, owned: Sequence[ResourceClaim]) -> str:
+def _claim_for(
+    writer: Writer,
+    group: PodGroup,
+    entry: PodGroupResourceClaim,
+    owned: Sequence[ResourceClaim],
+    admitted: ResourceClaim | ApiError | None,
+) -> str:
     """The name of the claim that serves the entry, which is made where there is none. Raises: ApiError."""
     for claim in owned:
         if claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
@@ -183,7 +192,8 @@ def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim, ow
     template = writer.get(kind(TEMPLATES), group.metadata.namespace, name)
     if not isinstance(template, ResourceClaimTemplate):
         raise generated_claims.template_missing(name)
-    return generated_claims.create(writer, claim_for(group, entry, template))
+    fresh = admitted if isinstance(admitted, ResourceClaim) else claim_for(group, entry, template)
+    return generated_claims.create(writer, fresh)
 
 
 def _owned(writer: Writer, group: PodGroup) -> list[ResourceClaim]:

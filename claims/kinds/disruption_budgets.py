@@ -45,6 +45,7 @@ from manciple.wire.validation import (
     SPEC,
     STATUS,
     Path,
+    check_path_segment,
     regex_message,
     validate_conditions,
     validate_object_meta,
@@ -126,7 +127,9 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_budget(new: PodDisruptionBudget) -> Errors:
-    return validate_object_meta(new.metadata, namespaced=True, any_finalizers=True) + _validate_spec(new.spec)
+    meta = new.metadata
+    found = validate_object_meta(meta, namespaced=True, any_finalizers=True, name_rule=check_path_segment)
+    return found + _validate_spec(new.spec)
 
 
 def validate_budget_update(new: PodDisruptionBudget, old: PodDisruptionBudget) -> Errors:

@@ -64,6 +64,7 @@ from claims.kinds.volumes import (
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,
     EmptyDirVolumeSource,
+    PersistentVolumeClaimSpec,
     ProjectedVolumeSource,
     Volume,
     VolumeProjection,
@@ -449,7 +450,7 @@ def with_defaults(spec: PodSpec) -> PodSpec:
         init_containers=tuple(_container(one, host_network=spec.host_network) for one in spec.init_containers),
         ephemeral_containers=tuple(_container(one, host_network=False) for one in spec.ephemeral_containers),
         volumes=tuple(map(_volume, spec.volumes)),
-        overhead=_canonical(spec.overhead),
+        overhead=canonical(spec.overhead),
         restart_policy=spec.restart_policy or "Always",
         dns_policy=spec.dns_policy or "ClusterFirst",
         scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
@@ -559,7 +560,7 @@ def _resources(resources: ResourceRequirements) -> ResourceRequirements:
 def _canonical_resources(resources: ResourceRequirements) -> ResourceRequirements:
     if not resources.limits and not resources.requests:
         return resources
-    return replace(resources, limits=_canonical(resources.limits), requests=_canonical(resources.requests))
+    return replace(resources, limits=canonical(resources.limits), requests=canonical(resources.requests))
 
 
 def canonical_amounts(status: PodStatus) -> PodStatus:
@@ -569,11 +570,11 @@ def canonical_amounts(status: PodStatus) -> PodStatus:
         if one.resources is None and not one.allocated_resources:
             return one
         resources = _canonical_resources(one.resources) if one.resources is not None else None
-        return replace(one, resources=resources, allocated_resources=_canonical(one.allocated_resources))
+        return replace(one, resources=resources, allocated_resources=canonical(one.allocated_resources))
 
     if status.resources is not None or status.allocated_resources:
         resources = _canonical_resources(status.resources) if status.resources is not None else None
-        status = replace(status, resources=resources, allocated_resources=_canonical(status.allocated_resources))
+        status = replace(status, resources=resources, allocated_resources=canonical(status.allocated_resources))
     return replace(
         status,
         container_statuses=tuple(map(of_container, status.container_statuses)),
@@ -581,7 +582,7 @@ def canonical_amounts(status: PodStatus) -> PodStatus:
     )
 
 
-def _canonical(amounts: Mapping[str, str]) -> dict[str, str]:
+def canonical(amounts: Mapping[str, str]) -> dict[str, str]:
     """Canonical amounts, rounded up to thousandths. Validation refuses unreadable ones."""
     return {name: _milli_amount(text) for name, text in amounts.items()}
 
@@ -680,19 +681,22 @@ def _source(name: str, source: Any) -> Any:
     if name == "image":
         return source if source.pullPolicy else replace(source, pullPolicy=_pull_policy(source.reference))
     if name == "ephemeral":
-        return source if source.volumeClaimTemplate is None else _with_claim_defaults(source)
+        return source if source.volumeClaimTemplate is None else _with_template_defaults(source)
     missing = {field: value for field, value in _CARRIED.get(name, {}).items() if not getattr(source, field)}
     return replace(source, **missing) if missing else source
 
 
-def _with_claim_defaults(source: Any) -> Any:
+def _with_template_defaults(source: Any) -> Any:
     template = source.volumeClaimTemplate
-    spec = template.spec
+    return replace(source, volumeClaimTemplate=replace(template, spec=with_claim_defaults(template.spec)))
+
+
+def with_claim_defaults(spec: PersistentVolumeClaimSpec) -> PersistentVolumeClaimSpec:
+    """Of a PersistentVolumeClaim, wherever it is written."""
     amounts = replace(
-        spec.resources, limits=_canonical(spec.resources.limits), requests=_canonical(spec.resources.requests)
+        spec.resources, limits=canonical(spec.resources.limits), requests=canonical(spec.resources.requests)
     )
-    spec = replace(spec, volumeMode="Filesystem" if spec.volumeMode is None else spec.volumeMode, resources=amounts)
-    return replace(source, volumeClaimTemplate=replace(template, spec=spec))
+    return replace(spec, volume_mode="Filesystem" if spec.volume_mode is None else spec.volume_mode, resources=amounts)
 
 
 def _with_file_defaults(source: Any) -> Any:
@@ -853,10 +857,14 @@ def _volume_warnings(volumes: Iterable[Volume]) -> Iterator[str]:
 def _volume_claim_warnings(volume: Any, path: Path) -> Iterator[str]:
     template = volume.ephemeral.volumeClaimTemplate if volume.ephemeral is not None else None
     if template is not None:
-        at = path.child("ephemeral", "volumeClaimTemplate", "spec", "resources")
-        for which in ("requests", "limits"):
-            amounts = getattr(template.spec.resources, which)
-            yield from _amount_warnings(amounts, at, which, names=("storage",))
+        yield from claim_warnings(template.spec, path.child("ephemeral", "volumeClaimTemplate", "spec"))
+
+
+def claim_warnings(spec: PersistentVolumeClaimSpec, path: Path) -> Iterator[str]:
+    """Upstream: GetWarningsForPersistentVolumeClaimSpec."""
+    for which in ("requests", "limits"):
+        amounts = getattr(spec.resources, which)
+        yield from _amount_warnings(amounts, path.child("resources"), which, names=("storage",))
 
 
 def _projection_warnings(projected: ProjectedVolumeSource, volume: str) -> Iterator[str]:

@@ -12,6 +12,8 @@ from claims.kinds import early, pod_groups, pod_rules, pod_strategy, resource_cl
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
+from claims.kinds.limit_ranges import LIMIT_RANGE
+from claims.kinds.persistent_volumes import VOLUME
 from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
@@ -22,6 +24,8 @@ from claims.kinds.resource_claims import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
+from claims.kinds.storage_classes import STORAGE_CLASS
+from claims.kinds.volume_claims import VOLUME_CLAIM
 from manciple.wire.base import condition_of
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.resources import FINISHED_PHASES
@@ -305,7 +309,11 @@ KINDS: tuple[Kind, ...] = (
     POD,
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
+    LIMIT_RANGE,
     POD_DISRUPTION_BUDGET,
+    VOLUME,
+    VOLUME_CLAIM,
+    STORAGE_CLASS,
     *pod_groups.KINDS,
     *early.KINDS,
 )

@@ -308,7 +308,7 @@ RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 
 def validate_resources(resources: ResourceRequirements, path: Path, claim_names: frozenset[str]) -> Errors:
     """Known names, amounts within limits, claims of the pod."""
-    found = _validate_amounts(resources, path, _validate_container_resource_name)
+    found = _validate_amounts(resources, path, validate_container_resource_name)
     return found + _validate_claims(resources.claims, path.child("claims"), claim_names)
 
 
@@ -347,7 +347,7 @@ def _is_multiple(amount: Quantity, name: str) -> bool:
     return size > 0 and amount.nanos % size == 0
 
 
-def _validate_container_resource_name(name: str, path: Path) -> Errors:
+def validate_container_resource_name(name: str, path: Path) -> Errors:
     found = validate_resource_name(name, path)
     if "/" not in name and name not in STANDARD_RESOURCES and not is_hugepages(name):
         found.append(invalid(path, name, "must be a standard resource for containers"))

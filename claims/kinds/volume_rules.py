@@ -34,6 +34,7 @@ from claims.kinds.volumes import (
     DownwardAPIVolumeSource,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
+    PersistentVolumeClaimSpec,
     PodCertificateProjection,
     ProjectedVolumeSource,
     SecretVolumeSource,
@@ -357,7 +358,7 @@ def _validate_ephemeral(source: Any, path: Path) -> Errors:
     if template is None:
         return []
     at = path.child("volumeClaimTemplate")
-    metadata, spec, modes = template.metadata, template.spec, template.spec.accessModes
+    metadata = template.metadata
     found = validate_labels(metadata.labels, at.child("metadata", "labels"))
     found += validate_annotations(metadata.annotations, at.child("metadata", "annotations"))
     shown = zip(type(metadata).__struct_fields__, type(metadata).__struct_encode_fields__, strict=True)
@@ -366,29 +367,36 @@ def _validate_ephemeral(source: Any, path: Path) -> Errors:
         for name, field in shown
         if name not in ("labels", "annotations") and getattr(metadata, name) not in (None, "", 0, (), {})
     ]
-    at = at.child("spec")
-    if not modes:
-        found.append(required(at.child("accessModes"), "at least 1 access mode is required"))
-    wrong = [mode for mode in modes if mode not in ACCESS_MODES]
-    found += [not_supported(at.child("accessModes"), mode, ACCESS_MODES) for mode in wrong]
+    return found + validate_claim_spec(template.spec, at.child("spec"))
+
+
+def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: Path) -> Errors:
+    """What a PersistentVolumeClaim asks for, wherever it is written (upstream: ValidatePersistentVolumeClaimSpec)."""
+    found = validate_access_modes(spec.access_modes, path.child("accessModes"))
+    found += _validate_storage(spec.resources.requests.get("storage"), path.child("resources").key("storage"))
+    found += validate_label_selector(spec.selector, path.child("selector"))
+    if spec.storage_class_name:
+        name = spec.storage_class_name
+        found += each(check_dns_subdomain(name), path.child("storageClassName"), name)
+    if spec.volume_mode is not None and spec.volume_mode not in VOLUME_MODES:
+        found.append(not_supported(path.child("volumeMode"), spec.volume_mode, VOLUME_MODES))
+    if spec.volume_attributes_class_name:
+        name = spec.volume_attributes_class_name
+        found += each(check_dns_subdomain(name), path.child("volumeAttributesClassName"), name)
+    return found + _validate_data_sources(spec, path)
+
+
+def validate_access_modes(modes: Sequence[str], path: Path) -> Errors:
+    found = [] if modes else [required(path, "at least 1 access mode is required")]
+    found += [not_supported(path, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
     if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
-        message = "may not use ReadWriteOncePod with other access modes"
-        found.append(forbidden(at.child("accessModes"), message))
-    found += _validate_storage(spec.resources.requests.get("storage"), at.child("resources").key("storage"))
-    found += validate_label_selector(spec.selector, at.child("selector"))
-    if spec.storageClassName:
-        found += each(check_dns_subdomain(spec.storageClassName), at.child("storageClassName"), spec.storageClassName)
-    if spec.volumeMode is not None and spec.volumeMode not in VOLUME_MODES:
-        found.append(not_supported(at.child("volumeMode"), spec.volumeMode, VOLUME_MODES))
-    if spec.volumeAttributesClassName:
-        name = spec.volumeAttributesClassName
-        found += each(check_dns_subdomain(name), at.child("volumeAttributesClassName"), name)
-    return found + _validate_data_sources(spec, at)
+        found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+    return found
 
 
-def _validate_data_sources(spec: Any, path: Path) -> Errors:
+def _validate_data_sources(spec: PersistentVolumeClaimSpec, path: Path) -> Errors:
     """What the claim is filled with: `dataSource`, `dataSourceRef`, or both with the same reference."""
-    old, new = spec.dataSource, spec.dataSourceRef
+    old, new = spec.data_source, spec.data_source_ref
     found: Errors = []
     for field, source in (("dataSource", old), ("dataSourceRef", new)):
         if source is None:

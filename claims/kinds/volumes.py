@@ -22,6 +22,7 @@ from manciple.wire.base import (
     LabelSelector,
     LocalObjectReference,
     ObjectMeta,
+    ObjectReference,
     QuantityText,
     Value,
     always,
@@ -161,6 +162,20 @@ class ProjectedVolumeSource(Value):
     default_user: Annotated[Int64 | None, pb(3)] = None
 
 
+class LocalVolumeSource(Value):
+    """A folder or device of one node."""
+
+    path: Annotated[str, pb(1)] = always("")
+    fs_type: Annotated[str | None, pb(2)] = msgspec.field(default=None, name="fsType")
+
+
+class ServedPersistentVolumeSource(Value):
+    """What a PersistentVolume is. Exactly one field is set."""
+
+    host_path: Annotated[HostPathVolumeSource | None, pb(3)] = None
+    local: Annotated[LocalVolumeSource | None, pb(20)] = None
+
+
 class ServedVolumeSource(Value):
     """Where a volume comes from. Exactly one field is set."""
 
@@ -170,6 +185,34 @@ class ServedVolumeSource(Value):
     downward_api: Annotated[DownwardAPIVolumeSource | None, pb(16)] = msgspec.field(default=None, name="downwardAPI")
     config_map: Annotated[ConfigMapVolumeSource | None, pb(19)] = None
     projected: Annotated[ProjectedVolumeSource | None, pb(26)] = None
+
+
+class VolumeResourceRequirements(Value):
+    """Amounts of storage."""
+
+    limits: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
+    requests: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
+
+
+class PersistentVolumeClaimSpec(Value):
+    """The storage that is asked for. storage_class_name: None for the default class, "" for none."""
+
+    access_modes: Annotated[tuple[str, ...], pb(1)] = ()
+    selector: Annotated[LabelSelector | None, pb(4)] = None
+    resources: Annotated[VolumeResourceRequirements, pb(2)] = VolumeResourceRequirements()
+    volume_name: Annotated[str, pb(3)] = ""
+    storage_class_name: Annotated[str | None, pb(5)] = None
+    volume_mode: Annotated[str | None, pb(6)] = None
+    data_source: Annotated[TypedLocalObjectReference | None, pb(7)] = None
+    data_source_ref: Annotated[TypedObjectReference | None, pb(8)] = None
+    volume_attributes_class_name: Annotated[str | None, pb(9)] = None
+
+
+class PersistentVolumeClaimTemplate(Value):
+    """The PersistentVolumeClaim to be made for the pod."""
+
+    metadata: Annotated[ObjectMeta, pb(1)] = always(ObjectMeta())
+    spec: Annotated[PersistentVolumeClaimSpec, pb(2)] = always(PersistentVolumeClaimSpec())
 
 
 # What is only carried -------------------------------------------------------------------------------------------------
@@ -208,12 +251,6 @@ StorageOSVolumeSource volumeName:1 volumeNamespace:2 fsType:3 readOnly:4:bool se
     # A StorageOS volume.
 CSIVolumeSource driver:1 readOnly:2:bool? fsType:3:str? volumeAttributes:4:{str} \
     nodePublishSecretRef:5:LocalObjectReference? # A volume that a CSI driver makes for the pod.
-VolumeResourceRequirements limits:1:{quantity} requests:2:{quantity} # Amounts of storage.
-PersistentVolumeClaimSpec accessModes:1:[str] selector:4:LabelSelector? resources:2:VolumeResourceRequirements \
-    volumeName:3 storageClassName:5:str? volumeMode:6:str? dataSource:7:TypedLocalObjectReference? \
-    dataSourceRef:8:TypedObjectReference? volumeAttributesClassName:9:str? # The storage that is asked for.
-PersistentVolumeClaimTemplate metadata:1:ObjectMeta! spec:2:PersistentVolumeClaimSpec! \
-    # The PersistentVolumeClaim to be made for the pod.
 EphemeralVolumeSource volumeClaimTemplate:1:PersistentVolumeClaimTemplate? \
     # A volume that a storage driver makes for the pod and removes with it.
 ImageVolumeSource reference:1 pullPolicy:2 # The files of an image.
@@ -228,7 +265,41 @@ VolumeSource gcePersistentDisk:3:GCEPersistentDiskVolumeSource? \
     photonPersistentDisk:23:PhotonPersistentDiskVolumeSource? portworxVolume:24:PortworxVolumeSource? \
     scaleIO:25:ScaleIOVolumeSource? storageos:27:StorageOSVolumeSource? csi:28:CSIVolumeSource? \
     ephemeral:29:EphemeralVolumeSource? image:30:ImageVolumeSource? # Where a volume comes from: one field is set.
+SecretReference name:1 namespace:2 # A Secret of any namespace.
+GlusterfsPersistentVolumeSource endpoints:1 path:2 readOnly:3:bool endpointsNamespace:4:str? # A Glusterfs volume.
+RBDPersistentVolumeSource monitors:1:[str] image:2 fsType:3 pool:4 user:5 keyring:6 secretRef:7:SecretReference? \
+    readOnly:8:bool # A Ceph block device.
+ISCSIPersistentVolumeSource targetPortal:1 iqn:2 lun:3:int32! iscsiInterface:4 fsType:5 readOnly:6:bool \
+    portals:7:[str] chapAuthDiscovery:8:bool chapAuthSession:11:bool secretRef:10:SecretReference? \
+    initiatorName:12:str? # An iSCSI disk.
+CinderPersistentVolumeSource volumeID:1 fsType:2 readOnly:3:bool secretRef:4:SecretReference? \
+    # A volume of OpenStack.
+CephFSPersistentVolumeSource monitors:1:[str] path:2 user:3 secretFile:4 secretRef:5:SecretReference? \
+    readOnly:6:bool # A Ceph filesystem.
+FlexPersistentVolumeSource driver:1 fsType:2 secretRef:3:SecretReference? readOnly:4:bool options:5:{str} \
+    # A volume of an exec-based plugin.
+AzureFilePersistentVolumeSource secretName:1 shareName:2 readOnly:3:bool secretNamespace:4:str? # An Azure file share.
+ScaleIOPersistentVolumeSource gateway:1 system:2 secretRef:3:SecretReference? sslEnabled:4:bool protectionDomain:5 \
+    storagePool:6 storageMode:7 volumeName:8 fsType:9 readOnly:10:bool # A ScaleIO volume.
+StorageOSPersistentVolumeSource volumeName:1 volumeNamespace:2 fsType:3 readOnly:4:bool secretRef:5:ObjectReference? \
+    # A StorageOS volume.
+CSIPersistentVolumeSource driver:1 volumeHandle:2 readOnly:3:bool fsType:4 volumeAttributes:5:{str} \
+    controllerPublishSecretRef:6:SecretReference? nodeStageSecretRef:7:SecretReference? \
+    nodePublishSecretRef:8:SecretReference? controllerExpandSecretRef:9:SecretReference? \
+    nodeExpandSecretRef:10:SecretReference? # A volume of a CSI driver.
+PersistentVolumeSource gcePersistentDisk:1:GCEPersistentDiskVolumeSource? \
+    awsElasticBlockStore:2:AWSElasticBlockStoreVolumeSource? glusterfs:4:GlusterfsPersistentVolumeSource? \
+    nfs:5:NFSVolumeSource? rbd:6:RBDPersistentVolumeSource? iscsi:7:ISCSIPersistentVolumeSource? \
+    cinder:8:CinderPersistentVolumeSource? cephfs:9:CephFSPersistentVolumeSource? fc:10:FCVolumeSource? \
+    flocker:11:FlockerVolumeSource? flexVolume:12:FlexPersistentVolumeSource? \
+    azureFile:13:AzureFilePersistentVolumeSource? vsphereVolume:14:VsphereVirtualDiskVolumeSource? \
+    quobyte:15:QuobyteVolumeSource? azureDisk:16:AzureDiskVolumeSource? \
+    photonPersistentDisk:17:PhotonPersistentDiskVolumeSource? portworxVolume:18:PortworxVolumeSource? \
+    scaleIO:19:ScaleIOPersistentVolumeSource? storageos:21:StorageOSPersistentVolumeSource? \
+    csi:22:CSIPersistentVolumeSource? # What a PersistentVolume is: one field is set.
 """
+#: The types of which some fields are served.
+_SERVED = {"VolumeSource": ServedVolumeSource, "PersistentVolumeSource": ServedPersistentVolumeSource}
 
 _Types = dict[str, tuple[Any, Any]]  # name -> (type, default)
 
@@ -241,14 +312,13 @@ def _declare(table: str) -> _Types:
         "int32": (Int32, 0),
         "[str]": (tuple[str, ...], ()),
         "{str}": (dict[str, str], {}),
-        "{quantity}": (dict[str, QuantityText], {}),
     }
-    known = (LabelSelector, LocalObjectReference, ObjectMeta, TypedLocalObjectReference, TypedObjectReference)
+    known = (LocalObjectReference, ObjectReference, PersistentVolumeClaimTemplate)
     types |= {type_.__name__: (type_, type_()) for type_ in known}
     for line in table.strip().splitlines():
         declared, _, description = line.partition(" # ")
         name, *fields = declared.split()
-        base = ServedVolumeSource if name == "VolumeSource" else Value
+        base = _SERVED.get(name, Value)
         made = msgspec.defstruct(
             name,
             [_field(text, types) for text in fields],
@@ -264,16 +334,19 @@ def _field(text: str, types: _Types) -> tuple[str, Any, Any]:
     """`TYPE?` may be absent, `TYPE!` is served even when it is empty."""
     name, number, type_ = (*text.split(":"), "str")[:3]
     declared, default = types[type_.rstrip("?!")]
-    meta = pb(int(number), encoding="quantity" if type_ == "{quantity}" else "")
+    meta = pb(int(number))
     if type_.endswith("?"):
         return name, Annotated[declared | None, meta], None
     return name, Annotated[declared, meta], always(default) if type_.endswith("!") else default
 
 
+_TYPES = {} if TYPE_CHECKING else _declare(_CARRIED)
 if TYPE_CHECKING:
     VolumeSource = ServedVolumeSource
+    PersistentVolumeSource = ServedPersistentVolumeSource
 else:
-    VolumeSource = _declare(_CARRIED)["VolumeSource"][0]
+    VolumeSource = _TYPES["VolumeSource"][0]
+    PersistentVolumeSource = _TYPES["PersistentVolumeSource"][0]
 
 
 class Volume(VolumeSource):
@@ -282,3 +355,9 @@ class Volume(VolumeSource):
     EMBEDS: ClassVar = (VolumeSource, 2)
 
     name: Annotated[str, pb(1)] = ""
+
+
+def claim_volume(name: str, claim: str) -> Volume:
+    """A volume of a PersistentVolumeClaim."""
+    source: dict[str, Any] = {"persistentVolumeClaim": _TYPES["PersistentVolumeClaimVolumeSource"][0](claimName=claim)}
+    return Volume(name=name, **source)

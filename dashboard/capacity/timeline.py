@@ -57,6 +57,7 @@ from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.lists import CONTENT_TYPE, PageOfRows, csv_cell, csv_lines
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import claim_url, class_url, clock, device_url, incident_url, namespace_url, page_url
+from dashboard.workloads.owners import Owner, owners_of_claims
 from insight.waiting_times import Epoch, Wait, waits_of
 from inventory.models import Device, Impairment, Node, Pool
 from manciple.durations import duration
@@ -238,7 +239,7 @@ class Timeline:
     """What one person may see of the holdings that a query asks for."""
 
     def __init__(self, person: Person, query: TimelineQuery, window: Window) -> None:
-        self._person = person
+        self.person = person
         self._query = query
         self._window = window
         pools = _pools_of(query.node) if query.node else None
@@ -451,7 +452,7 @@ class Timeline:
         """How long the claims waited that were allocated in the window, as far as the person sees their namespaces."""
         begin, end = self._window.begin, self._window.end
         now, past = self._now.filter(began_at__gte=begin), self._past.filter(began_at__gte=begin, began_at__lt=end)
-        person = self._person
+        person = self.person
         found = waits_of(now.restrict(person), past.restrict(person), column=self._column)
         return [Wait(self._group_of(one.group), one.at, one.seconds) for one in found]
 
@@ -463,7 +464,7 @@ class Timeline:
 
     def _group_of(self, value: str) -> str:
         """The group of a row by its class, model or namespace."""
-        return value if self._query.by != "namespace" or self._person.sees(value) else ""
+        return value if self._query.by != "namespace" or self.person.sees(value) else ""
 
     def _held_now(self, rows: QuerySet[Any]) -> Iterator[HeldSpan]:
         pods = _reserved_for()
@@ -478,7 +479,7 @@ class Timeline:
 
     def _seen(self, holding: HeldSpan) -> HeldSpan:
         """Without names where the person does not see the namespace."""
-        if self._person.sees(holding.namespace):
+        if self.person.sees(holding.namespace):
             return holding
         return HeldSpan(group=holding.group, began=holding.began, ended=holding.ended)
 
@@ -565,6 +566,7 @@ class TimelineBar:
     label: str
     seconds: float
     row: int = 0
+    owner: Owner | None = None  # the workload of its pods, while it is held
 
     @property
     def style(self) -> str:
@@ -610,8 +612,12 @@ class Lane:
     levels: str = ""  # of each step, for the readout: "12x30 13x5" is 30 steps with 12, then 5 with 13
 
 
-def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) -> TimelineBar:
-    """living: uids of claims that still exist, which a bar can lead to. what: whose lane it is in."""
+#: uid of a claim that still exists, which a bar can lead to -> the workload of its pods
+Living = Mapping[str, Owner | None]
+
+
+def bar(one: HeldSpan, window: Window, *, living: Living, what: str) -> TimelineBar:
+    """what: whose lane it is in."""
     left = window.place(one.began)
     right = window.place(one.ended or window.end)
     width = max(right - left, NARROWEST)
@@ -622,6 +628,7 @@ def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) ->
         url=claim_url(one.namespace, one.claim) if one.claim_uid in living else "",
         label=describe(one, window, what=what),
         seconds=((one.ended or window.now) - one.began).total_seconds(),
+        owner=living.get(one.claim_uid) if one.ended is None else None,
     )
 
 
@@ -657,7 +664,7 @@ def device_lanes(
     holdings: Iterable[HeldSpan],
     window: Window,
     *,
-    living: Collection[str],
+    living: Living,
     impaired: Sequence[ImpairedSpan] = (),
 ) -> list[Lane]:
     """A lane for each device, in the order of `keys`. Shares of one device lie in rows under each other."""
@@ -693,7 +700,7 @@ def group_lanes(
     window: Window,
     *,
     by: str,
-    living: Collection[str],
+    living: Living,
     hours: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Lane]:
     """A lane for each class or namespace: how many devices were held, and the holdings under it."""
@@ -869,7 +876,7 @@ def _by_device(timeline: Timeline, query: TimelineQuery, window: Window) -> Draw
     shown = keys[page.rows]
     holdings = _latest(timeline.of_devices(shown)) if shown else []
     impaired = timeline.impaired_of(shown) if shown else []
-    lanes = device_lanes(shown, holdings, window, living=_living(holdings), impaired=impaired)
+    lanes = device_lanes(shown, holdings, window, living=_living(holdings, timeline.person), impaired=impaired)
     never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
     capped = _capped(allocations=holdings, impairments=impaired)
     return DrawnTimeline(page=page, lanes=lanes, capped=capped, never=never)
@@ -882,7 +889,7 @@ def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> Drawn
     shown = names[page.rows]
     holdings = _latest(timeline.of_groups(shown)) if shown else []
     levels = timeline.levels(shown) if shown else {}
-    living, hours = _living(holdings), timeline.hours()
+    living, hours = _living(holdings, timeline.person), timeline.hours()
     lanes = group_lanes(shown, holdings, levels, window, by=query.by, living=living, hours=hours)
     return DrawnTimeline(page=page, lanes=lanes, capped=_capped(allocations=holdings))
 
@@ -896,10 +903,12 @@ def _latest(holdings: list[HeldSpan]) -> list[HeldSpan]:
     return sorted(holdings, key=lambda one: (one.ended is None, one.ended or one.began), reverse=True)[: BARS + 1]
 
 
-def _living(holdings: list[HeldSpan]) -> set[str]:
-    """Those of the claims that still exist."""
+def _living(holdings: list[HeldSpan], person: Person) -> Living:
     uids = {one.claim_uid for one in holdings if one.claim_uid}
-    return set(Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)) if uids else set()
+    if not uids:
+        return {}
+    owners = owners_of_claims({one.claim_uid for one in holdings if one.ended is None and one.claim_uid}, person)
+    return {uid: owners.get(uid) for uid in Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)}
 
 
 # The export ----------------------------------------------------------------------------------------------------------

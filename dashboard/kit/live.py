@@ -31,6 +31,7 @@ from manciple.people import Person, person_of_user
 from manciple.store.records import EventRecord
 from manciple.wire.errors import Unauthorized
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
+from workloads.kinds.summaries import SUMMARIES
 
 TopicsOf = Callable[[EventRecord], Iterable[str]]
 
@@ -55,12 +56,19 @@ def register() -> None:
     topics.register(TEMPLATES, _of_object("template"))
     topics.register(QUOTAS, _of_namespace("quotas"))
     topics.register(BUDGETS, _of_namespace("budgets"))
+    for resource in SUMMARIES:
+        topics.register(resource, _of_namespace("workloads"))
     for resource in (SERVICE_ACCOUNTS, rbac.ROLE_BINDINGS):  # the accounts, and what bindings there give to them
         topics.register(resource, _of_namespace("accounts"))
 
 
 #: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
-NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts", "quotas", "budgets"})
+NAMESPACED = frozenset(
+    {
+        *("pod", "pods", "claim", "claims", "template", "workloads"),
+        *("events", "accounts", "quotas", "budgets"),
+    }
+)
 #: Topics of what belongs to no namespace -> what one must be allowed to list
 SHARED = {
     "node": "nodes",

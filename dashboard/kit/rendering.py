@@ -72,6 +72,7 @@ PLACES = (
     ("devices", "Devices", "i-dev"),
     ("claims", "Claims", "i-claim"),
     ("pods", "Pods", "i-pod"),
+    ("workloads", "Workloads", "i-work"),
     ("classes", "Classes", "i-class"),
     ("nodes", "Nodes", "i-node"),
     ("quotas", "Quotas", "i-quota"),

@@ -39,7 +39,9 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
+from dashboard.workloads.workloads.queries import workload_states
 from insight.meters import HELD
+from insight.start_estimates import QueuePlace, read_queue
 from inventory.meters import history
 from inventory.models import MeterBlock
 from inventory.reachability import unreachable_nodes
@@ -66,6 +68,8 @@ T = TypeVar("T")
 POD_STATES = ("Waiting", "Starting", "Running", "Unreachable", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
 CLAIM_STATES = ("Pending", "Reserved", "Allocated", "Deleting")
+#: Waiting pods that a namespace's page lists, the first in the queue.
+QUEUED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +487,9 @@ class NamespaceContext(PageContext):
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
     token: AccountToken | None  # that was just made
     meters: MeterCharts | None
+    workloads: Sequence[tuple[str, int]]  # (state, how many)
+    queue: Sequence[QueuePlace]
+    more_queued: int
     label: str = ADMIN_ACCESS_LABEL
 
 
@@ -501,6 +508,7 @@ def _draw(
     if not found:
         raise Http404(f"Namespace {name} does not exist.")
     accounts = read_accounts(person, name)
+    queue = [place for place in read_queue(datetime.now(UTC)).values() if place.namespace == name]
     context = NamespaceContext(
         place="namespaces",
         revision=revision,
@@ -517,6 +525,9 @@ def _draw(
         token_form=token_form or _token_form(person, name, accounts),
         token=token,
         meters=_meters(request, name),
+        workloads=workload_states(person, name),
+        queue=queue[:QUEUED],
+        more_queued=max(len(queue) - QUEUED, 0),
     )
     refused = complaint or (token_form is not None and token_form.errors)
     return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)

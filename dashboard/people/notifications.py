@@ -58,7 +58,7 @@ MOST = 50
 LONGEST = 28 * 24 * 60
 EVERYWHERE, MINE = "", "mine"
 #: What people create.
-_OF_PODS = (Happening.POD_STARTED, Happening.POD_FAILED, Happening.POD_WAITS)
+_OF_PODS = (Happening.POD_STARTED, Happening.POD_FAILED, Happening.POD_WAITS, Happening.JOB_ENDED)
 #: What belongs to no namespace, and affects no claims of one.
 _OF_CLUSTER = (Happening.NODE_SILENT, Happening.POOL_INCOMPLETE)
 
@@ -89,7 +89,7 @@ class NotificationRuleForm(PageForm):
     ) -> None:
         super().__init__(data)
         self._person, self._namespaces = person, tuple(namespaces)
-        choices = [(EVERYWHERE, "everything that I see"), (MINE, "pods that I created")]
+        choices = [(EVERYWHERE, "everything that I see"), (MINE, "what I created")]
         choices += [(f"in:{name}", f"namespace {name}") for name in self._namespaces]
         cast("forms.Select", self.fields["scope"].widget).choices = choices
 
@@ -111,7 +111,7 @@ class NotificationRuleForm(PageForm):
         happening, scope = found.get("happening"), found.get("scope")
         resource = next((CLUSTER_WIDE[one] for one in _OF_CLUSTER if one == happening), "")
         if scope == MINE and happening not in _OF_PODS:
-            refusal = "People create pods only: choose a namespace, or everything."
+            refusal = "People create pods and Jobs only: choose a namespace, or everything."
             self.add_error("scope", ValidationError(refusal, code="no_creator"))
         elif scope and resource:
             refusal = "Nodes and pools belong to no namespace: choose everything."

@@ -41,6 +41,7 @@ from dashboard.kit.lists import ListQuery, Table
 from inventory import models
 from manciple import layout
 from manciple.durations import duration, moment
+from workloads.kinds.summaries import SUMMARIES
 
 register = template.Library()
 
@@ -142,6 +143,11 @@ def incident_url(name: str) -> str:
     return page_url("incident", name)
 
 
+def workload_url(plural: str, namespace: str, name: str) -> str:
+    """plural: `deployments`."""
+    return page_url("workload", plural, namespace, name)
+
+
 def quota_url(namespace: str, name: str) -> str:
     return page_url("quota", namespace, name)
 
@@ -187,6 +193,8 @@ def object_url(resource: str, namespace: str, name: str) -> str:
     }
     if resource in in_namespace:
         return in_namespace[resource](namespace, name)
+    if resource in SUMMARIES:
+        return workload_url(resource.partition(".")[0], namespace, name)
     return of_cluster[resource](name) if resource in of_cluster else ""
 
 
@@ -197,7 +205,7 @@ def manual_url(place: str) -> str:
 
 
 for _tag in (
-    *(pod_url, claim_url, template_url, quota_url),
+    *(pod_url, claim_url, template_url, quota_url, workload_url),
     *(device_url, device_in_grid_url, yaml_url),
 ):
     register.simple_tag(_tag)
@@ -448,7 +456,7 @@ def fact(term: str, value: Any) -> SafeString:
 
 @register.simple_tag
 def heads(*columns: str) -> SafeString:
-    """columns: a title each, with classes before it: `"Claim"`, `"num: Age"`; a title that is not shown: `"sr: Act"`."""
+    """columns: a title each, with classes before it: `"Claim"`, `"num: Age"`; one that is not shown: `"sr: Act"`."""
     cells = []
     for column in columns:
         classes, _, title = column.rpartition(": ")

@@ -34,6 +34,7 @@ from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, 
 from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, person_url, yaml_url
 from dashboard.workloads.ended import EndingLine
+from dashboard.workloads.owners import WORDS
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.nodes import Node, Taint
@@ -42,6 +43,8 @@ from manciple.store import finding, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import listed
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, TEMPLATES
+from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.models import Workload
 
 #: Hits of one kind on the page; in the box, of one kind and of all.
 SHOWN, FEW, ALL_SUGGESTED = 20, 5, 30
@@ -273,6 +276,22 @@ def _devices_with(sought: Sought) -> Iterator[Hit]:
                 yield hit(sought.text, rank, title, url=url, aside=device.driver, thing=(DEVICE, *device.key))
 
 
+def search_workloads(sought: Sought, person: Person) -> Hits:
+    """A Deployment stands for its ReplicaSets."""
+    place, name = sought.parts
+    seen = Workload.objects.restrict(person).exclude(~Q(controller_uid="") & Q(resource=REPLICA_SET.resource))
+    within = seen.filter(namespace__icontains=place) if place else seen
+    taken, more = _called(within, sought, ("name", "namespace"), "name", "namespace", "resource")
+    hits = []
+    for row in taken:
+        rank = sought.rank(row.name, row.namespace)
+        if rank is not None:
+            thing = (row.resource, row.namespace, row.name)
+            aside = f"{WORDS[row.resource]} in {row.namespace}"
+            hits.append(hit(name, rank, row.name, url=row.get_absolute_url(), aside=aside, thing=thing))
+    return hits, more
+
+
 def search_quotas(sought: Sought, person: Person) -> Hits:
     """By name, by namespace, or by what they limit."""
     place, name = sought.parts
@@ -497,6 +516,7 @@ class Findable:
 #: Equally good kinds come in this order; by what things have, after those that are called so.
 KINDS: Sequence[Findable] = (
     Findable("Pods", "i-pod", _namespaced(Pod, PODS), PODS),
+    Findable("Workloads", "i-work", search_workloads),
     Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS), CLAIMS),
     Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES, "searched"), NODES),
     Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES), CLASSES),

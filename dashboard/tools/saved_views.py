@@ -35,7 +35,19 @@ from manciple.store.event_log import latest_revision
 PAGES = {
     name: name.replace("-", " ").capitalize()
     for name in (
-        *("devices", "claims", "templates", "pods", "classes", "nodes", "quotas", "timeline", "incidents", "ended"),
+        *(
+            "devices",
+            "claims",
+            "templates",
+            "pods",
+            "workloads",
+            "classes",
+            "nodes",
+            "quotas",
+            "timeline",
+            "incidents",
+            "ended",
+        ),
         *("taint-rules", "drivers", "namespaces", "events", "audit", "roles", "people"),
     )
 }

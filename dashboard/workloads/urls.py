@@ -8,6 +8,8 @@ from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.pods import views as pods
 from dashboard.workloads.pods.queries import PodQuery
+from dashboard.workloads.workloads import views as workloads
+from dashboard.workloads.workloads.queries import WorkloadQuery
 
 urlpatterns = [
     *list_paths("claims", claims.list_claims, claims.ClaimQuery),
@@ -29,6 +31,11 @@ urlpatterns = [
     path("pods/<str:namespace>/<str:name>/move", moves.move_pods, name="pod-move"),
     path("pods/<str:namespace>/<str:name>/replace", pods.replace_pod, name="pod-replace"),
     path("pods/<str:namespace>/<str:name>/log", pods.show_log, name="pod-log"),
+    *list_paths("workloads", workloads.list_workloads, WorkloadQuery),
+    path("workloads/<str:resource>/<str:namespace>/<str:name>", workloads.show_workload, name="workload"),
+    path(
+        "workloads/<str:resource>/<str:namespace>/<str:name>/<str:act>", workloads.act_on_workload, name="workload-act"
+    ),
     path("what-if", whatif.what_if, name="what-if"),
     path("what-if/progress", whatif.show_progress, name="what-if-progress"),
 ]

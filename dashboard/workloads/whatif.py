@@ -192,7 +192,7 @@ def _of_text(asked: Asked, person: Person, changes: Changes) -> Asked:
         hidden = unseen.metadata.namespace
         return replace(asked, error=f"You do not see namespace {hidden}, so nothing can be rehearsed in it.")
     try:
-        workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
+        workload = of_documents(reading.rehearsable)
     except NotRehearsable as problem:
         return replace(asked, error=str(problem))
     except ApiError as refusal:

@@ -17,6 +17,7 @@ from inventory.kinds.devices import (
     DeviceCounterConsumption,
     DeviceTaint,
     NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
     ResourcePool,
 )
 from inventory.kinds.nodes import NodeSelector
@@ -40,6 +41,7 @@ class BasicDevice(Value):
     binding_conditions: Annotated[tuple[str, ...], pb(9)] = ()
     binding_failure_conditions: Annotated[tuple[str, ...], pb(10)] = ()
     allow_multiple_allocations: Annotated[bool | None, pb(11)] = None
+    node_allocatable_resource_mappings: Annotated[dict[str, NodeAllocatableResourceMapping], pb(12)] = {}
     node_allocatable_resources: Annotated[dict[str, NodeAllocatableResource], pb(13)] = {}
 
 

@@ -30,6 +30,7 @@ from inventory.kinds.devices import (
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
 )
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.errors import (
@@ -575,6 +576,23 @@ def validate_node_allocatable(
             found += _validate_mapping(resource.mapping, capacities, at.child("mapping"))
         if resource.overhead is not None:
             found += _validate_overhead(resource.overhead, at.child("overhead"))
+    return found
+
+
+def validate_node_mappings(
+    mappings: Mapping[str, NodeAllocatableResourceMapping], capacities: Mapping[str, DeviceCapacity], path: Path
+) -> Errors:
+    """The same as Kubernetes 1.36 has it."""
+    found: Errors = []
+    for name, mapping in mappings.items():
+        at, key = path.key(name), mapping.capacity_key
+        if not is_node_resource(name):
+            found.append(invalid(at, name, "must be a node allocatable resource name"))
+        if key is not None and key not in capacities:
+            found.append(not_found(at.child("capacityKey"), key))
+        if mapping.allocation_multiplier is not None:
+            where = at.child("allocationMultiplier")
+            found += validate_amount(mapping.allocation_multiplier, where, zero_allowed=False)
     return found
 
 

@@ -7,6 +7,7 @@ each of them announces. Source: k8s.io/api/resource/v1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -267,6 +268,25 @@ class NodeAllocatableResource(Value):
     overhead: Annotated[NodeAllocatableOverhead | None, pb(4)] = None
 
 
+class NodeAllocatableResourceMapping(Value):
+    """What Kubernetes 1.36 has in place of NodeAllocatableMapping.
+
+    capacity_key: the capacity whose consumed amount counts; the number of devices does where it is left out.
+    allocation_multiplier: what that is multiplied by; 1 unless given.
+    """
+
+    capacity_key: Annotated[str | None, pb(1)] = None
+    allocation_multiplier: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
+
+    def as_resource(self) -> NodeAllocatableResource:
+        """As 1.37 says the same."""
+        multiplier = self.allocation_multiplier or "1"
+        if self.capacity_key is None:
+            return NodeAllocatableResource(mapping=NodeAllocatableMapping(device_multiplier=multiplier))
+        mapping = NodeAllocatableMapping(capacity_key=self.capacity_key, capacity_multiplier=multiplier)
+        return NodeAllocatableResource(mapping=mapping)
+
+
 class Device(Value):
     """One device of a pool.
 
@@ -277,6 +297,7 @@ class Device(Value):
     binding_failure_conditions: those of which none may be True then; at most 4.
     allow_multiple_allocations: several requests may share the device by capacity.
     node_allocatable_resources: by the name of a node's resource ("cpu").
+    node_allocatable_resource_mappings: what drivers built for Kubernetes 1.36 say instead.
     """
 
     name: Annotated[str, pb(1)] = ""
@@ -291,7 +312,15 @@ class Device(Value):
     binding_conditions: Annotated[tuple[str, ...], pb(10)] = ()
     binding_failure_conditions: Annotated[tuple[str, ...], pb(11)] = ()
     allow_multiple_allocations: Annotated[bool | None, pb(12)] = None
+    node_allocatable_resource_mappings: Annotated[dict[str, NodeAllocatableResourceMapping], pb(13)] = {}
     node_allocatable_resources: Annotated[dict[str, NodeAllocatableResource], pb(14)] = {}
+
+    @property
+    def taken_of_node(self) -> Mapping[str, NodeAllocatableResource]:
+        """What an allocation takes of the node, in whichever way the driver says it."""
+        if self.node_allocatable_resources or not self.node_allocatable_resource_mappings:
+            return self.node_allocatable_resources
+        return {name: one.as_resource() for name, one in self.node_allocatable_resource_mappings.items()}
 
 
 class ResourcePool(Value):

@@ -163,7 +163,7 @@ OF_SLICES: GatedFields = {
     },
     "DRADeviceBindingConditions": {Device: ("binding_conditions", "binding_failure_conditions", "binds_to_node")},
     "DRAConsumableCapacity": {Device: ("allow_multiple_allocations",), DeviceCapacity: ("request_policy",)},
-    "DRANodeAllocatableResources": {Device: ("node_allocatable_resources",)},
+    "DRANodeAllocatableResources": {Device: ("node_allocatable_resources", "node_allocatable_resource_mappings")},
     "DRAResourcePoolStatus": {ResourceSliceSpec: ("partition_type_attribute",)},
     "DRAListTypeAttributes": {DeviceAttribute: ("int_values", "bool_values", "string_values", "version_values")},
 }

@@ -67,6 +67,7 @@ class SharedValues:
             attributes=self._attributes_of(device),
             capacity=self._capacity(device.capacity),
             consumes_counters=self._counters(device.consumes_counters),
+            node_allocatable_resource_mappings=device.node_allocatable_resource_mappings or EMPTY,
             node_allocatable_resources=device.node_allocatable_resources or EMPTY,
         )
 

@@ -16,6 +16,7 @@ from inventory.kinds.device_rules import (
     validate_exclusive_capacity,
     validate_fully_qualified_name,
     validate_node_allocatable,
+    validate_node_mappings,
     validate_pool_name,
     validate_qualified_name,
     validate_shared_capacity,
@@ -239,6 +240,8 @@ def _validate_device(device: Device, path: Path, *, old: Device | None, per_devi
     )
     found += _validate_device_placement(device, path, per_device=per_device)
     found += validate_binding_conditions(device.binding_conditions, device.binding_failure_conditions, path)
+    mapped = path.child("nodeAllocatableResourceMappings")
+    found += validate_node_mappings(device.node_allocatable_resource_mappings, device.capacity, mapped)
     at = path.child("nodeAllocatableResources")
     return found + validate_node_allocatable(device.node_allocatable_resources, device.capacity, at)
 

@@ -18,4 +18,5 @@ class AdmissionConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         hooks.register_check(parameters.check, resources=parameters.CHECKED)
+        hooks.register_mutation(door.mutate)
         hooks.register_check(door.check)

@@ -1,8 +1,9 @@
 """The door: every write that a client wants is shown to the policies and webhooks that it concerns.
 
-A check of the first stage (`manciple.store.hooks`), the last of them: it runs before the transaction, and what it
-has seen may be different by the time of the write, but not the object that is written. First the policies, which cost
-microseconds; what they refuse no webhook is asked about. Nobody is asked about these configurations themselves
+Those that mutate are asked between the preparation and the validation of the object (`mutate`), the others last of the
+first stage of `manciple.store.hooks` (`check`): before the transaction, and what they have seen may be different by the
+time of the write, but not the object that is written. First the policies, which cost microseconds; what they refuse no
+webhook is asked about. Nobody is asked about these configurations themselves
 (upstream: IsExemptAdmissionConfigurationResource): who has locked himself out can open again.
 
 One follower keeps what is configured for a process, compiled. Most writes concern nobody: what is found for an
@@ -15,18 +16,21 @@ Warnings and audit annotations go to whoever collects what is said of the reques
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from manciple.admission import webhooks
-from manciple.admission.kinds.bindings import AUDIT, BINDING, WARN
+from manciple.admission.kinds.bindings import AUDIT, BINDING, WARN, ValidatingAdmissionPolicyBinding
+from manciple.admission.kinds.mutating_policies import MUTATING_BINDING, MUTATING_POLICY, MutatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import POLICY
 from manciple.admission.kinds.rules import GROUP
-from manciple.admission.kinds.webhooks import WEBHOOKS
-from manciple.admission.policies import CompiledBinding, CompiledPolicy, Denial, judge
+from manciple.admission.kinds.webhooks import MUTATING_WEBHOOKS, WEBHOOKS
+from manciple.admission.mutating_policies import CompiledMutatingPolicy, PolicyMutation
+from manciple.admission.mutation import Mutation, mutated
+from manciple.admission.policies import BindingT, CompiledBinding, CompiledPolicy, Denial, judge
 from manciple.admission.requests import AdmissionRequest
-from manciple.admission.webhooks import CompiledWebhook
+from manciple.admission.webhooks import CompiledWebhook, WebhookMutation
 from manciple.api.namespaces import NAMESPACES
 from manciple.store import records
 from manciple.store.event_log import Follower, View
@@ -45,7 +49,7 @@ TRUSTED = 1.0
 @dataclass(frozen=True, slots=True)
 class PolicyInEffect:
     policy: CompiledPolicy
-    bindings: tuple[CompiledBinding, ...]
+    bindings: tuple[CompiledBinding[ValidatingAdmissionPolicyBinding], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,16 @@ class Concerned:
 
     policies: tuple[PolicyInEffect, ...] = ()
     webhooks: tuple[CompiledWebhook, ...] = ()
+    #: those that may change the object, in the order in which they are asked; () where nobody does
+    mutations: tuple[Sequence[Mutation], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.policies or self.webhooks)
+        return bool(self.policies or self.webhooks or self.mutations)
+
+    @property
+    def take_their_time(self) -> bool:
+        """Whether webhooks are asked, or the object may be changed: not for whoever is in a hurry."""
+        return bool(self.webhooks or self.mutations)
 
 
 Asked = tuple[str, str, str, str]
@@ -65,12 +76,22 @@ Asked = tuple[str, str, str, str]
 class Configured(View):
     """What is in effect."""
 
-    resources: ClassVar[Sequence[str]] = (POLICY.resource, BINDING.resource, WEBHOOKS.resource)
+    resources: ClassVar[Sequence[str]] = (
+        POLICY.resource,
+        BINDING.resource,
+        WEBHOOKS.resource,
+        MUTATING_POLICY.resource,
+        MUTATING_BINDING.resource,
+        MUTATING_WEBHOOKS.resource,
+    )
 
     def __init__(self) -> None:
         self._policies: dict[str, CompiledPolicy] = {}
-        self._bindings: dict[str, CompiledBinding] = {}
+        self._bindings: dict[str, CompiledBinding[ValidatingAdmissionPolicyBinding]] = {}
+        self._mutating_policies: dict[str, CompiledMutatingPolicy] = {}
+        self._mutating_bindings: dict[str, CompiledBinding[MutatingAdmissionPolicyBinding]] = {}
         self._webhooks: dict[str, tuple[CompiledWebhook, ...]] = {}
+        self._mutating: dict[str, tuple[CompiledWebhook, ...]] = {}
         self._concerned: dict[Asked, Concerned] = {}
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
@@ -96,7 +117,10 @@ class Configured(View):
         found: dict[str, dict[str, Any]] = {
             POLICY.resource: self._policies,
             BINDING.resource: self._bindings,
+            MUTATING_POLICY.resource: self._mutating_policies,
+            MUTATING_BINDING.resource: self._mutating_bindings,
             WEBHOOKS.resource: self._webhooks,
+            MUTATING_WEBHOOKS.resource: self._mutating,
         }
         return found[resource]
 
@@ -104,7 +128,9 @@ class Configured(View):
         compiled: Any
         if resource == POLICY.resource:
             compiled = CompiledPolicy(obj)
-        elif resource == BINDING.resource:
+        elif resource == MUTATING_POLICY.resource:
+            compiled = CompiledMutatingPolicy(obj)
+        elif resource in (BINDING.resource, MUTATING_BINDING.resource):
             compiled = CompiledBinding(obj)
         else:
             compiled = tuple(CompiledWebhook(obj, hook) for hook in obj.webhooks)
@@ -112,13 +138,29 @@ class Configured(View):
 
     def _found(self, key: Asked) -> Concerned:
         policies = [policy for _, policy in sorted(self._policies.items()) if policy.matcher.concerns(*key)]
-        in_effect = (PolicyInEffect(policy, self._bound(policy.name)) for policy in policies)
-        hooks = [hook for _, found in sorted(self._webhooks.items()) for hook in found if hook.matcher.concerns(*key)]
-        return Concerned(tuple(one for one in in_effect if one.bindings), tuple(hooks))
+        in_effect = (PolicyInEffect(policy, _bound(self._bindings, policy.name)) for policy in policies)
+        changing = [
+            PolicyMutation(policy, binding)
+            for _, policy in sorted(self._mutating_policies.items())
+            if policy.matcher.concerns(*key)
+            for binding in _bound(self._mutating_bindings, policy.name)
+        ]
+        calling = [WebhookMutation(hook, at) for at, hook in enumerate(_concerned(self._mutating, key))]
+        return Concerned(
+            tuple(one for one in in_effect if one.bindings),
+            _concerned(self._webhooks, key),
+            (changing, calling) if changing or calling else (),
+        )
 
-    def _bound(self, policy: str) -> tuple[CompiledBinding, ...]:
-        bindings = (binding for _, binding in sorted(self._bindings.items()))
-        return tuple(binding for binding in bindings if binding.binding.spec.policy_name == policy)
+
+def _bound(bindings: Mapping[str, CompiledBinding[BindingT]], policy: str) -> tuple[CompiledBinding[BindingT], ...]:
+    return tuple(one for _, one in sorted(bindings.items()) if one.binding.spec.policy_name == policy)
+
+
+def _concerned(configured: Mapping[str, Sequence[CompiledWebhook]], key: Asked) -> tuple[CompiledWebhook, ...]:
+    """By name of the configuration, then by position in it."""
+    hooks = (hook for _, found in sorted(configured.items()) for hook in found)
+    return tuple(hook for hook in hooks if hook.matcher.concerns(*key))
 
 
 FOLLOWER = Follower(Configured)
@@ -147,18 +189,34 @@ class PolicyDenied(ApiError):
         self.code = CODES[reason]
 
 
+def mutate(write: Write, prepare: Callable[[Any], Any]) -> Any:
+    """What is to be written, as policies and webhooks want it. prepare: completes what one of them has changed.
+
+    Raises: ApiError.
+    """
+    if write.kind.group == GROUP or not (mutations := concerned(write).mutations):
+        return write.new
+    return mutated(_request(write), mutations, prepare)
+
+
 def check(write: Write) -> None:
     """Raises: PolicyDenied; ApiError, from a webhook."""
     if write.kind.group == GROUP:
         return
     found = concerned(write)
-    if not found:
+    if not (found.policies or found.webhooks):
         return
-    request = AdmissionRequest(write)
-    if write.operation == "CREATE" and request.namespace and request.in_namespace is None:
-        raise NotFound.of(NAMESPACES, request.namespace)  # as the writer would: nobody is asked about nowhere
+    request = _request(write)
     _ask_policies(found.policies, request)
     webhooks.ask(found.webhooks, request)
+
+
+def _request(write: Write) -> AdmissionRequest:
+    """Raises: NotFound, as the writer would: nobody is asked about nowhere."""
+    request = AdmissionRequest(write)
+    if write.operation == "CREATE" and request.namespace and request.in_namespace is None:
+        raise NotFound.of(NAMESPACES, request.namespace)
+    return request
 
 
 def _ask_policies(policies: Iterable[PolicyInEffect], request: AdmissionRequest) -> None:

@@ -7,6 +7,9 @@
     authorizer            asks whether somebody may do something; authorizer.requestResource: this very thing
     variables             what the policy's own expressions gave, by name
 
+Expressions of mutating policies also make `Object{}` with the types of its fields, `JSONPatch{}`, and
+`jsonpatch.escapeKey(text)`.
+
 Source: apiserver/pkg/admission/plugin/cel/compile.go (BuildRequestType, BuildNamespaceType).
 """
 
@@ -17,8 +20,8 @@ from dataclasses import replace
 from functools import cache
 
 from manciple.admission import authorizers
-from manciple.cel.functions import Environment, base_functions, type_names
-from manciple.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, CelType, TypeKind, list_of, map_of
+from manciple.cel.functions import Environment, base_functions, declared, type_names
+from manciple.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, CelType, TypeKind, list_of, map_of, type_of_type
 
 OBJECT, OLD_OBJECT, PARAMS, REQUEST, NAMESPACE = "object", "oldObject", "params", "request", "namespaceObject"
 AUTHORIZER, REQUEST_RESOURCE, VARIABLES = "authorizer", "authorizer.requestResource", "variables"
@@ -103,6 +106,27 @@ def environment_of(*, params: bool, authorizer: bool) -> Environment:
         structs=STRUCTS,
         implementations=authorizers.IMPLEMENTATIONS,
         costs=authorizers.COSTS,
+    )
+
+
+#: What mutating policies make.
+OBJECT_TYPE, PATCH_TYPE = CelType(TypeKind.STRUCT, "Object"), CelType(TypeKind.STRUCT, "JSONPatch")
+_PATCH_FIELDS: Mapping[str, CelType] = {**dict.fromkeys(("op", "path", "from"), STRING), "value": DYN}
+_ESCAPE = "jsonpatch_escapekey"
+
+
+def mutating(environment: Environment) -> Environment:
+    """The environment with what expressions of mutating policies make."""
+    return replace(
+        environment,
+        functions={**environment.functions, **declared(f"jsonpatch.escapeKey {_ESCAPE} (string) -> string")},
+        idents={**environment.idents, PATCH_TYPE.name: type_of_type(PATCH_TYPE)},
+        structs={**environment.structs, PATCH_TYPE.name: _PATCH_FIELDS},
+        open_structs=OBJECT_TYPE.name,
+        implementations={
+            **environment.implementations,
+            _ESCAPE: lambda text: text.replace("~", "~0").replace("/", "~1"),
+        },
     )
 
 

@@ -77,10 +77,10 @@ def _selector(selector: LabelSelector | None) -> ParsedLabelSelector:
 
 
 def _matches(rule: RuleWithOperations, request: AdmissionRequest, version: str) -> bool:
-    write, kind = request.write, request.kind
-    if not _names(rule, write.operation, kind.group, kind.plural, write.subresource):
+    write, (group, own_version) = request.write, request.group_version(version)
+    if not _names(rule, write.operation, group, request.kind.plural, write.subresource):
         return False
-    if not _has(rule.api_versions, version) or not _is_in_scope(rule, request):
+    if not _has(rule.api_versions, own_version) or not _is_in_scope(rule, request):
         return False
     names = rule.resource_names if isinstance(rule, NamedRuleWithOperations) else ()
     return not names or request.name in names

@@ -10,21 +10,31 @@ from typing import cast
 
 from manciple.access.authorization import Attributes, decide
 from manciple.admission.kinds.bindings import BINDING, ParamRef, ValidatingAdmissionPolicyBindingSpec
+from manciple.admission.kinds.mutating_policies import (
+    MUTATING_BINDING,
+    MUTATING_POLICY,
+    MutatingAdmissionPolicy,
+    MutatingAdmissionPolicyBindingSpec,
+)
 from manciple.admission.kinds.policies import POLICY, ParamKind, ValidatingAdmissionPolicy
 from manciple.admission.requests import served_kind
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire.errors import Invalid, forbidden
 from manciple.wire.identity import Identity
+from manciple.wire.registry import Kind
 
-CHECKED = (POLICY.resource, BINDING.resource)
+AnyBindingSpec = ValidatingAdmissionPolicyBindingSpec | MutatingAdmissionPolicyBindingSpec
+
+CHECKED = tuple(kind.resource for kind in (POLICY, BINDING, MUTATING_POLICY, MUTATING_BINDING))
+_POLICY_OF = {BINDING.resource: POLICY, MUTATING_BINDING.resource: MUTATING_POLICY}
 
 
 def check(write: Write) -> None:
     """Raises: Invalid, 422 as upstream, whose strategies ask this while they validate."""
     if write.new is None or write.subresource:
         return
-    if write.kind is POLICY:
+    if write.kind in (POLICY, MUTATING_POLICY):
         field, why = "spec.paramKind", _of_policy(write)
     else:
         field, why = "spec.paramRef", _of_binding(write)
@@ -51,11 +61,11 @@ def _of_policy(write: Write) -> str:
 
 def _of_binding(write: Write) -> str:
     """Why not; "" where nothing speaks against it."""
-    spec: ValidatingAdmissionPolicyBindingSpec = write.new.spec
+    spec: AnyBindingSpec = write.new.spec
     reference = spec.param_ref
     if reference is None or (write.old is not None and _references(write.old.spec) == _references(spec)):
         return ""
-    policy = _policy(spec.policy_name)
+    policy = _policy(_POLICY_OF[write.kind.resource], spec.policy_name)
     kind = None if policy is None else policy.spec.param_kind
     group, version, resource = ("*", "*", "*") if kind is None else _resource(kind)
     verb = "get" if reference.name else "list"
@@ -79,13 +89,13 @@ def _of_binding(write: Write) -> str:
     return f'user {user} does not have "{verb}" permission on the object referenced by paramRef'
 
 
-def _references(spec: ValidatingAdmissionPolicyBindingSpec) -> tuple[str, ParamRef | None]:
+def _references(spec: AnyBindingSpec) -> tuple[str, ParamRef | None]:
     return spec.policy_name, spec.param_ref
 
 
-def _policy(name: str) -> ValidatingAdmissionPolicy | None:
-    stored = objects.get(POLICY, "", name)
-    return None if stored is None else cast("ValidatingAdmissionPolicy", objects.decode(POLICY, stored.text))
+def _policy(kind: Kind, name: str) -> ValidatingAdmissionPolicy | MutatingAdmissionPolicy | None:
+    stored = objects.get(kind, "", name)
+    return None if stored is None else cast("ValidatingAdmissionPolicy", objects.decode(kind, stored.text))
 
 
 def _resource(kind: ParamKind) -> tuple[str, str, str]:

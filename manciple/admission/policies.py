@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from manciple.admission import environment
 from manciple.admission.expressions import (
@@ -29,11 +29,13 @@ from manciple.admission.expressions import (
     Program,
 )
 from manciple.admission.kinds.bindings import DENY, ParamRef, ValidatingAdmissionPolicyBinding
-from manciple.admission.kinds.policies import AuditAnnotation, ValidatingAdmissionPolicy, Validation
+from manciple.admission.kinds.mutating_policies import MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
+from manciple.admission.kinds.policies import AuditAnnotation, ParamKind, ValidatingAdmissionPolicy, Validation
 from manciple.admission.kinds.rules import IGNORE, MatchCondition, MatchResources
 from manciple.admission.matching import Matcher
 from manciple.admission.requests import AdmissionRequest, Document, served_kind
 from manciple.cel.errors import CompileError
+from manciple.cel.functions import Environment
 from manciple.cel.operators import type_name
 from manciple.store import objects
 from manciple.wire import codec
@@ -98,11 +100,14 @@ class ConfigurationError(Exception):
 # A policy, compiled ---------------------------------------------------------------------------------------------------
 
 
-class CompiledPolicy:
-    """A policy with its expressions ready to run."""
+PolicyT = TypeVar("PolicyT", ValidatingAdmissionPolicy, MutatingAdmissionPolicy)
 
-    def __init__(self, policy: ValidatingAdmissionPolicy) -> None:
-        self.policy = policy
+
+class AnyCompiledPolicy(Generic[PolicyT]):
+    """A policy with its expressions ready to run: what validating and mutating ones have in common."""
+
+    def __init__(self, policy: PolicyT) -> None:
+        self.policy: PolicyT = policy
         self.name = policy.metadata.name
         self.matcher = Matcher.of(policy.spec.match_constraints or MatchResources())
         self.ignores_errors = policy.spec.failure_policy == IGNORE
@@ -111,11 +116,25 @@ class CompiledPolicy:
     def composition(self) -> Composition:
         spec = self.policy.spec
         variables = [(variable.name, variable.expression) for variable in spec.variables]
-        return Composition(variables, params=spec.param_kind is not None)
+        return Composition(variables, params=spec.param_kind is not None, typed=self.typed)
+
+    @staticmethod
+    def typed(environment: Environment) -> Environment:
+        return environment
 
     @cached_property
     def conditions(self) -> list[tuple[MatchCondition, Compiled]]:
         return [(one, self._compiled(one.expression, BOOLEAN)) for one in self.policy.spec.match_conditions]
+
+    def _compiled(self, expression: str, returns: Any, *, authorizer: bool = True) -> Compiled:
+        try:
+            return self.composition.compile(expression, returns, authorizer=authorizer)
+        except CompileError as error:
+            return error
+
+
+class CompiledPolicy(AnyCompiledPolicy[ValidatingAdmissionPolicy]):
+    """A validating policy."""
 
     @cached_property
     def validations(self) -> list[tuple[Validation, Compiled, Compiled | None]]:
@@ -135,18 +154,17 @@ class CompiledPolicy:
     def _message(self, expression: str) -> Compiled | None:
         return self._compiled(expression, TEXT, authorizer=False) if expression else None
 
-    def _compiled(self, expression: str, returns: Any, *, authorizer: bool = True) -> Compiled:
-        try:
-            return self.composition.compile(expression, returns, authorizer=authorizer)
-        except CompileError as error:
-            return error
+
+Binding = ValidatingAdmissionPolicyBinding
+BindingT = TypeVar("BindingT", ValidatingAdmissionPolicyBinding, MutatingAdmissionPolicyBinding)
 
 
-class CompiledBinding:
+class CompiledBinding(Generic[BindingT]):
     """A binding, and what it narrows its policy to."""
 
-    def __init__(self, binding: ValidatingAdmissionPolicyBinding) -> None:
-        self.binding = binding
+    def __init__(self, binding: BindingT) -> None:
+        self.binding: BindingT = binding
+        self.name = binding.metadata.name
         match = binding.spec.match_resources
         self.matcher = None if match is None else Matcher.of(match)
 
@@ -157,14 +175,14 @@ class CompiledBinding:
 # Asking one -----------------------------------------------------------------------------------------------------------
 
 
-def judge(policy: CompiledPolicy, bindings: Sequence[CompiledBinding], request: AdmissionRequest) -> Verdict:
+def judge(policy: CompiledPolicy, bindings: Sequence[CompiledBinding[Binding]], request: AdmissionRequest) -> Verdict:
     """What the policy and each of its bindings that match say of the request."""
     verdict = Verdict()
     version = policy.matcher.version(request)
     if version is None:
         return verdict
     try:
-        params_of = _params_of(policy)
+        params_of = parameters_of(policy.policy.spec.param_kind)
     except ConfigurationError as error:
         _blame(verdict, policy, None, f"failed to configure policy: {error}")
         return verdict
@@ -181,9 +199,7 @@ def judge(policy: CompiledPolicy, bindings: Sequence[CompiledBinding], request: 
     return verdict
 
 
-def _blame(
-    verdict: Verdict, policy: CompiledPolicy, binding: ValidatingAdmissionPolicyBinding | None, message: str
-) -> None:
+def _blame(verdict: Verdict, policy: CompiledPolicy, binding: Binding | None, message: str) -> None:
     if not policy.ignores_errors:
         verdict.denials.append(Denial(policy=policy.name, binding=binding, message=message, configured=True))
 
@@ -210,9 +226,7 @@ class _Judgement:
             self._fail(error.message)
 
     def _conditions_hold(self) -> bool:
-        # Upstream does not tell match conditions of the namespace.
-        values = {**self._values, environment.NAMESPACE: lambda: None}
-        return conditions_hold(self._policy.composition, self._policy.conditions, values)
+        return conditions_hold(self._policy.composition, self._policy.conditions, self._values)
 
     def _validate(self) -> None:
         evaluation = Evaluation(self._policy.composition, self._values, budget=VALIDATION_BUDGET)
@@ -293,7 +307,8 @@ def conditions_hold(
     """Whether all are true. One that is false decides; without one, errors fail. Raises: EvaluationFailed."""
     if not conditions:
         return True
-    evaluation = Evaluation(composition, values, budget=CONDITION_BUDGET)
+    # Upstream does not tell match conditions of the namespace.
+    evaluation = Evaluation(composition, {**values, environment.NAMESPACE: lambda: None}, budget=CONDITION_BUDGET)
     failures: dict[str, None] = {}
     for _, program in conditions:
         value = _outcome(evaluation, program)
@@ -312,9 +327,8 @@ def conditions_hold(
 ParamsOf = Callable[[ParamRef | None, str], Sequence[Document | None]]
 
 
-def _params_of(policy: CompiledPolicy) -> ParamsOf:
-    """Finds the parameters of a binding. Raises: ConfigurationError where the policy's paramKind is not served."""
-    kind = policy.policy.spec.param_kind
+def parameters_of(kind: ParamKind | None) -> ParamsOf:
+    """Finds the parameters of a binding. kind: of a policy. Raises: ConfigurationError where it is not served."""
     if kind is None:
         return lambda _reference, _namespace: (None,)
     served = served_kind(kind.api_version, kind.kind)

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from manciple.access.authorization import decide
 from manciple.admission import environment
 from manciple.admission.authorizers import AuthorizerValue
 from manciple.api.namespaces import NAMESPACES
+from manciple.api.requests import decode_document
 from manciple.cel.documents import value_of
 from manciple.store import objects
 from manciple.store.hooks import Write
@@ -42,6 +45,13 @@ class AdmissionRequest:
         self._documents: dict[tuple[str, bool], Any] = {}
         self._values: dict[tuple[str, bool], Any] = {}
 
+    def replaced(self, new: Any) -> AdmissionRequest:
+        """The same request with another object."""
+        request = AdmissionRequest(structs.replace(self.write, new=new))
+        if "in_namespace" in self.__dict__ and not self.is_namespace:
+            request.in_namespace = self.in_namespace
+        return request
+
     # Names ------------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -68,12 +78,19 @@ class AdmissionRequest:
     def group_kind(self, version: str) -> dict[str, str]:
         """The document's kind when the resource is asked for in `version`."""
         if self.body_kind == self.kind.kind:
-            return {"group": self.kind.group, "version": version, "kind": self.kind.kind}
+            group, own_version = self.group_version(version)
+            return {"group": group, "version": own_version, "kind": self.kind.kind}
         group, _, own_version = self.write.new.api_version.rpartition("/")
         return {"group": group, "version": own_version or "v1", "kind": self.body_kind}
 
     def group_resource(self, version: str) -> dict[str, str]:
-        return {"group": self.kind.group, "version": version, "resource": self.kind.plural}
+        group, own_version = self.group_version(version)
+        return {"group": group, "version": own_version, "resource": self.kind.plural}
+
+    def group_version(self, version: str) -> tuple[str, str]:
+        """Of a version as the kind knows it."""
+        group, _, own_version = version.rpartition("/")
+        return group or self.kind.group, own_version
 
     def versions(self) -> Iterator[str]:
         """That of the request first, then the others that the resource is served in."""
@@ -98,10 +115,18 @@ class AdmissionRequest:
         if body is None:
             return None
         document = codec.to_builtins(body)
-        served = registry.served(self.kind.group, version, self.kind.plural)
+        served = registry.served_as(self.kind, version)
         if served is None or self.body_kind != self.kind.kind:
             return document
         return {**served.document(document), "kind": served.kind.kind, "apiVersion": served.api_version}
+
+    def decoded(self, document: dict[str, Any], version: str) -> Any:
+        """A document of that version as what is to be written in place of `write.new`. Raises: BadRequest, Invalid."""
+        served = registry.served_as(self.kind, version)
+        if served is None or self.body_kind != self.kind.kind:
+            return codec.decode_value(type(self.write.new), document)
+        decoded = decode_document(served, document, strictness="Ignore").object
+        return served.completed(decoded, self.write.new)
 
     def _value(self, version: str, *, old: bool) -> Any:
         key = (version, old)

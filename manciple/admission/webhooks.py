@@ -1,74 +1,64 @@
-"""Webhooks at work: an AdmissionReview is posted to all that match, at once, and each may refuse the request.
+"""Webhooks at work: an AdmissionReview is posted to those that match, and each may refuse the request.
 
-A configuration is somebody else's word, and the API server stands where he does not: the address must pass
-`manciple.access.addresses`, the certificate must be vouched for by the configuration's caBundle (or the system), no
-redirect is followed and no proxy asked, and what is read is bounded in size and time. A webhook that cannot be asked
-refuses the request too, unless its failurePolicy is Ignore.
-Sources: apiserver/pkg/admission/plugin/webhook/{validating/dispatcher,request/admissionreview,errors/statuserror}.go.
+Validating ones are asked all at once (`ask`). Mutating ones are asked one after the other (`WebhookMutation`), each
+about what those before it left, and may answer with a JSON patch. A webhook that cannot be asked refuses the request
+too, unless its failurePolicy is Ignore; a patch that does not fit refuses it always. Patches are bounded in size,
+depth, operations and what they copy (`manciple.wire.patch`), calls by `manciple.access.webhook_client`.
+Sources: apiserver/pkg/admission/plugin/webhook/{validating,mutating}/dispatcher.go,
+.../webhook/{request/admissionreview,errors/statuserror}.go.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import logging
-import ssl
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 from unicodedata import category
-from urllib.parse import urlsplit
 
 import orjson
 
-from manciple.access import addresses
-from manciple.access.addresses import AddressRefused
-from manciple.admission import environment
+from manciple.access import webhook_client
+from manciple.access.webhook_client import CallFailed
 from manciple.admission.expressions import BOOLEAN, Composition, EvaluationFailed
 from manciple.admission.kinds.rules import EXACT, IGNORE, MatchCondition
 from manciple.admission.kinds.webhooks import (
+    IF_NEEDED,
     SIDE_EFFECTS,
     TIMEOUT,
     TIMEOUT_MAX,
-    ValidatingWebhook,
-    ValidatingWebhookConfiguration,
+    MutatingWebhook,
+    Webhook,
+    WebhookConfiguration,
 )
 from manciple.admission.matching import Matcher
 from manciple.admission.policies import Compiled, conditions_hold
 from manciple.admission.requests import AdmissionRequest
 from manciple.cel.errors import CompileError
-from manciple.per_process import PerProcess
 from manciple.store import records
+from manciple.wire import codec
 from manciple.wire.base import LabelSelector, new_uid
-from manciple.wire.errors import ApiError, BadRequest, Forbidden
+from manciple.wire.errors import ApiError, BadRequest, Forbidden, GatewayTimeout
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.patch import json_patch
 from manciple.wire.selectors import as_label_selector
 from manciple.wire.validation import check_label_key
-
-if TYPE_CHECKING:
-    import httpx
 
 log = logging.getLogger(__name__)
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 FAILED_OPEN = "failed-open.validating.webhook.admission.k8s.io/round_0_index_"
-#: Bytes of an answer that are read.
-ANSWER_MAX = 1024 * 1024
+MUTATION = "mutation.webhook.admission.k8s.io/round_{}_index_{}"
+JSON_PATCH = "JSONPatch"
+#: Seconds of processor time that applying one patch may take.
+PATCH_SECONDS = 2.0
 #: Characters of a wrong word in an answer that are shown.
 SHOWN = 100
-HTTPS_PORT = 443
-_OK = range(200, 300)
 _ERRORS = range(400, 600)
-
-
-class WebhookCallFailed(Exception):
-    """A webhook could not be asked, or gave no answer; `why` is for a person."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 class WebhookFailed(ApiError):
@@ -76,7 +66,10 @@ class WebhookFailed(ApiError):
 
     @classmethod
     def of(cls, name: str, why: str) -> WebhookFailed:
-        message = f'failed calling webhook "{name}": {why}'
+        return cls.because(f'failed calling webhook "{name}": {why}')
+
+    @classmethod
+    def because(cls, message: str) -> WebhookFailed:
         return cls(f"Internal error occurred: {message}", details={"causes": [{"message": message}]})
 
 
@@ -95,7 +88,7 @@ class WebhookDenied(ApiError):
 class CompiledWebhook:
     """A webhook of a configuration, with what is needed to match it."""
 
-    def __init__(self, configuration: ValidatingWebhookConfiguration, hook: ValidatingWebhook) -> None:
+    def __init__(self, configuration: WebhookConfiguration, hook: Webhook) -> None:
         self.hook = hook
         self.name = hook.name
         self.configuration = configuration.metadata.name
@@ -127,23 +120,8 @@ class CompiledWebhook:
 class _Call:
     webhook: CompiledWebhook
     uid: str
+    version: str
     body: bytes
-
-
-def ask(webhooks: Sequence[CompiledWebhook], request: AdmissionRequest) -> None:
-    """Ask those that match. Raises: WebhookDenied, WebhookFailed, Forbidden where a match condition fails."""
-    calls = [call for webhook in webhooks if (call := _call_of(webhook, request)) is not None]
-    if not calls:
-        return
-    # Each call ends by its own timeout.
-    answers = asyncio.run_coroutine_threadsafe(_call_all(calls), _loop.value).result()
-    refusals = [
-        refusal
-        for position, (call, answer) in enumerate(zip(calls, answers, strict=True))
-        if (refusal := _refusal(call, answer, position)) is not None
-    ]
-    if refusals:
-        raise refusals[0]
 
 
 def _call_of(webhook: CompiledWebhook, request: AdmissionRequest) -> _Call | None:
@@ -160,13 +138,26 @@ def _call_of(webhook: CompiledWebhook, request: AdmissionRequest) -> _Call | Non
         "object": request.document(version),
         "oldObject": request.document(version, old=True),
     }
-    return _Call(webhook, uid, orjson.dumps({"kind": KIND, "apiVersion": API_VERSION, "request": asked}))
+    return _Call(webhook, uid, version, orjson.dumps({"kind": KIND, "apiVersion": API_VERSION, "request": asked}))
+
+
+def _answers(calls: Sequence[_Call], *, mutating: bool, most: float) -> list[Mapping[str, Any] | CallFailed]:
+    """The responses, in order; all are asked at once. most: seconds."""
+    sent = [
+        webhook_client.Call(
+            call.webhook.hook.client_config, call.body, seconds=min(call.webhook.hook.timeout_seconds or TIMEOUT, most)
+        )
+        for call in calls
+    ]
+    return [
+        answer if isinstance(answer, CallFailed) else _response(answer, call.uid, mutating=mutating)
+        for call, answer in zip(calls, webhook_client.call(sent), strict=True)
+    ]
 
 
 def _conditions_hold(webhook: CompiledWebhook, request: AdmissionRequest, version: str) -> bool:
-    values = {**request.values(version), environment.NAMESPACE: lambda: None}
     try:
-        return conditions_hold(webhook.composition, webhook.conditions, values)
+        return conditions_hold(webhook.composition, webhook.conditions, request.values(version))
     except EvaluationFailed as error:
         if webhook.ignores_errors:
             return False
@@ -178,128 +169,164 @@ def _conditions_hold(webhook: CompiledWebhook, request: AdmissionRequest, versio
         ) from None
 
 
-def _refusal(call: _Call, answer: Mapping[str, Any] | WebhookCallFailed, position: int) -> ApiError | None:
-    """What the answer means; its warnings and annotations are passed on."""
-    webhook = call.webhook
-    if isinstance(answer, WebhookCallFailed):
-        if not webhook.ignores_errors:
-            return WebhookFailed.of(webhook.name, answer.why)
-        log.warning("webhook %s of %s is left out: %s", webhook.name, webhook.configuration, answer.why)
-        records.annotate(f"{FAILED_OPEN}{position}", webhook.name)
-        return None
-    for key, text in (answer.get("auditAnnotations") or {}).items():
+def _pass_on(webhook: CompiledWebhook, response: Mapping[str, Any]) -> None:
+    """The warnings and annotations of an answer."""
+    for key, text in (response.get("auditAnnotations") or {}).items():
         if "/" not in key and not check_label_key(key):  # upstream leaves out the others too
             records.annotate(f"{webhook.name}/{key}", text)
-    for text in answer.get("warnings") or ():
+    for text in response.get("warnings") or ():
         if text and not any(category(character) == "Cc" for character in text):  # no header could carry it
             records.warn(text)
+
+
+def _excused(webhook: CompiledWebhook, failure: CallFailed, annotation: str) -> WebhookFailed | None:
+    """None where the failurePolicy lets the request go on."""
+    if not webhook.ignores_errors:
+        return WebhookFailed.of(webhook.name, failure.why)
+    log.warning("webhook %s of %s is left out: %s", webhook.name, webhook.configuration, failure.why)
+    records.annotate(annotation, webhook.name)
+    return None
+
+
+# Validating -----------------------------------------------------------------------------------------------------------
+
+
+def ask(webhooks: Sequence[CompiledWebhook], request: AdmissionRequest) -> None:
+    """Ask those that match. Raises: WebhookDenied, WebhookFailed, Forbidden where a match condition fails."""
+    calls = [call for webhook in webhooks if (call := _call_of(webhook, request)) is not None]
+    if not calls:
+        return
+    answers = _answers(calls, mutating=False, most=TIMEOUT_MAX)
+    refusals = [
+        refusal
+        for position, (call, answer) in enumerate(zip(calls, answers, strict=True))
+        if (refusal := _refusal(call.webhook, answer, position)) is not None
+    ]
+    if refusals:
+        raise refusals[0]
+
+
+def _refusal(webhook: CompiledWebhook, answer: Mapping[str, Any] | CallFailed, position: int) -> ApiError | None:
+    if isinstance(answer, CallFailed):
+        return _excused(webhook, answer, f"{FAILED_OPEN}{position}")
+    _pass_on(webhook, answer)
     return None if answer.get("allowed") is True else WebhookDenied(webhook.name, answer.get("status") or {})
 
 
-# The call -------------------------------------------------------------------------------------------------------------
+# Mutating -------------------------------------------------------------------------------------------------------------
 
 
-def _started_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="webhooks", daemon=True).start()
-    return loop
+@dataclass(frozen=True, slots=True)
+class WebhookMutation:
+    """A mutating webhook as a step of `manciple.admission.mutation`. position: among the webhooks of the request."""
+
+    webhook: CompiledWebhook
+    position: int
+
+    @property
+    def is_reinvoked(self) -> bool:
+        hook = self.webhook.hook
+        return isinstance(hook, MutatingWebhook) and hook.reinvocation_policy == IF_NEEDED
+
+    def changed(self, request: AdmissionRequest, *, again: int, until: float) -> Any:
+        """The object as the webhook wants it; None where it is not concerned. until: by the monotonic clock.
+
+        Raises: WebhookDenied, WebhookFailed, GatewayTimeout; Forbidden where a match condition fails.
+        """
+        call = _call_of(self.webhook, request)
+        if call is None:
+            return None
+        left = until - time.monotonic()
+        if left <= 0:
+            raise GatewayTimeout("Timeout: request did not complete within requested timeout")
+        (answer,) = _answers([call], mutating=True, most=left)
+        new, name = request.write.new, MUTATION.format(again, self.position)
+        patch: Any = None
+        if not isinstance(answer, CallFailed):
+            _pass_on(self.webhook, answer)
+            if answer.get("allowed") is not True:
+                raise WebhookDenied(self.webhook.name, answer.get("status") or {})
+            answer = patch = _patch_of(answer)
+        if isinstance(answer, CallFailed):
+            if (failed := _excused(self.webhook, answer, f"failed-open.{name}")) is not None:
+                raise failed
+        elif patch:
+            new = self._patched(request, call.version, patch)
+        told = {
+            "configuration": self.webhook.configuration,
+            "webhook": self.webhook.name,
+            "mutated": new != request.write.new,
+        }
+        records.annotate(name, orjson.dumps(told).decode())
+        return new
+
+    def _patched(self, request: AdmissionRequest, version: str, patch: Any) -> Any:
+        """Raises: WebhookFailed."""
+        document = request.document(version)
+        if document is None:
+            why = f'admission webhook "{self.webhook.name}" attempted to modify the object, which is not supported for '
+            raise WebhookFailed.because(f"{why}this operation")
+        try:
+            with time_limit(Deadline.after_work(PATCH_SECONDS)):
+                return request.decoded(json_patch(dict(document), patch), version)
+        except ApiError as error:
+            raise WebhookFailed.because(error.message) from None
+        except TimeLimitExceeded:
+            raise WebhookFailed.because("applying the patch took too long") from None
 
 
-#: Calls webhooks in a thread of its own, so that no request waits for a silent name server.
-_loop = PerProcess(_started_loop, stop=lambda loop: loop.call_soon_threadsafe(loop.stop))
-
-
-async def _call_all(calls: Sequence[_Call]) -> list[Mapping[str, Any] | WebhookCallFailed]:
-    return list(await asyncio.gather(*map(_call, calls)))
-
-
-async def _call(call: _Call) -> Mapping[str, Any] | WebhookCallFailed:
-    """The response of the AdmissionReview that the webhook answers."""
-    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
-
-    seconds = call.webhook.hook.timeout_seconds or TIMEOUT
-    url = f"{call.webhook.hook.client_config.url}?timeout={seconds}s"
+def _patch_of(response: Mapping[str, Any]) -> Any:
+    """The operations; CallFailed where they cannot be read."""
+    if not (encoded := response.get("patch")):
+        return ()
+    if (kind := response["patchType"]) != JSON_PATCH:
+        return CallFailed(f'unsupported patch type "{_shown(kind)}"')
     try:
-        async with asyncio.timeout(seconds):
-            content = await _posted(call.webhook, url, call.body)
-    except TimeoutError:
-        return WebhookCallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded')
-    except (httpx.HTTPError, ssl.SSLError, OSError, AddressRefused, WebhookCallFailed) as error:
-        return WebhookCallFailed(f'failed to call webhook: Post "{url}": {error or type(error).__name__}')
-    try:
-        return _response(content, call.uid)
-    except WebhookCallFailed as error:
-        return WebhookCallFailed(f"received invalid webhook response: {error.why}")
+        found = codec.read_document(base64.b64decode(encoded, validate=True), content_type="application/json")
+    except (binascii.Error, ValueError, ApiError) as error:
+        return CallFailed(f"received undecodable patch in webhook response: {error}")
+    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+        return found
+    return CallFailed("received undecodable patch in webhook response: it is no list of operations")
 
 
-async def _posted(webhook: CompiledWebhook, url: str, body: bytes) -> bytes:
-    """The body of the answer. Raises: WebhookCallFailed and what the network raises."""
-    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
-
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or HTTPS_PORT
-    trusted = _trusted(webhook.hook.client_config.ca_bundle)
-    headers = {"Host": parts.netloc, "Content-Type": "application/json", "Accept-Encoding": "identity"}
-    failure: httpx.ConnectError | None = None
-    # The clock of the whole call runs outside.
-    async with httpx.AsyncClient(verify=trusted, trust_env=False, timeout=TIMEOUT_MAX) as client:
-        for address in await addresses.resolve_async(host, port):
-            there = f"https://{addresses.in_url(address)}:{port}{parts.path or '/'}?{parts.query}"
-            try:
-                async with client.stream(
-                    "POST", there, content=body, headers=headers, extensions={"sni_hostname": host}
-                ) as answer:
-                    return await _read(answer)
-            except httpx.ConnectError as error:
-                failure = error
-    raise failure or WebhookCallFailed("no address")
+# The answer --------------------------------------------------------------------------------------------------------
 
 
-async def _read(answer: httpx.Response) -> bytes:
-    content = bytearray()
-    async for piece in answer.aiter_raw():
-        content += piece
-        if len(content) > ANSWER_MAX:
-            raise WebhookCallFailed(f"the answer is longer than {ANSWER_MAX} bytes")
-    if answer.status_code not in _OK:
-        # Not its text: who may write configurations may not read what other servers say.
-        raise WebhookCallFailed(f"the webhook answered with status {answer.status_code}")
-    return bytes(content)
-
-
-@lru_cache(maxsize=64)
-def _trusted(ca_bundle: str) -> ssl.SSLContext:
-    """Who may vouch for it: the bundle (base64 of PEM), or the system where it is empty. Raises: WebhookCallFailed."""
-    if not ca_bundle:
-        return ssl.create_default_context()
-    try:
-        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
-    except (binascii.Error, ValueError, ssl.SSLError) as error:
-        raise WebhookCallFailed(f"clientConfig.caBundle holds no certificates in PEM: {error}") from None
-
-
-def _response(content: bytes, uid: str) -> Mapping[str, Any]:
-    """Raises: WebhookCallFailed, in upstream's words."""
+def _response(content: bytes, uid: str, *, mutating: bool) -> Mapping[str, Any] | CallFailed:
+    """The response of the AdmissionReview that the webhook answers, or what is wrong with it in upstream's words."""
     try:
         review = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise WebhookCallFailed(f"no JSON: {error}") from None
+        return _misfit(f"no JSON: {error}")
     response = review.get("response") if isinstance(review, dict) else None
     if not isinstance(response, dict):
-        raise WebhookCallFailed("webhook response was absent")
+        return _misfit("webhook response was absent")
     if response.get("uid") != uid:
-        raise WebhookCallFailed(f'expected response.uid="{uid}", got "{_shown(response.get("uid", ""))}"')
+        return _misfit(f'expected response.uid="{uid}", got "{_shown(response.get("uid", ""))}"')
     group, _, version = str(review.get("apiVersion", "")).rpartition("/")
     if (group, version, review.get("kind")) != ("admission.k8s.io", "v1", KIND):
         found = _shown(f"{group}/{version}, Kind={review.get('kind', '')}")
-        raise WebhookCallFailed(f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {found}")
-    if response.get("patch"):
-        raise WebhookCallFailed("validating webhook may not return response.patch")
-    if response.get("patchType") is not None:
-        raise WebhookCallFailed("validating webhook may not return response.patchType")
+        return _misfit(f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {found}")
     if wrong := [name for name, holds in _SHAPES.items() if not holds(response.get(name))]:
-        raise WebhookCallFailed(f"response.{wrong[0]} is of another type than admission.k8s.io/v1 has it")
-    return response
+        return _misfit(f"response.{wrong[0]} is of another type than admission.k8s.io/v1 has it")
+    why = _wrong_patch(response.get("patch"), response.get("patchType"), mutating=mutating)
+    return _misfit(why) if why else response
+
+
+def _wrong_patch(patch: str | None, patch_type: str | None, *, mutating: bool) -> str:
+    if not mutating:
+        given = "patch" if patch else "patchType" if patch_type is not None else ""
+        return f"validating webhook may not return response.{given}" if given else ""
+    if patch and patch_type is None:
+        return "webhook returned response.patch but not response.patchType"
+    if not patch and patch_type is not None:
+        return "webhook returned response.patchType but not response.patch"
+    return 'webhook returned invalid response.patchType of ""' if patch_type == "" else ""
+
+
+def _misfit(why: str) -> CallFailed:
+    return CallFailed(f"received invalid webhook response: {why}")
 
 
 def _shown(value: object) -> str:
@@ -318,6 +345,8 @@ def _text_map_or_none(found: Any) -> bool:
 _SHAPES: Mapping[str, Callable[[Any], bool]] = {
     "allowed": lambda found: found is None or isinstance(found, bool),
     "status": lambda found: found is None or isinstance(found, dict),
+    "patch": lambda found: found is None or isinstance(found, str),
+    "patchType": lambda found: found is None or isinstance(found, str),
     "warnings": _texts_or_none,
     "auditAnnotations": _text_map_or_none,
 }

@@ -199,16 +199,22 @@ def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
     texts = [item.text for item in page.items]
     metadata = _list_metadata(page)
     if form.shape == "Table":
-        seen = [served.text(one.text, one.revision) for one in page.items] if served.kind.is_open else texts
+        seen = _shown(served, page) if served.kind.is_open else texts
         return _table(served, seen, form, now=now, metadata=metadata, headed=True)
     if form.shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
         items = [_partial(text, form.shape_version) for text in texts]
         return _list("PartialObjectMetadataList", f"meta.k8s.io/{form.shape_version}", metadata, items)
-    shown = [_document(served, item.text, item.revision, form) for item in page.items]
+    shown, reduce = _shown(served, page), served.kind.text_for_typed_clients
+    if form.typed and reduce is not None:
+        shown = [reduce(text) for text in shown]
     if not served.kind.is_open:  # the list's kind tells theirs; only custom resources repeat it
         typed = f'{{"apiVersion":"{served.api_version}","kind":"{served.kind.kind}",'
         shown = [f"{{{text.removeprefix(typed)}" if text.startswith(typed) else text for text in shown]
     return _list(served.kind.listed_as, served.api_version, metadata, shown)
+
+
+def _shown(served: Served, page: Page) -> list[str]:
+    return served.texts([(item.text, item.revision) for item in page.items])
 
 
 def _document(served: Served, text: str, revision: int, form: Form) -> str:

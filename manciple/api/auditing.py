@@ -54,7 +54,7 @@ _CLIENTS_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED, FORBIDDEN, SWITCHING_PROTOCOLS = 401, 403, 101
 #: Of requests that only read, these answers are told.
 _DENIALS = frozenset({UNAUTHORIZED, FORBIDDEN, 429})
 #: Messages of these answers quote the document.
@@ -178,7 +178,7 @@ def _notable(origin: Origin, where: ResourcePath | None, code: int) -> bool:
         return False
     if origin.verb in _WRITING:
         return code >= REFUSED or not (where.plural.endswith("reviews") or _is_sign_of_life(where))
-    return code < REFUSED and _is_confidential(where)
+    return code < REFUSED and (_is_confidential(where) or code == SWITCHING_PROTOCOLS)
 
 
 def _is_sign_of_life(where: ResourcePath) -> bool:
@@ -356,7 +356,9 @@ class Noting:
 
 
 class NotingSocket:
-    """The `send` of a WebSocket: the trail is told where it is refused. unknown: closes those of nobody.
+    """The `send` of a WebSocket: the trail is told where it is refused, or begins a session on an object.
+
+    unknown: the code that closes those of nobody.
 
     A page's socket is accepted before it is closed, or the browser would not tell its script the reason; one that is
     closed later, because its session has ended, was not refused.
@@ -368,10 +370,17 @@ class NotingSocket:
         self._send = send
         self._unknown = unknown
         self._accepted = self._heard = False
+        self._code = 0
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "websocket.close" and not self._heard:
             self._note(message.get("code"))
+        elif message["type"] == "websocket.accept" and self._origin.resource:
+            conclude(self._origin, self._path, code=SWITCHING_PROTOCOLS, body=b"")
+        elif message["type"] == "websocket.http.response.start":
+            self._code = message["status"]
+        elif message["type"] == "websocket.http.response.body" and not self._origin.closed:
+            conclude(self._origin, self._path, code=self._code, body=message.get("body", b""))
         self._accepted |= message["type"] == "websocket.accept"
         self._heard |= message["type"] == "websocket.send"
         await self._send(message)

@@ -34,19 +34,24 @@ import asyncio
 import ipaddress
 import logging
 import re
+import socket
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Protocol
+from urllib.parse import unquote
 
+import httptools
 from django.conf import settings
 from httptools import HttpParserError
 from prometheus_client.core import Metric
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 from websockets.http11 import Request
 
 from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER
@@ -370,9 +375,27 @@ class PatientConnection(HttpToolsProtocol):
         scope[PEER] = self.client[0] if self.client else ""  # uvicorn's own follows a proxy's headers
         scope[CONNECTION] = self._entry
 
+    def _should_upgrade(self) -> bool:
+        return self._get_upgrade() in (b"websocket", b"spdy/3.1")
+
     def handle_websocket_upgrade(self) -> None:
-        self.ws_protocol_class = partial(PageSocket, entry=self._entry)  # type: ignore[assignment]  # it is called only
-        super().handle_websocket_upgrade()
+        if self._get_upgrade() == b"websocket":
+            self.ws_protocol_class = partial(PageSocket, entry=self._entry)  # type: ignore[assignment]  # it is called only
+            super().handle_websocket_upgrade()
+            return
+        self.connections.discard(self)
+        scope: Any = self.scope
+        url = httptools.parse_url(self.url)
+        path = (url.path or b"/").decode("latin-1")
+        scope |= {
+            "path": unquote(path),
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "state": self.app_state,
+        }
+        stream = SpdyConnection(self.config, self.server_state, scope, entry=self._entry)
+        self.transport.set_protocol(stream)
+        stream.connection_made(self.transport)
 
     def data_received(self, data: bytes) -> None:
         if self._held is not None:
@@ -494,12 +517,32 @@ class PatientConnection(HttpToolsProtocol):
             self._ends = None
 
 
+# Upgraded connections -------------------------------------------------------------------------------------------------
+
+
+#: Bytes of frames that are taken in at once, and pings of a client without a message between them, and seconds in which
+#: they are too many: a frame of no bytes costs the event loop a thousand times what its bytes do.
+FRAMES_BYTES, PINGS, PING_SECONDS = 8 * 1024, 100, 10.0
+#: Bytes of a message on the socket of a page, and of a session (`manciple.api.sockets`).
+PAGE_MESSAGE, SESSION_MESSAGE = 1 << 20, 2 << 20
+_TOO_MANY_PINGS = 1008
+
+
 class PageSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which keeps the entry of the HTTP connection that it was."""
+    """uvicorn's WebSocket, which keeps the entry of the HTTP connection that it was.
+
+    What arrives is taken in few frames at a time, and no more while a message waits for the application. Sessions are
+    not pinged: their clients read nothing while whoever sits before them reads a page of output.
+    """
 
     def __init__(self, *args: Any, entry: OpenConnection | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._entry = entry
+        self._arrived = bytearray()
+        self._feeding: asyncio.Handle | None = None
+        self._pings, self._pinged_since = 0, 0.0
+        # The application chooses; and the library refuses names with a slash, as SPDY's.
+        self.conn.process_subprotocol = _no_subprotocol  # type: ignore[method-assign,assignment]
 
     @property
     def busy(self) -> bool:
@@ -512,12 +555,193 @@ class PageSocket(WebSocketsSansIOProtocol):
             self._entry.serve(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived.clear()
         if self._entry is not None:
             self._entry.close()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if not self.handshake_initiated:
+            super().data_received(data)  # the head of the request
+            return
+        self._arrived += data
+        self._feed()
+
+    def _feed(self) -> None:
+        """Take in the next frames, and go on after the other connections had their turn."""
+        if self._feeding is not None or (self.read_paused and not self.close_sent):
+            return
+        piece = bytes(self._arrived[:FRAMES_BYTES])
+        del self._arrived[: len(piece)]
+        super().data_received(piece)
+        if self.transport.is_closing():
+            return
+        if self._arrived:
+            self.transport.pause_reading()
+            self._feeding = self.loop.call_soon(self._feed_on)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def _feed_on(self) -> None:
+        self._feeding = None
+        if not self.transport.is_closing():
+            self._feed()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self._arrived and not self.transport.is_closing():
+            self.transport.pause_reading()  # what has arrived comes first
+            self._feed()
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # a refusal completes it, which uvicorn takes for a failure
+
+    def handle_ping(self) -> None:
+        now = self.loop.time()
+        if now - self._pinged_since > PING_SECONDS:
+            self._pings, self._pinged_since = 0, now
+        self._pings += 1
+        if self._pings > PINGS:
+            self.conn.fail(_TOO_MANY_PINGS, "too many pings")
+            self.transport.abort()
+            return
+        super().handle_ping()
+
     def handle_connect(self, event: Request) -> None:
+        self.conn.max_message_size = PAGE_MESSAGE
+        if event.path.startswith("/api/"):
+            self.conn.max_message_size = SESSION_MESSAGE
+            self.ping_interval = None
+            keep_alive(self.transport)
         super().handle_connect(event)
         if self.response.status_code == SWITCHING_PROTOCOLS:  # only then there is a scope
             scope: Any = self.scope
             scope[CONNECTION] = self._entry
+
+
+def _no_subprotocol(_headers: object) -> None:
+    """Of `ServerProtocol`."""
+
+
+#: Seconds without a packet after which the kernel asks whether the other side is there; it asks three times.
+KEEP_ALIVE_SECONDS = 60
+
+
+def keep_alive(transport: asyncio.Transport) -> None:
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+class SpdyConnection(asyncio.Protocol):
+    """A connection that was upgraded to SPDY. The application sees a WebSocket, whose messages are the bytes as they
+    come, and whose subprotocols are those of X-Stream-Protocol-Version.
+    """
+
+    def __init__(
+        self, config: Any, server_state: ServerState, scope: Any, *, entry: OpenConnection | None = None
+    ) -> None:
+        self._application = config.loaded_app
+        self._server_state = server_state
+        self._entry = entry
+        offered = (value.decode("latin-1") for name, value in scope["headers"] if name == _STREAM_VERSION)
+        names = [name.strip() for value in offered for name in value.split(",")]
+        self._scope = {**scope, "type": "websocket", "subprotocols": [name for name in names if name]}
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._queue.put_nowait({"type": "websocket.connect"})
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._paused = self._answered = False
+        self._status: tuple[int, list[tuple[bytes, bytes]]] = (500, [])
+
+    @property
+    def busy(self) -> bool:
+        """Whether its client reads."""
+        return self._writable.is_set()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        self.transport = transport
+        self._server_state.connections.add(self)  # type: ignore[arg-type]  # it ends like the others
+        if self._entry is not None:
+            self._entry.serve(self)
+        keep_alive(transport)
+        task = asyncio.get_running_loop().create_task(self._run())
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
+
+    async def _run(self) -> None:
+        try:
+            await self._application(self._scope, self._receive, self._send)
+        except ConnectionError:
+            pass
+        except Exception:
+            log.exception("a SPDY connection")
+        finally:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._queue.put_nowait({"type": "websocket.receive", "bytes": data})
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._queue.put_nowait({"type": "websocket.disconnect", "code": _ABNORMAL})
+        self._writable.set()
+        self._server_state.connections.discard(self)
+        if self._entry is not None:
+            self._entry.close()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        self._queue.put_nowait({"type": "websocket.disconnect", "code": _RESTARTS})
+
+    async def _receive(self) -> Any:
+        message = await self._queue.get()
+        if self._paused and self._queue.empty() and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+        return message
+
+    async def _send(self, message: Any) -> None:
+        await self._writable.wait()
+        if self.transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        match message["type"]:
+            case "websocket.accept":
+                name = (message.get("subprotocol") or "").encode()
+                headers = [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1"), (_STREAM_VERSION, name)]
+                self._write_head(SWITCHING_PROTOCOLS, headers)
+            case "websocket.http.response.start":
+                self._status = (message["status"], list(message["headers"]))
+            case "websocket.http.response.body":
+                code, headers = self._status
+                self._write_head(code, [*headers, (b"connection", b"close")])
+                self.transport.write(message.get("body", b""))
+                self.transport.close()
+            case "websocket.send":
+                self.transport.write(message["bytes"])
+            case "websocket.close":
+                if not self._answered:
+                    self._write_head(HTTPStatus.FORBIDDEN, [(b"content-length", b"0"), (b"connection", b"close")])
+                self.transport.close()
+
+    def _write_head(self, code: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._answered = True
+        lines = [b"HTTP/1.1 %d %b" % (code, HTTPStatus(code).phrase.encode())]
+        self.transport.write(b"\r\n".join([*lines, *(name + b": " + value for name, value in headers), b"", b""]))
+
+
+_STREAM_VERSION = b"x-stream-protocol-version"
+_ABNORMAL, _RESTARTS = 1006, 1012

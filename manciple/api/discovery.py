@@ -18,7 +18,7 @@ from typing import Any
 from manciple import layout
 from manciple.api import runtime_config, subresources
 from manciple.api.reviews import REVIEWS
-from manciple.api.subresources import Connected, Streamed
+from manciple.api.subresources import Connected, Streamed, Upgraded
 from manciple.wire.registry import Kind, Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class DiscoveredResource:
     categories: tuple[str, ...] = ()
     group: str = ""
     version: str = ""
-    streamed: Streamed | None = None
+    streamed: Streamed | Upgraded | None = None
     list_kind: str = ""
     #: whether a PATCH may be a strategic merge
     strategic: bool = True
@@ -137,6 +137,15 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
         if isinstance(below, Streamed):
             yield DiscoveredResource(
                 name=name, kind=kind.kind, namespaced=kind.namespaced, verbs=("get",), streamed=below
+            )
+        elif isinstance(below, Upgraded):
+            yield DiscoveredResource(
+                name=name,
+                kind=below.kind,
+                owner=kind.kind,
+                namespaced=kind.namespaced,
+                verbs=("create", "get"),
+                streamed=below,
             )
         else:
             yield DiscoveredResource(

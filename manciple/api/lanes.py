@@ -525,7 +525,9 @@ class SocketLimits:
         self._delay = delay
 
     async def serve(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
-        """The WebSocket, or 429. It counts as refused until `application` sends something through it."""
+        """The WebSocket, or 429. It counts as refused until `application` sends something through it, or speaks one of
+        its client's protocols.
+        """
         client = scope.get("client")
         address = network_of(str(client[0] if client else ""))
         credential = credential_of(scope)
@@ -541,7 +543,7 @@ class SocketLimits:
 
         async def note_opened(message: Message) -> None:
             nonlocal counts
-            if counts and message["type"] == "websocket.send":
+            if counts and (message["type"] == "websocket.send" or message.get("subprotocol")):
                 counts = False
                 self._refused.give_back(address)
             await send(message)

@@ -21,7 +21,7 @@ import orjson
 from manciple.api import discovery, gnostic
 from manciple.api.discovery import DiscoveredResource
 from manciple.api.patches import FORMATS, STRATEGIC_MERGE_PATCH
-from manciple.api.subresources import Streamed
+from manciple.api.subresources import Streamed, Upgraded
 from manciple.wire import schema
 from manciple.wire.registry import registry
 from manciple.wire.schema import META, ServedKind
@@ -178,7 +178,7 @@ class _Operations:
         return f"{prefix}{self._prefix}{scope}{self._line.owner or self._line.kind}{self._suffix}{everyone}"
 
 
-def _parameters_of(streamed: Streamed) -> tuple[Parameter, ...]:
+def _parameters_of(streamed: Streamed | Upgraded) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, "query", type_, description) for name, type_, description in streamed.parameters)
 
 

@@ -60,6 +60,12 @@ class ResourcePath:
     #: there is more behind the subresource: nothing is served so far down
     too_deep: bool = False
 
+    @property
+    def asked_version(self) -> str:
+        """The version as the kind knows it (`Kind.served_versions`)."""
+        found = registry.served(self.group, self.version, self.plural)
+        return found.version if found else self.version
+
     def served(self) -> Served | None:
         """The kind served here; None where there is none, or its scope does not fit the path."""
         found = registry.served(self.group, self.version, self.plural)
@@ -218,11 +224,14 @@ def checked_deletion(options: DeleteOptions) -> DeleteOptions:
     return options
 
 
-def propagation_of(options: DeleteOptions) -> Propagation:
-    """What becomes of the objects that this one owns; orphanDependents is the old spelling."""
+def propagation_of(options: DeleteOptions, *, orphans: bool = False) -> Propagation:
+    """What becomes of the objects that this one owns; orphanDependents is the old spelling.
+
+    orphans: whether they stay where nothing is said (`Kind.orphaning`).
+    """
     if options.propagation_policy:
         return cast("Propagation", options.propagation_policy)
-    return "Orphan" if options.orphan_dependents else "Background"
+    return "Orphan" if (orphans if options.orphan_dependents is None else options.orphan_dependents) else "Background"
 
 
 def truth(query: Mapping[str, str], name: str) -> bool:
@@ -357,6 +366,10 @@ def decode_document(served: Served, document: Any, *, strictness: Strictness) ->
             raise BadRequest(
                 f"the API version in the data ({given}) does not match the expected API version ({served.api_version})"
             )
+        if served.conversion.checked is not None:
+            checked = served.conversion.checked({**document, "apiVersion": given}, strictness)
+            document = served.to_storage(codec.to_builtins(checked.object))
+            return Decoded(codec.decode_document(served.kind, document, strictness="Ignore").object, checked.warnings)
         if served.conversion.type is not None:
             return _decode_shaped(served, {**document, "apiVersion": given}, strictness=strictness)
         document = served.to_storage({**document, "apiVersion": given})

@@ -87,7 +87,7 @@ def request_token(
     for warning in decoded.warnings:
         records.warn(warning)
     request = _placed(decoded.object, where)
-    hooks.ask_all(
+    request = hooks.ask_all(
         Write(
             operation="CREATE",
             kind=kind,

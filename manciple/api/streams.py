@@ -470,7 +470,8 @@ async def admitted(scope: Scope) -> Admission:
     Raises: as `door.admit`; ServiceUnavailable while the server stops: what is opened now would be cut off.
     """
     refuse_when_stopping()
-    shown, wanted = shown_in(scope), attributes_of(scope["method"], scope["path"], query_of(scope))
+    method = scope.get("method", "GET")  # a WebSocket begins with one
+    shown, wanted = shown_in(scope), attributes_of(method, scope["path"], query_of(scope))
     admission = await in_reader(lambda: Admission.of(shown, wanted))
     claim_connection(scope, admission.identity)
     return admission

@@ -1,4 +1,4 @@
-"""Subresources that are no part of the object: worked out when somebody asks, streamed, or posted to.
+"""Subresources that are no part of the object: worked out when somebody asks, streamed, posted to, or a session.
 
 Those above the API register theirs from `AppConfig.ready()`, as `explain` and `log` of pods. They are listed in
 discovery and in the OpenAPI documents, and asked for like any other: `kubectl get --raw .../pods/NAME/explain`. A
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -42,6 +42,9 @@ from manciple.wire.identity import Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
 from manciple.wire.validation import METADATA, validate_annotations, validate_labels
+
+if TYPE_CHECKING:
+    from manciple.api.sockets import Session
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +124,35 @@ class Connected:
     audited: bool = True
 
 
-Extension = Computed | Streamed | Connected
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """What is wanted of which object, by whom. protocols: of the client, the best first. is_spdy: else a WebSocket."""
+
+    namespace: str
+    name: str
+    query: Mapping[str, Sequence[str]]
+    protocols: tuple[str, ...]
+    is_spdy: bool
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """One whose connection becomes a session (`manciple.api.sockets`).
+
+    kind: of its options, which are the query. serve: returns when the session is over. Raises: ApiError before the
+    session is accepted. check: the same refusals, of a request that asks for no upgrade.
+    """
+
+    name: str
+    kind: str
+    parameters: tuple[tuple[str, str, str], ...]
+    serve: Callable[[SessionRequest, Session], Coroutine[Any, Any, None]]
+    check: Callable[[str, str, Mapping[str, Sequence[str]]], None]
+    media: str = "*/*"
+
+
+Extension = Computed | Streamed | Connected | Upgraded
 
 _registered: dict[str, dict[str, Extension]] = {}
 
@@ -236,7 +267,8 @@ def bind(
     if binding.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Binding object")
     _check_binding(binding)
-    admit_body(kind, where, binding, identity=identity, options=options)
+    binding = admit_body(kind, where, binding, identity=identity, options=options)
+    _check_binding(binding)
 
     def work(writer: objects.Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)
@@ -253,10 +285,10 @@ def bind(
     return success(code=201)
 
 
-def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Identity, options: WriteOptions) -> None:
-    """Ask the first stage about what was posted below an object. Raises: ApiError."""
+def admit_body(kind: Kind, where: ResourcePath, body: BodyT, *, identity: Identity, options: WriteOptions) -> BodyT:
+    """Ask the first stage about what was posted below an object; returns it as mutations leave it. Raises: ApiError."""
     named = structs.replace(body.metadata, namespace=where.namespace, name=where.name)
-    hooks.ask_all(
+    admitted: BodyT = hooks.ask_all(
         Write(
             operation="CREATE",
             kind=kind,
@@ -269,6 +301,7 @@ def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Id
             options=hooks.asked_options("CreateOptions", dry_run=options.dry_run),
         )
     )
+    return admitted
 
 
 def decoded_body(type_: type[BodyT], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> BodyT:

@@ -1,8 +1,8 @@
 """The verbs of the API, for the REST views and the pages alike: get, list, create, update, patch, delete, replace.
 
 Every read is of the newest state, so it is "not older than" any revision that exists. A revision that does not exist
-yet is answered with a Timeout, as upstream does when its cache does not catch up; an exact past revision is answered
-if nothing of the kind has changed since, and is Expired otherwise.
+yet is answered with a Timeout, as upstream does when its cache does not catch up; a list of an exact past revision is
+read from the log as far as that reaches back, and is Expired otherwise.
 
 Writes prepare, validate, admit and store. Everything slow happens before the transaction: an `Edit` reads the object,
 works out its successor, runs the gates and checks, and writes on condition that nobody else wrote meanwhile. If
@@ -41,7 +41,6 @@ from manciple.wire.errors import (
     ApiError,
     BadRequest,
     Conflict,
-    Expired,
     FieldError,
     Invalid,
     NotFound,
@@ -82,6 +81,10 @@ def get(kind: Kind, *, namespace: str, name: str, resource_version: str = "") ->
 
 def list_page(kind: Kind, *, namespace: str, options: ListOptions) -> Page:
     """Raises: BadRequest for a strange continue token; Expired, TooLargeRevision."""
+    wanted = int(options.resource_version or 0)
+    exactly = wanted if options.resource_version_match == "Exact" and not options.continue_token else 0
+    if exactly:
+        _check_reached(exactly, event_log.latest_revision())
     page = objects.list(
         kind,
         namespace=namespace,
@@ -89,12 +92,11 @@ def list_page(kind: Kind, *, namespace: str, options: ListOptions) -> Page:
         fields=None if options.fields.empty else options.fields,
         limit=options.limit,
         continue_token=options.continue_token,
+        exactly=exactly,
     )
-    wanted = int(options.resource_version or 0)
-    if not wanted or options.continue_token:
-        return page
-    _check_reached(wanted, page.revision)
-    return _at_exactly(kind, page, wanted) if options.resource_version_match == "Exact" else page
+    if wanted and not options.continue_token:
+        _check_reached(wanted, page.revision)
+    return page
 
 
 def _check_reached(wanted: int, current: int) -> None:
@@ -102,19 +104,20 @@ def _check_reached(wanted: int, current: int) -> None:
         raise TooLargeRevision.of(wanted, current)
 
 
-def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
-    changes = event_log.read_after(wanted, resources=[kind.resource], limit=1)
-    if changes and changes[0].revision <= page.revision:
-        raise Expired(f"The resourceVersion for the provided list is too old: {wanted}.")
-    return replace(page, revision=wanted)
-
-
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
 #: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
 CREATED_BY_UPDATE = frozenset(
-    {"leases.coordination.k8s.io", "events", "events.events.k8s.io", *(kind.resource for kind in roles.KINDS)}
+    {
+        "endpoints",
+        "events",
+        "events.events.k8s.io",
+        "leases.coordination.k8s.io",
+        "limitranges",
+        "services",
+        *(kind.resource for kind in roles.KINDS),
+    }
 )
 #: Kinds whose updates must name the resourceVersion they replace (upstream: AllowUnconditionalUpdate is false).
 CONDITIONAL = frozenset(
@@ -125,6 +128,9 @@ CONDITIONAL = frozenset(
         "resourcepoolstatusrequests.resource.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
         "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
@@ -169,6 +175,7 @@ def create(
                 now=timestamp(datetime.now(UTC)),
                 owned=kind.without_admission(prepared, write.new),
             )
+        prepared = _mutated(write, prepared)
         for remaining in reversed(range(NAME_ATTEMPTS)):
             try:
                 return _create(structs.replace(write, new=_named(prepared)))
@@ -179,6 +186,21 @@ def create(
                     why = "the server was not able to generate a unique name for the object"
                     raise AlreadyExists(f"{error.message}, {why}", details=error.details) from None
     raise AssertionError("the last attempt returns or raises")
+
+
+def _mutated(write: Write, prepared: Any) -> Any:
+    """A new object as mutating policies and webhooks want it, completed and prepared again where they change it.
+
+    Its owners are those of before: what admission sets nobody owns. Raises: ApiError.
+    """
+    kind, place = write.kind, write.new.metadata.namespace
+
+    def completed(new: Any) -> Any:
+        kept = structs.replace(new.metadata, managed_fields=prepared.metadata.managed_fields)
+        there = placed(kind, structs.replace(new, metadata=kept), namespace=place)
+        return kind.prepare_create(hooks.completed(structs.replace(write, new=there)))
+
+    return hooks.mutated(structs.replace(write, new=prepared), completed)
 
 
 def _named(obj: Any) -> Any:
@@ -192,12 +214,12 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, new_uid()
+    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     try:
-        refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
+        refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     except Invalid:
         hooks.ask_precedence(write)
         raise
-    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     hooks.ask_checks(structs.replace(write, new=seen))
     made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
@@ -271,9 +293,14 @@ def replacement(
     dry_run: bool = False,
     complete: Callable[[Any, Any], Any] = lambda new, _old: new,
 ) -> Edit:
-    """What `update` makes of an object that is there, which is to become `wanted` (`placed`). Raises: Invalid."""
+    """What `update` makes of an object that is there, which is to become `wanted` (`placed`).
+
+    Raises: Invalid, NotFound.
+    """
     meta = wanted.metadata
     if (kind.is_open or kind.resource in CONDITIONAL) and not meta.resource_version:
+        if objects.get(kind, meta.namespace, meta.name) is None:
+            raise NotFound.of(kind.resource, meta.name)
         wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise Invalid.of(
             kind=kind.plural, group=kind.group, name=meta.name, errors=[wrong]
@@ -385,7 +412,7 @@ def _removal(
             uid=wanted.uid or "",
             resource_version="" if ends_namespace else revision,
             grace_seconds=options.grace_period_seconds,
-            propagation=propagation_of(options),
+            propagation=propagation_of(options, orphans=bool(kind.orphaning)),
         )
 
     return work
@@ -549,10 +576,10 @@ def admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_
         options=hooks.asked_options("CreateOptions", dry_run=dry_run),
     )
     hooks.ask_gates(write)
-    obj: Any = _named(kind.prepare_create(hooks.completed(write)))
-    refuse_wrong(kind, obj, kind.create_rule(hooks.asked_version())(obj))
+    obj: Any = _named(_mutated(write, kind.prepare_create(hooks.completed(write))))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
+    refuse_wrong(kind, seen, kind.create_rule(hooks.asked_version())(seen))
     hooks.ask_checks(structs.replace(write, new=seen))
     return kind, obj, uid
 
@@ -620,7 +647,8 @@ class Edit:
             raise AssertionError("the last attempt returns or raises")
 
     def _guess(self) -> Any:
-        return objects.cached(self.kind, self.namespace, self.name)
+        known = objects.cached(self.kind, self.namespace, self.name)
+        return None if known is None else self.kind.upgraded(known)
 
     def _current(self) -> Any:
         return current(self.kind, self.namespace, self.name)
@@ -679,10 +707,24 @@ class Edit:
             options=hooks.asked_options("UpdateOptions", dry_run=dry_run),
         )
         hooks.ask_gates(write)
-        new = successor(kind, wanted, old, subresource="" if projection else subresource)
+        rules = "" if projection else subresource
+        prepared = _prepared(kind, wanted, old, subresource=rules)
         if self.manager:
             now = timestamp(datetime.now(UTC))
-            new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
+            prepared = track_update(kind, prepared, old, manager=self.manager, subresource=subresource, now=now)
+
+        def whole(changed: Any) -> Any:
+            """The object as a mutation has it. What that sets nobody owns."""
+            if projection:
+                document = codec.to_builtins(changed)
+                changed = projection.write(prepared, lambda _shown: document)
+            kept = structs.replace(changed.metadata, managed_fields=prepared.metadata.managed_fields)
+            return _prepared(kind, structs.replace(changed, metadata=kept), old, subresource=rules)
+
+        shown = seen(prepared)
+        changed = hooks.mutated(structs.replace(write, new=shown), lambda changed: seen(whole(changed)))
+        new = prepared if changed is shown else whole(changed)
+        refuse_wrong(kind, new, kind.update_rule(hooks.asked_version(), rules)(new, old))
         hooks.ask_checks(structs.replace(write, new=seen(new)))
         return new
 
@@ -732,19 +774,16 @@ def current(kind: Kind, namespace: str, name: str) -> Any:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
-    return objects.decode(kind, stored.text)
+    return kind.upgraded(objects.decode(kind, stored.text))
 
 
-def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
-    """`new` as it may follow `old`: prepared and valid, carrying the resourceVersion it replaces.
+def _prepared(kind: Kind, new: Any, old: Any, *, subresource: str) -> Any:
+    """`new` as it is to follow `old`, carrying the resourceVersion it replaces.
 
-    Raises: Conflict where `new` names another resourceVersion or uid; Invalid.
+    Raises: Conflict where `new` names another resourceVersion or uid.
     """
-    inheriting = _inheriting(kind, new, old)
     rules: Any = kind.subresources[subresource] if subresource else kind
-    prepared = rules.prepare_update(inheriting, old)
-    refuse_wrong(kind, prepared, kind.update_rule(hooks.asked_version(), subresource)(prepared, old))
-    return prepared
+    return rules.prepare_update(_inheriting(kind, new, old), old)
 
 
 def _inheriting(kind: Kind, new: Any, old: Any) -> Any:

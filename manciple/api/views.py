@@ -43,7 +43,7 @@ from manciple.api.answers import (
 from manciple.api.door import identity_of
 from manciple.api.flow_control import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
-from manciple.api.subresources import Computed, Connected
+from manciple.api.subresources import Computed, Connected, Upgraded
 from manciple.store import objects, records
 from manciple.store.hooks import asking
 from manciple.store.records import DeletionAnswer
@@ -107,6 +107,9 @@ ANSWERED_BY_STATUS = frozenset(
         *(kind.resource for kind in roles.KINDS),
         "validatingadmissionpolicies.admissionregistration.k8s.io",
         "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
@@ -184,6 +187,7 @@ class ResourceView(ApiView):
         below = subresources.find(self.kind, self.where.subresource)
         if isinstance(below, Computed):
             return document_answer(below.answer(self.where.namespace, self.where.name), pretty=form.pretty)
+        self._refuse_without_upgrade(below)
         if below is not None:
             raise unsupported_method()  # a stream is answered before it comes here
         if not self.where.name:
@@ -212,6 +216,7 @@ class ResourceView(ApiView):
         below = subresources.find(self.kind, self.where.subresource)
         if isinstance(below, Connected):
             return self._connect(request, below)
+        self._refuse_without_upgrade(below)
         if self.kind.is_open and self.kind.namespaced and not self.where.namespace:
             raise unknown_path()
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
@@ -229,6 +234,13 @@ class ResourceView(ApiView):
             dry_run=wanted.dry_run,
         )
         return self._object(made, form, code=201)
+
+    def _refuse_without_upgrade(self, below: subresources.Extension | None) -> None:
+        """A session is answered before it comes here. Raises: ApiError."""
+        if isinstance(below, Upgraded):
+            query = {name: self.http.GET.getlist(name) for name in self.http.GET}
+            below.check(self.where.namespace, self.where.name, query)
+            raise BadRequest("Upgrade request required")
 
     def _connect(self, request: Request, below: Connected) -> HttpResponse:
         wanted = requests.write_options(self.http.GET, operation="Create")
@@ -318,6 +330,8 @@ class ResourceView(ApiView):
         wanted = requests.delete_options(
             requests.decode_delete_options(body_of(self.http), request.content_type or ""), self.http.GET
         )
+        if self.kind.orphaning and wanted.propagation_policy is None and wanted.orphan_dependents is None:
+            records.warn(self.kind.orphaning)
         if not self.where.name:
             return self._delete_collection(request, wanted, form)
         deletion = verbs.delete(
@@ -422,9 +436,9 @@ class BindingsView(ApiView):
 
 
 def _version_of(path: str) -> str:
-    """The API version in a path; "" in one that names none."""
+    """The API version in a path, as the kind knows it; "" in one that names none."""
     found = requests.parse_path(path)
-    return found.version if found else ""
+    return found.asked_version if found else ""
 
 
 def _deleted_status(kind: Kind, obj: Any) -> str:

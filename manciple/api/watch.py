@@ -15,6 +15,7 @@ Source: apiserver/pkg/endpoints/handlers/watch.go, apiserver/pkg/storage/cacher.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -122,6 +123,9 @@ class WatchSelection:
 SHORTEST_LIFE = 1800
 #: Seconds between the bookmarks of a quiet watch.
 BOOKMARK_INTERVAL = 60.0
+#: Seconds before a watch's end at which it gets a last one, so that its client goes on from there (upstream: the
+#: cacher's nextBookmarkTime).
+LAST_BOOKMARK = 2.0
 #: Seconds a client may take to accept a chunk before it counts as gone.
 SEND_TIMEOUT = 60.0
 #: Events of the log that are sent in one chunk.
@@ -284,7 +288,12 @@ class _Stream:
         portion = next(portions, None)
         if portion is None:
             return None
-        frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in portion]
+        served, form = self._request.served, self._request.form
+        if served.is_slow and form.shape == "" and portion:
+            shown = served.texts([(item.text, item.revision) for item in portion])
+            frames = [_frame("ADDED", text.encode()) for text in shown]
+        else:
+            frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in portion]
         self._told.sent(frames)
         return b"".join(frames)
 
@@ -318,22 +327,26 @@ class _Stream:
                 most_bytes=objects.READ_BYTES,
             )
             portion = await self._in_turn(read)
-            await self._write(self._frames(map(SharedEvent, portion.changes)))
+            await self._write(await self._framed(list(map(SharedEvent, portion.changes))))
             self._sent = portion.revision
 
     async def _follow(self) -> None:
-        next_bookmark = time.monotonic() + BOOKMARK_INTERVAL
+        next_bookmark = self._next_bookmark()
         while not self._is_over() and (now := time.monotonic()) < self._ends:
             events = await self._watcher.take(seconds=min(self._ends, next_bookmark) - now)
             fresh = [event for event in events if event.record.revision > self._sent]
-            await self._write(self._frames(fresh))
+            await self._write(await self._framed(fresh))
             if fresh:
                 self._sent = fresh[-1].record.revision
             if time.monotonic() >= next_bookmark:
-                next_bookmark += BOOKMARK_INTERVAL
                 await self._send_bookmark()
+                next_bookmark = self._next_bookmark()
         if self._watcher.refused is not None:
             raise self._watcher.refused
+
+    def _next_bookmark(self) -> float:
+        now, last = time.monotonic(), self._ends - LAST_BOOKMARK
+        return min(now + BOOKMARK_INTERVAL, last) if last > now else math.inf
 
     def _is_over(self) -> bool:
         return self._watcher.closed or (self._watcher.ending and not self._watcher.waiting)
@@ -343,6 +356,11 @@ class _Stream:
             return
         self._sent = max(self._sent, self._hub.position)  # the queue is empty: all of it was sent
         await self._write(self._bookmark({}))
+
+    async def _framed(self, events: Sequence[SharedEvent]) -> bytes:
+        if events and self._request.served.is_slow:
+            return await self._in_turn(partial(self._frames, events))
+        return self._frames(events)
 
     def _frames(self, events: Iterable[SharedEvent]) -> bytes:
         frames = [frame for event in events if (frame := self._event(event))]

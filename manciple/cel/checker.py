@@ -53,6 +53,7 @@ from manciple.cel.types import (
     map_of,
     more_general,
     optional_of,
+    type_of_type,
 )
 
 
@@ -137,7 +138,10 @@ class _Checker:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        return self.environment.idents.get(name)
+        known = self.environment.idents.get(name)
+        if known is None and self.environment.is_open(name):
+            return type_of_type(CelType(TypeKind.STRUCT, name))
+        return known
 
     def _ident(self, node: Ident) -> CelType:
         type_ = self._lookup(node.name)
@@ -166,6 +170,8 @@ class _Checker:
     def _field_of(self, node: Node, owner: CelType, name: str) -> CelType:
         if owner.kind is TypeKind.MAP:
             return owner.params[1]
+        if owner.kind is TypeKind.STRUCT and self.environment.is_open(owner.name):
+            return DYN
         if owner.kind is TypeKind.STRUCT:
             fields = self.environment.structs.get(owner.name)
             if fields is None:
@@ -301,6 +307,7 @@ class _Checker:
     def _init(self, node: StructLiteral, name: str, found: CelType, offset: int) -> None:
         wanted = WRAPPERS.get(node.name) if name == "value" else None
         wanted = wanted or self.environment.structs.get(node.name, {}).get(name)
+        wanted = wanted or (DYN if self.environment.is_open(node.name) else None)
         if wanted is None:
             self.problems.append(CompileFinding(offset, f"undefined field '{name}'"))
         elif not self.bindings.assignable(wanted, found):

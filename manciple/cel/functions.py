@@ -72,12 +72,19 @@ class Environment:
     idents: Mapping[str, CelType]
     #: the fields of structures, by the structure's name
     structs: Mapping[str, Mapping[str, CelType]] = field(default_factory=dict)
+    #: the name from which structures can be made that nothing declares, with any fields: "Object" stands for Object,
+    #: Object.spec, ...; "" where there are none
+    open_structs: str = ""
     #: what the environment's own overloads do, by their ids
     implementations: Mapping[str, Function] = field(default_factory=dict)
     #: what calls of the environment's own functions cost, by function; 1 where they are not told
     costs: Mapping[str, CostRule] = field(default_factory=dict)
     #: path from a variable -> the greatest size of what lies there; None where nothing is declared of it
     greatest_size: Callable[[tuple[str, ...]], int | None] = lambda _path: None
+
+    def is_open(self, name: str) -> bool:
+        root = self.open_structs
+        return bool(root) and (name == root or name.startswith(f"{root}."))
 
 
 @cache

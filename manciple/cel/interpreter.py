@@ -42,7 +42,7 @@ from manciple.cel.tree import (
     extends_accumulator,
 )
 from manciple.cel.types import TypeKind
-from manciple.cel.values import CelMap, Optional, TypeValue, Uint, no_such_overload
+from manciple.cel.values import CelMap, Optional, StructValue, TypeValue, Uint, no_such_overload
 from manciple.wire.limits import check_time
 
 #: Units of cost between two looks at the clock: about a millisecond.
@@ -443,6 +443,8 @@ class _Planner:
         return aggregate(build, plans, MAP_CREATE)
 
     def _struct(self, node: StructLiteral) -> NodePlan:
+        if self._tree.types[node].kind is TypeKind.STRUCT:
+            return self._made(node)
         zero = zero_of(node.name)
         steps = [(self.plan(init.value).run, init.optional) for init in node.fields]
 
@@ -456,6 +458,26 @@ class _Planner:
                     break
             frame.spend(STRUCT_CREATE)
             return value
+
+        return NodePlan(run)
+
+    def _made(self, node: StructLiteral) -> NodePlan:
+        steps = [(init.name, self.plan(init.value).run, init.optional) for init in node.fields]
+
+        def run(frame: Frame) -> Any:
+            members: dict[str, Any] = {}
+            for name, step, is_optional in steps:
+                value = step(frame)
+                if isinstance(value, EvaluationError):
+                    return value
+                if not is_optional:
+                    members[name] = value
+                elif not isinstance(value, Optional):
+                    return no_such_overload()
+                elif value.present:
+                    members[name] = value.value
+            frame.spend(STRUCT_CREATE)
+            return StructValue(node.name, members)
 
         return NodePlan(run)
 

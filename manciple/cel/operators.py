@@ -27,6 +27,7 @@ from manciple.cel.values import (
     DomainMap,
     EnvironmentValue,
     Optional,
+    StructValue,
     TypeValue,
     Uint,
     guard_size,
@@ -383,13 +384,15 @@ def is_present(operand: Any, name: str) -> bool:
 
 
 def _is_field(value: EnvironmentValue, key: Any) -> bool:
+    if isinstance(value, StructValue):
+        return key in value.members
     return isinstance(key, str) and key in value.FIELDS
 
 
 def _field(value: EnvironmentValue, key: Any) -> Any:
     if not _is_field(value, key):
         raise no_such_key(key)
-    return getattr(value, value.FIELDS[key])
+    return value.members[key] if isinstance(value, StructValue) else getattr(value, value.FIELDS[key])
 
 
 def rounds(container: Any, variables: int) -> Iterable[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from manciple.cel.errors import CostLimitExceeded, EvaluationError, NoSuchKey
-from manciple.cel.types import CelType
+from manciple.cel.types import CelType, TypeKind
 
 MIN_INT = -(2**63)
 MAX_INT = 2**63 - 1
@@ -92,6 +92,26 @@ class EnvironmentValue:
     TYPE: ClassVar[CelType]
     #: what expressions call its fields -> what Python calls them
     FIELDS: ClassVar[Mapping[str, str]] = {}
+
+
+class StructValue(EnvironmentValue):
+    """A structure that an expression made: `Object.spec{replicas: 1}`. Its type is that of its name."""
+
+    __slots__ = ("members", "name")
+
+    def __init__(self, name: str, members: Mapping[str, Any]) -> None:
+        self.name = name
+        self.members = members
+
+    @property
+    def TYPE(self) -> CelType:  # type: ignore[override]  # noqa: N802 - each value has its own
+        return CelType(TypeKind.STRUCT, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructValue) and (self.name, self.members) == (other.name, other.members)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 class Strict:

@@ -22,6 +22,7 @@ from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
 from manciple.api.subresources import BINDINGS
+from manciple.extensions.conversion_webhooks import convert
 from manciple.extensions.definitions import ESTABLISHED, NAMES_ACCEPTED, RESOURCE, CustomResourceDefinition
 from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
@@ -96,7 +97,7 @@ class Established(View):
         if not definition.holds(ESTABLISHED):
             return
         try:
-            self._served[name] = serve(definition)
+            self._served[name] = serve(definition, convert)
         except Exception:  # all others, and discovery, are to be served nevertheless
             log.exception("CustomResourceDefinition %s cannot be served", name)
             self._served.pop(name, None)

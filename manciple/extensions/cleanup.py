@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from manciple.extensions.catalogue import FOLLOWER, name_given
+from manciple.extensions.conversion_webhooks import convert
 from manciple.extensions.definitions import (
     ESTABLISHED,
     NAMES_ACCEPTED,
@@ -70,7 +71,7 @@ def _served(definition: CustomResourceDefinition) -> Kind | None:
     if not definition.holds(ESTABLISHED):
         return None
     try:
-        return serve(definition).kind
+        return serve(definition, convert).kind
     except Exception:  # the others are cleaned up nevertheless
         log.exception("the objects of CustomResourceDefinition %s cannot be deleted", definition.metadata.name)
         return None

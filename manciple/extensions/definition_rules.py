@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from manciple.access.kinds.webhook_clients import validate_client
 from manciple.extensions.definitions import (
     APPROVAL,
     ESTABLISHED,
@@ -36,7 +37,8 @@ from manciple.wire.validation import (
     validate_object_meta_update,
 )
 
-NO_WEBHOOKS = "this server supports only the conversion strategy None: it calls no conversion webhooks"
+#: versions of ConversionReview that upstream speaks; we speak v1
+REVIEW_VERSIONS, SPOKEN = ("v1", "v1beta1"), "v1"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 MOST_SELECTABLE = 8
@@ -150,17 +152,34 @@ def _conversion(spec: CustomResourceDefinitionSpec, path: Path) -> Errors:
     elif conversion.strategy not in strategies:
         yield not_supported(path.child("strategy"), conversion.strategy, strategies)
     elif conversion.strategy == "Webhook":
-        if conversion.webhook is None:
+        if conversion.webhook is None or conversion.webhook.client_config is None:
             yield required(path.child("webhookClientConfig"), "required when strategy is set to Webhook")
-            yield required(path.child("conversionReviewVersions"))
         else:
-            yield forbidden(path.child("strategy"), NO_WEBHOOKS)
+            yield from validate_client(conversion.webhook.client_config, path.child("webhookClientConfig"))
+        versions = conversion.webhook.conversion_review_versions if conversion.webhook else ()
+        yield from _review_versions(versions, path.child("conversionReviewVersions"))
     if conversion.strategy == "None" and conversion.webhook:
         why = "should not be set when strategy is not set to Webhook"
-        if conversion.webhook.get("clientConfig"):
+        if conversion.webhook.client_config:
             yield forbidden(path.child("webhookClientConfig"), why)
-        if conversion.webhook.get("conversionReviewVersions"):
+        if conversion.webhook.conversion_review_versions:
             yield forbidden(path.child("conversionReviewVersions"), why)
+
+
+def _review_versions(versions: Sequence[str], path: Path) -> Errors:
+    """v1 must be among them: no other is spoken here."""
+    if not versions:
+        yield required(path)
+        return
+    for at, version in enumerate(versions):
+        if version in versions[:at]:
+            yield invalid(path.at(at), version, "duplicate version")
+        elif wrong := check_dns_1035_label(version):
+            yield invalid(path.at(at), version, ",".join(wrong))
+    if not set(REVIEW_VERSIONS) & set(versions):
+        yield invalid(path, versions, f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
+    elif SPOKEN not in versions:
+        yield invalid(path, versions, f"must include {SPOKEN}, the version that this server speaks")
 
 
 def _names(names: CustomResourceDefinitionNames, path: Path, *, wanted: bool) -> Errors:

@@ -130,11 +130,48 @@ class CustomResourceDefinitionVersion(Value):
         return self.subresources is not None and self.subresources.status is not None
 
 
+class ServiceReference(Value):
+    """A Service, which is called at its endpoints.
+
+    namespace: of the Service. name: of the Service. path: of the URL. port: 443 unless given.
+    """
+
+    namespace: Annotated[str, pb(1)] = always("")
+    name: Annotated[str, pb(2)] = always("")
+    path: Annotated[str | None, pb(3)] = None
+    port: Annotated[Int32 | None, pb(4)] = None
+
+
+class WebhookClientConfig(Value):
+    """Where a webhook is.
+
+    service: it is behind a Service; its certificate is that of NAME.NAMESPACE.svc. ca_bundle: PEM; the certificates
+    that vouch for the webhook's; those of the system where it is empty. url: its address, https://HOST[:PORT]/PATH.
+    """
+
+    service: Annotated[ServiceReference | None, pb(1)] = None
+    ca_bundle: Annotated[str, pb(2, encoding="bytes")] = ""
+    url: Annotated[str | None, pb(3)] = None
+
+
+class WebhookConversion(Value):
+    """A webhook that converts objects.
+
+    client_config: where it is. conversion_review_versions: that the webhook understands, v1 among them.
+    """
+
+    client_config: Annotated[WebhookClientConfig | None, pb(2)] = None
+    conversion_review_versions: Annotated[tuple[str, ...], pb(3)] = always(())
+
+
 class CustomResourceConversion(Value):
-    """The conversion between versions. strategy: None, which changes the apiVersion only. webhook: not served."""
+    """The conversion between versions.
+
+    strategy: None, which changes the apiVersion only, or Webhook. webhook: it converts, with that strategy.
+    """
 
     strategy: Annotated[str, pb(1)] = always("")
-    webhook: Annotated[Raw, pb(2, encoding="webhookConversion")] = None
+    webhook: Annotated[WebhookConversion | None, pb(2)] = None
 
 
 class CustomResourceDefinitionSpec(Value):
@@ -182,6 +219,11 @@ class CustomResourceDefinition(ApiObject):
     def storage_version(self) -> str:
         return next((version.name for version in self.spec.versions if version.storage), "")
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether a webhook converts between its versions."""
+        return self.spec.conversion is not None and self.spec.conversion.strategy == "Webhook"
+
     def holds(self, condition: str) -> bool:
         """Whether a condition is True."""
         return any(one.type == condition and one.status == "True" for one in self.status.conditions)
@@ -214,7 +256,7 @@ def _completed(new: CustomResourceDefinition, old: CustomResourceDefinition | No
         singular=names.singular or names.kind.lower(),
         list_kind=names.list_kind or (f"{names.kind}List" if names.kind else ""),
     )
-    conversion = spec.conversion or CustomResourceConversion(strategy="None")
+    conversion = _with_port(spec.conversion or CustomResourceConversion(strategy="None"))
     spec = replace(spec, names=names, conversion=conversion, versions=tuple(map(_with_paths, spec.versions)))
     stored = dict.fromkeys(new.status.stored_versions)
     stored.update((version.name, None) for version in [one for one in spec.versions if one.storage][:1])
@@ -229,6 +271,14 @@ def _completed(new: CustomResourceDefinition, old: CustomResourceDefinition | No
         metadata=replace(new.metadata, finalizers=finalizers),
         status=replace(new.status, stored_versions=tuple(stored)),
     )
+
+
+def _with_port(conversion: CustomResourceConversion) -> CustomResourceConversion:
+    config = conversion.webhook.client_config if conversion.webhook else None
+    if conversion.webhook is None or config is None or config.service is None or config.service.port is not None:
+        return conversion
+    completed = replace(config, service=replace(config.service, port=443))
+    return replace(conversion, webhook=replace(conversion.webhook, client_config=completed))
 
 
 def _with_paths(version: CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion:

@@ -3,12 +3,15 @@
 Objects are stored in one version, whose name is all that differs (strategy None). A version has its own schema, so it
 prunes, fills in, judges, selects and prints by its own: `Kind`s that share the stored version, each behind the
 conversion of its address. Schemas are compiled when an object first needs them.
+
+With the strategy Webhook the versions differ in their content, and somebody else converts (`Convert`). What is written
+in another version is checked by the schema of that, converted and stored; it is judged as that version shows it.
 Sources: apiextensions-apiserver/pkg/registry/customresource, pkg/apiserver/customresource_handler.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,9 +32,9 @@ from manciple.extensions.scaling import scale_projection, validate_scale
 from manciple.extensions.splitting import splitting_of
 from manciple.extensions.structure import NOWHERE, SchemaNode, fit, node_of, prune
 from manciple.wire.base import OpenObject, status_metadata
-from manciple.wire.codec import to_builtins
+from manciple.wire.codec import decode_document, decode_value, to_builtins
 from manciple.wire.errors import FieldError, invalid
-from manciple.wire.registry import Column, Conversion, Kind, Served, Subresource
+from manciple.wire.registry import Column, Conversion, Kind, Served, Subresource, VersionRules
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
 from manciple.wire.validation import Path, validate_object_meta, validate_object_meta_update
 
@@ -59,8 +62,14 @@ class ServedDefinition:
     served: Mapping[str, Served]
 
 
-def serve(definition: CustomResourceDefinition) -> ServedDefinition:
-    """The kinds of an established definition."""
+#: (definition, documents, apiVersion) -> the documents in that version. Raises: ApiError.
+Convert = Callable[[CustomResourceDefinition, Sequence[dict[str, Any]], str], list[dict[str, Any]]]
+
+
+def serve(definition: CustomResourceDefinition, convert: Convert) -> ServedDefinition:
+    """The kinds of an established definition. convert: asks its webhook."""
+    if definition.is_converted:
+        return _serve_converted(definition, convert)
     schemas = {version.name: VersionSchema(definition, version) for version in definition.spec.versions}
     stored = schemas[definition.storage_version]
     conversions = {name: _conversion(definition, schema) for name, schema in schemas.items()}
@@ -76,6 +85,74 @@ def serve(definition: CustomResourceDefinition) -> ServedDefinition:
         if version.served
     }
     return ServedDefinition(kinds[stored.version.name], served)
+
+
+def _serve_converted(definition: CustomResourceDefinition, convert: Convert) -> ServedDefinition:
+    schemas = {version.name: VersionSchema(definition, version) for version in definition.spec.versions}
+    stored = definition.storage_version
+    conversions = {name: _webhook_conversion(definition, schema, convert) for name, schema in schemas.items()}
+    others = {
+        version.name: conversions[version.name]
+        for version in definition.spec.versions
+        if version.served and version.name != stored
+    }
+    there = f"{definition.spec.group}/{stored}"
+
+    def upgraded(obj: OpenObject) -> OpenObject:
+        if obj.api_version == there:
+            return obj
+        (document,) = convert(definition, [to_builtins(obj)], there)
+        return decode_value(OpenObject, document)
+
+    kind = replace(_kind(definition, schemas[stored]), served_versions=others, upgraded=upgraded)
+    served = {
+        version.name: Served(
+            _described(definition, kind, schemas[version.name]), version.name, conversions[version.name]
+        )
+        for version in definition.spec.versions
+        if version.served
+    }
+    return ServedDefinition(kind, served)
+
+
+def _described(definition: CustomResourceDefinition, kind: Kind, schema: VersionSchema) -> Kind:
+    """The kind of the stored version as another version describes it."""
+    version = schema.version
+    scale = version.subresources.scale if version.subresources else None
+    return replace(
+        kind,
+        subresources=kind.subresources if version.has_status else {},
+        projections=kind.projections if scale else {},
+        schema=published(version.open_schema or {}),
+        deprecation=_deprecation(definition, version),
+        description=schema.node.raw.get("description", ""),
+    )
+
+
+def _webhook_conversion(definition: CustomResourceDefinition, schema: VersionSchema, convert: Convert) -> Conversion:
+    group, stored = definition.spec.group, definition.storage_version
+    here, there = f"{group}/{schema.version.name}", f"{group}/{stored}"
+    own = replace(_kind(definition, schema), version=schema.version.name)
+
+    def shown(documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [_fitted(document, here, schema) for document in convert(definition, documents, here)]
+
+    def seen(*objects: OpenObject) -> list[OpenObject]:
+        return [decode_value(OpenObject, document) for document in shown([to_builtins(obj) for obj in objects])]
+
+    rules = VersionRules(
+        validate_create=lambda new: schema.validate(*seen(new)),
+        validate_update=lambda new, old: schema.validate_update(*seen(new, old)),
+        subresources={"status": lambda new, old: schema.validate_status(*seen(new, old))},
+    )
+    return Conversion(
+        to_storage=lambda document: convert(definition, [document], there)[0],
+        from_storage=lambda document: shown([document])[0],
+        many=shown,
+        checked=lambda document, strictness: decode_document(own, document, strictness=strictness),
+        rules=rules,
+        columns=_columns(schema.version.additional_printer_columns),
+    )
 
 
 def _kind(definition: CustomResourceDefinition, schema: VersionSchema) -> Kind:
@@ -125,16 +202,17 @@ def _conversion(definition: CustomResourceDefinition, schema: VersionSchema) -> 
     group, stored = definition.spec.group, definition.storage_version
     here, there = f"{group}/{schema.version.name}", f"{group}/{stored}"
 
-    def from_storage(document: dict[str, Any]) -> dict[str, Any]:
-        content = {name: part for name, part in document.items() if name not in ("apiVersion", "kind", "metadata")}
-        head = {"apiVersion": here, "kind": document["kind"], "metadata": document["metadata"]}
-        return head | fit(content, schema.node)
-
     return Conversion(
         to_storage=lambda document: {**document, "apiVersion": there},
-        from_storage=from_storage,
+        from_storage=lambda document: _fitted(document, here, schema),
         verbatim_after=_since(definition),
     )
+
+
+def _fitted(document: dict[str, Any], api_version: str, schema: VersionSchema) -> dict[str, Any]:
+    content = {name: part for name, part in document.items() if name not in ("apiVersion", "kind", "metadata")}
+    head = {"apiVersion": api_version, "kind": document["kind"], "metadata": document["metadata"]}
+    return head | fit(content, schema.node)
 
 
 def _since(definition: CustomResourceDefinition) -> int | None:

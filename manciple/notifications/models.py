@@ -29,6 +29,7 @@ class Happening(models.TextChoices):
     POD_STARTED = "pod-started", "A pod starts"
     POD_FAILED = "pod-failed", "A pod fails"
     POD_WAITS = "pod-waits", "A pod waits for long"
+    JOB_ENDED = "job-ended", "A Job completes or fails"
     DEVICE_FAILS = "device-fails", "A device fails"
     NODE_SILENT = "node-silent", "A node goes silent"
     POOL_INCOMPLETE = "pool-incomplete", "A driver or pool is incomplete"

@@ -46,7 +46,8 @@ TEST = "test"
 class NewsItem:
     """One thing that happened. subject: what nobody is told twice; line: for a person; path: of the page that shows it.
 
-    namespace: whoever does not see it is not told; "" for what belongs to none. author: who created the pod.
+    namespace: whoever does not see it is not told; "" for what belongs to none. author: who created the pod or Job. at:
+    when it happened, where rules that are younger do not ask for it.
     """
 
     happening: str

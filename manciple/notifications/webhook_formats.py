@@ -39,7 +39,7 @@ _SEVERITIES = {
     Happening.QUOTA_FULL.value: "warning",
 }
 #: What has no end.
-_ENDLESS = (Happening.POD_STARTED,)
+_ENDLESS = (Happening.POD_STARTED, Happening.JOB_ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

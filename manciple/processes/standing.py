@@ -5,9 +5,11 @@ from __future__ import annotations
 from claims.admission import ensure_priority_classes
 from manciple.access.bootstrap import ensure_roles
 from manciple.api.namespaces import ensure_namespaces
+from networking import kubernetes_service
 
 
 def ensure_standing_objects() -> None:
     ensure_namespaces()
     ensure_roles()
     ensure_priority_classes()
+    kubernetes_service.ensure()

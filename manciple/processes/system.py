@@ -232,16 +232,16 @@ class System:
         api_socket, web_socket = bind(options.api), bind(options.web)
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
+        web_url = f"http://{web.url_host}:{web.port}"
+        settings.PAGES_URL, settings.API_URL = web_url, f"https://{api.url_host}:{api.port}"
         files = self._prepare_home(api)
         has_controller = options.demo and controllers_allocate()
         more = (CONTROLLED_DRIVER,) if has_controller else ()
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=more)
-        server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
+        server = Server(url=settings.API_URL, ca_pem=files.ca_pem)
         self._prepare_accounts(server, list(drivers))
         if has_controller:
             self._prepare_controller(server)
-        web_url = f"http://{web.url_host}:{web.port}"
-        settings.PAGES_URL, settings.API_URL = web_url, server.url
         told = StartedSystem(
             api_url=server.url,
             web_url=web_url,

@@ -1,9 +1,10 @@
 """What the apps hook into every write: admission in two stages, finishers, and projectors of index rows.
 
 **The first stage** comes before the transaction, for writes that a client wants. Gates see what the client sent,
-completions fill in what a new object takes over from others, checks see what would be stored. They may be slow; what
-they have read may have changed by the time of the write. How the client asked is recorded beside the write: a view says
-it once (`asking`). Writers without a request (pages, controllers) write in the stored version, without options.
+completions fill in what a new object takes over from others, mutations change it, checks see what would be stored. They
+may be slow; what they have read may have changed by the time of the write. How the client asked is recorded beside the
+write: a view says it once (`asking`). Writers without a request (pages, controllers) write in the stored version,
+without options.
 
 **The second stage** is rules, inside the writer's transaction. They are asked for every creation, update and deletion,
 by any writer on any path (REST, pages, controllers, scheduler), just before the write is taken up, and know who writes.
@@ -307,6 +308,28 @@ def ask_precedence(write: Write) -> None:
         refuse(write)
 
 
+# First stage: mutations -----------------------------------------------------------------------------------------------
+
+
+#: (a write, what completes an object that was changed) -> what is to be written in place of `write.new`
+Mutate = Callable[[Write, Callable[[Any], Any]], Any]
+
+_mutations: list[Mutate] = []
+
+
+def register_mutation(mutate: Mutate) -> None:
+    """Let `mutate` change what clients write, after it was prepared and before it is validated. Twice is once."""
+    if mutate not in _mutations:
+        _mutations.append(mutate)
+
+
+def mutated(write: Write, prepare: Callable[[Any], Any] = lambda new: new) -> Any:
+    """What is to be written; `write.new` itself where nobody changes it. Raises: ApiError."""
+    for mutate in _mutations:
+        write = structs.replace(write, new=mutate(write, prepare))
+    return write.new
+
+
 # First stage: gates and checks ----------------------------------------------------------------------------------------
 
 
@@ -330,10 +353,14 @@ def register_check(check: Check, *, resources: Collection[str] | None = None, fi
     (_gates if first else _checks)[check] = resources
 
 
-def ask_all(write: Write) -> None:
-    """Ask all of them about something that is not stored as it is, such as an eviction. Raises: ApiError."""
+def ask_all(write: Write) -> Any:
+    """Ask all of them about something that is not stored as it is, such as an eviction; returns it as mutations leave
+    it. Raises: ApiError.
+    """
     ask_gates(write)
-    ask_checks(write)
+    new = mutated(write)
+    ask_checks(structs.replace(write, new=new))
+    return new
 
 
 def ask_gates(write: Write) -> None:

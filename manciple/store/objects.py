@@ -499,14 +499,19 @@ def list(
     fields: StoreSelector | None = None,
     limit: int = 0,
     continue_token: str = "",
+    exactly: int = 0,
 ) -> Page:
     """One page; `limit` 0 means everything. Ordered by (namespace, name), bytewise.
 
-    Raises: BadRequest for a strange token; Expired when the token's revision is pruned.
+    exactly: the revision at which the first page is wanted; 0: the newest.
+    Raises: BadRequest for a strange token; Expired when the wanted revision, or the token's, is pruned.
     """
     query = Query(kind, namespace, labels, fields, limit)
     if continue_token:
-        return _later_page(query, decode_token(continue_token))
+        return _later_page(query, decode_token(continue_token), _expired())
+    if exactly:
+        too_old = Expired(f"The resourceVersion for the provided list is too old: {exactly}.")
+        return _later_page(query, Continue(exactly, "", "", remaining=0), too_old)
     if query.selective:
         return _selected_page(query)
     return _first_page(query)
@@ -527,24 +532,25 @@ def _first_page(query: Query) -> Page:
 def _selected_page(query: Query) -> Page:
     revision, found = sql.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
     matching = query.select(found)
-    items = _read(query, matching)
+    items = _read(query, matching, _expired())
     if len(items) == len(matching):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
     return _unfinished(revision, items, remaining=0)
 
 
-def _later_page(query: Query, token: Continue) -> Page:
+def _later_page(query: Query, token: Continue, expired: Expired) -> Page:
+    """The page behind the token's key. Raises: `expired`."""
     enough = query.limit + 1 if query.limit and not query.selective else 0
     resource, namespace = query.kind.resource, query.namespace
     found = sql.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
     matching = query.select(found)
-    items = _read(query, matching)
+    items = _read(query, matching, expired)
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
     if token.revision < sql.counter()[1]:
-        raise _expired()
+        raise expired
     if len(items) == len(matching):
         return Page(items=items, revision=token.revision, continue_token="", remaining=None)
-    remaining = 0 if query.selective else max(token.remaining - len(items), 1)
+    remaining = max(token.remaining - len(items), 1) if token.remaining else 0
     return _unfinished(token.revision, items, remaining=remaining)
 
 
@@ -554,13 +560,13 @@ def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> 
     return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
 
 
-def _read(query: Query, found: Sequence[sql.LatestRow]) -> tuple[Stored, ...]:
-    """As many of `found` as fit on the page, with their documents."""
+def _read(query: Query, found: Sequence[sql.LatestRow], expired: Expired) -> tuple[Stored, ...]:
+    """As many of `found` as fit on the page, with their documents. Raises: `expired`."""
     shown = found[: query.limit] if query.limit else found
     texts = sql.texts(row.revision for row in shown)
     # A document can only be missing when pruning has overtaken this list.
     if len(texts) < len(shown):
-        raise _expired()
+        raise expired
     return tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
 
 

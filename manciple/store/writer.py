@@ -362,7 +362,7 @@ class Writer:
         following = self._checked("UPDATE", kind, new=following, old=old, subresource=subresource)
         if not owned:
             following = self._tracked(kind, following, old, subresource)
-        if ends:
+        if following.metadata.deletion_timestamp is not None and not held(following.metadata):
             return self._append(kind, "DELETED", following, current)
         # Removing a finalizer is part of a deletion.
         deletes = len(following.metadata.finalizers) < len(old.metadata.finalizers)
@@ -838,7 +838,8 @@ def initialise(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime
         deletion_timestamp=None,
         deletion_grace_period_seconds=None,
     )
-    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+    made: ApiObject = kind.identified(structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta))
+    return made
 
 
 def answered_deletion(kind: Kind, removed: ApiObject, following: ApiObject) -> ApiObject:

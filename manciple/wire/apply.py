@@ -96,7 +96,7 @@ def apply_patch(
     ownerships = ownerships_of(before)
     mine = _of_manager(ownerships, manager)
     others = [one for one in ownerships if one is not mine]
-    merged = _merged(before, _restricted(applied, unowned, shape), shape)
+    merged = merge(before, _restricted(applied, unowned, shape), shape)
     found = list(_conflicts(before, merged, wanted, others, shape))
     if found and not force:
         own = _unchanged_since(last_applied, before, completed, shape) if last_applied else frozenset()
@@ -124,7 +124,7 @@ def _unchanged_since(
     last_applied: Document, live: Document, completed: Callable[[Document], Document], shape: Splitting
 ) -> FieldSet:
     """The fields of what was applied that still have the same values."""
-    again = completed(_merged(live, last_applied, shape))
+    again = completed(merge(live, last_applied, shape))
     return managed_fields.of_document(last_applied, shape).difference(*managed_fields.compare(live, again, shape))
 
 
@@ -191,13 +191,13 @@ def _restricted(applied: Document, unowned: FieldSet, shape: Splitting) -> Docum
     return applied
 
 
-def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
+def merge(live: Any, applied: Any, shape: Splitting) -> Any:
     """Structs and maps are merged, keyed lists by key and sets by value, in the live order; the rest is replaced."""
     if shape.kind in ("struct", "map", "deduced") and isinstance(live, dict) and isinstance(applied, dict):
         return {
             **live,
             **{
-                name: _merged(live.get(name), value, managed_fields.member_shape(shape, name))
+                name: merge(live.get(name), value, managed_fields.member_shape(shape, name))
                 for name, value in applied.items()
                 if value is not None
             },
@@ -206,7 +206,7 @@ def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
         return applied
     wanted = {element: (item, inner) for element, item, inner in managed_fields.children(applied, shape)}
     present = {element: item for element, item, _inner in managed_fields.children(live, shape)}
-    merged = [_merged(item, *wanted[element]) if element in wanted else item for element, item in present.items()]
+    merged = [merge(item, *wanted[element]) if element in wanted else item for element, item in present.items()]
     return merged + [item for element, (item, _inner) in wanted.items() if element not in present]
 
 

@@ -120,7 +120,7 @@ def pb(
     """The protobuf field number of an annotated field, and how its list is merged.
 
     `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name of a wrapper ("quantity", "time",
-    "microTime", "intOrString", "raw", "fieldsV1", "jsonSchema", "webhookConversion") where the JSON form is a scalar or
+    "microTime", "intOrString", "raw", "fieldsV1", "jsonSchema") where the JSON form is a scalar or
     raw JSON but the protobuf form is a message; of a list or map it describes the elements. "strings": the elements of
     a map are lists of strings. "name": a string that clients may also write as an object with that name.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,

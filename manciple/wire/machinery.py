@@ -14,12 +14,15 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from manciple.wire import event_forms
 from manciple.wire.base import ApiObject, Int32, Int64, ObjectReference, TimeText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required, too_long
-from manciple.wire.registry import VERBS, Column, Kind, Subresource
+from manciple.wire.identity import SYSTEM_NAMESPACE
+from manciple.wire.registry import VERBS, Column, Conversion, Kind, Subresource, VersionRules
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
 from manciple.wire.validation import (
     SPEC,
+    Path,
     check_label_key,
     check_namespace_name,
     each,
@@ -217,8 +220,9 @@ DEFAULT_NAMESPACE = "default"
 #: An event's note, in bytes; and that of an event without an eventTime, for which upstream has no limit. Pages show
 #: many events at once, and tenants may write events about nodes, which everybody sees.
 EVENT_MESSAGE_MAX, OLD_EVENT_MESSAGE_MAX = 1024, 8192
-#: Every other text of an event, in bytes.
-EVENT_TEXT_MAX = 1024
+#: Every other text of an event, in bytes; reason, action and instance of one with an eventTime.
+EVENT_TEXT_MAX, REPORTED_TEXT_MAX = 1024, 128
+EVENT_TYPES = ("Normal", "Warning")
 
 Errors = list[FieldError]
 
@@ -323,12 +327,13 @@ NAMESPACE = Kind(
 
 
 def validate_event(event: Event) -> Errors:
-    """An event stands in the namespace of what it is about."""
+    """An event stands in the namespace of what it is about; one with an eventTime may stand elsewhere, as upstream."""
     found = validate_object_meta(event.metadata, namespaced=True, any_finalizers=True)
-    about = event.involved_object.namespace
-    if about and about != event.metadata.namespace:
-        found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
-    if not about and event.metadata.namespace != DEFAULT_NAMESPACE:
+    about, here = event.involved_object.namespace, event.metadata.namespace
+    fits = here == (about or DEFAULT_NAMESPACE)
+    if event.event_time is not None:
+        fits = bool(about) or here in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
+    if not fits:
         found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
     found += [too_long(field, most) for field, text, most in _texts(event) if len(text.encode()) > most]
     if event.event_time is not None:
@@ -364,8 +369,14 @@ def _validate_reported(event: Event) -> Errors:
         "reason": event.reason,
     }
     found = [required(field) for field, value in parts.items() if not value]
-    if len(event.message.encode()) > EVENT_MESSAGE_MAX:
-        found.append(invalid("message", "", "can have at most 1024 characters"))
+    controller = parts.pop("reportingController")
+    found += each(check_label_key(controller), Path("reportingController"), controller)
+    longest = dict.fromkeys(parts, REPORTED_TEXT_MAX) | {"message": EVENT_MESSAGE_MAX}
+    found += [
+        invalid(field, "", f"can have at most {most} characters")
+        for field, most in longest.items()
+        if len((parts | {"message": event.message})[field].encode()) > most
+    ]
     return found
 
 
@@ -384,6 +395,44 @@ def validate_event_update(new: Event, old: Event) -> Errors:
         ("reportingInstance", new.reporting_instance, old.reporting_instance),
     )
     return found + [immutable(field, now) for field, now, before in fixed if now != before]
+
+
+def validate_reported_event(event: Event) -> Errors:
+    """One that is written through events.k8s.io/v1: it has nothing of the earlier form."""
+    found = validate_event(event) + _validate_series(event)
+    if event.event_time is None:
+        found.append(required("eventTime"))
+    if event.type not in EVENT_TYPES:
+        found.append(invalid("type", "", f"has invalid value: {event.type}"))
+    earlier = {
+        "firstTimestamp": event.first_timestamp,
+        "lastTimestamp": event.last_timestamp,
+        "count": event.count,
+        "source": event.source.component or event.source.host,
+    }
+    return found + [invalid(field, "", "needs to be unset") for field, value in earlier.items() if value]
+
+
+def validate_reported_event_update(new: Event, old: Event) -> Errors:
+    """Only the series goes on."""
+    found = validate_event_update(new, old)
+    if new.series != old.series:
+        found += _validate_series(new)
+    earlier = (
+        ("firstTimestamp", new.first_timestamp, old.first_timestamp),
+        ("lastTimestamp", new.last_timestamp, old.last_timestamp),
+        ("count", new.count, old.count),
+        ("source", new.source, old.source),
+        ("related", new.related, old.related),
+    )
+    return found + [immutable(field, now) for field, now, before in earlier if now != before]
+
+
+def _validate_series(event: Event) -> Errors:
+    if event.series is None:
+        return []
+    found = [invalid("series.count", "", "should be at least 2")] if event.series.count < 2 else []  # noqa: PLR2004
+    return found if event.series.last_observed_time else [*found, required("series.lastObservedTime")]
 
 
 def selectable_event(event: Event) -> Mapping[str, str]:
@@ -432,6 +481,15 @@ EVENT = Kind(
     validate_create=validate_event,
     validate_update=validate_event_update,
     selectable=selectable_event,
+    served_versions={
+        event_forms.API_VERSION: Conversion(
+            to_storage=event_forms.to_storage,
+            from_storage=event_forms.from_storage,
+            type=event_forms.Event,
+            selectable=event_forms.SELECTABLE,
+            rules=VersionRules(validate_create=validate_reported_event, validate_update=validate_reported_event_update),
+        )
+    },
     columns=(
         Column(name="Last Seen", description="When it happened last", cell=_last_seen),
         Column(name="Type", description="Normal or Warning", cell=lambda event, _now: event.type),

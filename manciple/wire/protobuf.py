@@ -186,7 +186,6 @@ _WRAPPERS: dict[str, Scalar] = {
     "strings": Scalar(_read_strings, _write_strings),
     "name": _TEXT,
     "jsonSchema": Scalar(schema_messages.read_schema, _unwritable),
-    "webhookConversion": Scalar(schema_messages.read_webhook, _unwritable),
 }
 
 

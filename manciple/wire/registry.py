@@ -120,6 +120,11 @@ class Conversion:
     columns: tuple[Column, ...] = ()
     #: its own names of fields that objects can be listed by -> the kind's
     selectable: Mapping[str, str] = field(default_factory=dict)
+    #: (a body, how strictly) -> it as an object of the version, with warnings (`codec.Decoded`), where that is to be
+    #: known before it is converted. Raises: BadRequest.
+    checked: Callable[[Any, Any], Any] | None = None
+    #: `from_storage` of several at once, which takes as long as one: somebody else is asked
+    many: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] | None = None
 
 
 def no_grace(_obj: Any) -> None:
@@ -166,6 +171,8 @@ class Kind:
     type: type[ApiObject]
     prepare_create: PrepareCreate = lambda new: new
     prepare_update: PrepareUpdate = lambda new, _old: new
+    #: a new object that has its name and its uid -> with what is made of these
+    identified: Callable[[Any], Any] = lambda new: new
     #: (prepared, as the client sent it) -> without what admission has added, which no client owns
     without_admission: PrepareUpdate = lambda prepared, _sent: prepared
     validate_create: ValidateCreate
@@ -181,10 +188,14 @@ class Kind:
     #: seconds a DELETE without grace period waits for the owner to let go (pods: by spec); None: at once, whatever the
     #: client wants (pods: those without a node, and those that have ended)
     grace_seconds: Callable[[Any], int | None] = no_grace
-    #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
+    #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored. One
+    #: of another group is "GROUP/VERSION"
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
+    #: the warning to clients that delete an object without a propagation policy, which then keeps its dependents; "":
+    #: they go with it
+    orphaning: str = ""
     #: its documents are encrypted in the database and shown to nobody who may not get the object itself
     confidential: bool = False
     description: str = ""
@@ -200,7 +211,10 @@ class Kind:
     #: (an object that is written again, the revision at which it was before) -> it, as the schema has it by now, which
     #: answers rely on (`Conversion.verbatim_after`)
     refitted: Callable[[Any, int], Any] | None = None
-    #: the same without defaults, for a document that says only some of an object; told of what it drops
+    #: an object that was stored in another version than the present one, as the present one has it; it may ask somebody
+    #: else, so it is not for transactions
+    upgraded: Callable[[Any], Any] = lambda obj: obj
+    #: `fit` without defaults, for a document that says only some of an object; told of what it drops
     prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
     #: what server-side apply takes for one field; None where the type says so
     splitting: Splitting | None = None
@@ -257,8 +271,22 @@ class Served:
     conversion: Conversion | None = None
 
     @property
+    def group(self) -> str:
+        return self.version.rpartition("/")[0] or self.kind.group
+
+    @property
+    def own_version(self) -> str:
+        """Within its group."""
+        return self.version.rpartition("/")[2]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """(group, version, plural), where clients find it."""
+        return self.group, self.own_version, self.kind.plural
+
+    @property
     def api_version(self) -> str:
-        return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+        return f"{self.group}/{self.own_version}" if self.group else self.version
 
     @property
     def shape(self) -> type[ApiObject]:
@@ -286,6 +314,18 @@ class Served:
         elif self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text
         return orjson.dumps(self.document(orjson.loads(stored_text))).decode()
+
+    def texts(self, stored: Sequence[tuple[str, int]]) -> list[str]:
+        """`text` of several (text, revision)."""
+        if self.conversion is None or self.conversion.many is None:
+            return [self.text(*one) for one in stored]
+        shown = self.conversion.many([orjson.loads(text) for text, _ in stored])
+        return [orjson.dumps(document).decode() for document in shown]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether somebody else is asked for the documents: not in an event loop, nor within a transaction."""
+        return self.conversion is not None and self.conversion.many is not None
 
     def document(self, stored_document: dict[str, Any]) -> dict[str, Any]:
         """A stored document as this version answers it."""
@@ -430,7 +470,7 @@ class Registry:
         self._by_resource[kind.resource] = kind
         self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
         for served in (Served(kind, kind.version), *(Served(kind, *one) for one in kind.served_versions.items())):
-            self._served[(kind.group, served.version, kind.plural)] = served
+            self._served[served.place] = served
 
     def restrict(self, restriction: Restriction) -> None:
         """Serve only what `restriction` allows, of what is registered. The store keeps the objects of the others."""
@@ -442,7 +482,7 @@ class Registry:
         self._allowed.clear()
 
     def _is_served(self, served: Served) -> bool:
-        place = (served.kind.group, served.version, served.kind.plural)
+        place = served.place
         allowed = self._allowed.get(place)
         if allowed is None:
             allowed = self._allowed[place] = all(allows(*place) for allows in self._restrictions)
@@ -495,6 +535,11 @@ class Registry:
         """(group, version, plural) of everything that is registered, served or not."""
         return iter(self._served)
 
+    def served_as(self, kind: Kind, version: str) -> Served | None:
+        """The kind in that version, which may be of another group."""
+        group, _, own_version = version.rpartition("/")
+        return self.served(group or kind.group, own_version, kind.plural)
+
     def is_own(self, group: str, version: str, plural: str) -> bool:
         """Whether a kind of the server's own is served there; nobody is asked for what was added."""
         return (group, version, plural) in self._served
@@ -502,8 +547,8 @@ class Registry:
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
         for kind in self._by_resource.values():
-            if kind.group == group:
-                yield from (served for served in self.versions_of(kind) if served.version == version)
+            if kind.group == group or f"{group}/{version}" in kind.served_versions:
+                yield from (served for served in self.versions_of(kind) if served.place[:2] == (group, version))
         for place, served in self._added(False).served.items():
             if place[:2] == (group, version):
                 yield served
@@ -512,8 +557,8 @@ class Registry:
         """Every API group ("" is core) and its versions, the preferred one first."""
         found: dict[str, set[str]] = {}
         for kind in self._by_resource.values():
-            if versions := {served.version for served in self.versions_of(kind)}:
-                found.setdefault(kind.group, set()).update(versions)
+            for served in self.versions_of(kind):
+                found.setdefault(served.group, set()).add(served.own_version)
         for group, version, _plural in self._added(False).served:
             found.setdefault(group, set()).add(version)
         return {group: tuple(sorted(versions, key=version_priority)) for group, versions in found.items()}

@@ -51,7 +51,6 @@ _ENCODED = MappingProxyType(
         "raw": _RAW_EXTENSION,
         "fieldsV1": f"{META}.FieldsV1",
         "jsonSchema": _JSON_SCHEMA,
-        "webhookConversion": _RAW_EXTENSION,
     }
 )
 

@@ -61,11 +61,6 @@ def read_schema(payload: Payload) -> Any:
     return json_schema.normalize(_schema(_Reading(), payload), "openAPIV3Schema", _Findings())
 
 
-def read_webhook(payload: Payload) -> dict[str, Any]:
-    """WebhookConversion. Raises: BadRequest."""
-    return _filled(_WEBHOOK, _Reading(), payload)
-
-
 # Messages -------------------------------------------------------------------------------------------------------------
 
 
@@ -211,19 +206,4 @@ _SCHEMA: _Parts = {
     42: _Part("x-kubernetes-list-type", _text),
     43: _Part("x-kubernetes-map-type", _text),
     44: _Part("x-kubernetes-validations", partial(_filled, _RULE), "list"),
-}
-_SERVICE: _Parts = {
-    1: _Part("namespace", _text),
-    2: _Part("name", _text),
-    3: _Part("path", _text),
-    4: _Part("port", _number),
-}
-_CLIENT: _Parts = {
-    1: _Part("service", partial(_filled, _SERVICE)),
-    2: _Part("caBundle", _base64),
-    3: _Part("url", _text),
-}
-_WEBHOOK: _Parts = {
-    2: _Part("clientConfig", partial(_filled, _CLIENT)),
-    3: _Part("conversionReviewVersions", _text, "list"),
 }

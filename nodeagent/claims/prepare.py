@@ -729,8 +729,8 @@ def refuse_conflict(intent: ClaimRecord, records: Iterable[ClaimRecord]) -> None
             continue
         if (other.namespace, other.name) == (intent.namespace, intent.name):
             raise PrepareFailed(
-                f"an older ResourceClaim {other.name} with uid {other.uid} is still prepared on this node; "
-                "waiting until its pod has stopped"
+                f"old ResourceClaim with same name {other.name} and different UID {other.uid} still exists on this "
+                "node; waiting until its pod has stopped"
             )
         for driver in other.drivers:
             for pool, device in driver.exclusive:

@@ -3,6 +3,9 @@
 /healthz                                      anybody
 /metrics                                      whoever has a token of the API server
 /containerLogs/NAMESPACE/POD/CONTAINER        the API server itself, and members of system:masters
+/exec/NAMESPACE/POD/CONTAINER                 likewise; the connection becomes a session (`nodeagent.http.sessions`)
+/attach/NAMESPACE/POD/CONTAINER
+/portForward/NAMESPACE/POD?port=PORT
 """
 
 from __future__ import annotations
@@ -13,20 +16,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
+from claims.kinds.pod_streams import port_of, read_stream_options
 from claims.kinds.pods import ContainerStatus, Pod
+from manciple.wire.channels import AGENT_PROTOCOL
 from manciple.wire.errors import BadRequest
 from manciple.wire.reviews import TokenReview, TokenReviewSpec, UserInfo
 from nodeagent.api.client import TOKEN_REVIEWS, Client
 from nodeagent.config import AgentConfig
-from nodeagent.failures import AgentError, LogsUnavailable
+from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable, StreamFailed, StreamRefused
 from nodeagent.http.metrics import AgentMetrics
-from nodeagent.http.server import AgentServer, HttpsAnswer, Request
+from nodeagent.http.server import AgentServer, HttpsAnswer, Request, Upgraded
+from nodeagent.http.sessions import Session, SessionCount, TooManySessions
 from nodeagent.node.registration import LEASE_DURATION, Registration
+from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.storage import Disk
@@ -82,7 +90,7 @@ class TokenReviewer:
             self._memory[digest] = (user, self._clock() + REMEMBERED)
 
 
-def may_read_logs(user: UserInfo) -> bool:
+def may_enter_pods(user: UserInfo) -> bool:
     """Only who has been let through by the API server's rules: itself, and administrators."""
     return user.username == API_SERVER or MASTERS in user.groups
 
@@ -204,7 +212,7 @@ class Logs:
             return HttpsAnswer(code=400, body=error.message)
         if wrong := wrong_options(options):
             return HttpsAnswer(code=422, body="; ".join(map(str, wrong)))
-        pod = self._pod(namespace, name)
+        pod = latest(self._pods(), namespace, name)
         if pod is None:
             return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
         if container not in _names(pod):
@@ -213,11 +221,6 @@ class Logs:
             return HttpsAnswer(body=self._pieces(pod, container, options, request))
         except LogsUnavailable as error:
             return HttpsAnswer(code=400, body=str(error))
-
-    def _pod(self, namespace: str, name: str) -> Pod | None:
-        """Of several pods of one name the one that was made last: the others are on their way out."""
-        found = [p for p in self._pods() if p.key == (namespace, name)]
-        return max(found, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
     def _pieces(self, pod: Pod, container: str, options: PodLogOptions, request: Request) -> Iterator[bytes]:
         """Raises: LogsUnavailable, before there are any."""
@@ -230,6 +233,12 @@ class Logs:
         query = _query(options, previous=previous, now=self._clock())
         pieces = self._runtime.logs(pod.metadata.uid, container, query, stop=request.hung_up)
         return pieces if query.follow else _begun(pieces)
+
+
+def latest(pods: Sequence[Pod], namespace: str, name: str) -> Pod | None:
+    """Of several pods of one name the one that was made last: the others are on their way out."""
+    found = [pod for pod in pods if pod.key == (namespace, name)]
+    return max(found, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
 
 def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -279,6 +288,72 @@ def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bo
     return f"{which} is waiting to start - no logs yet"
 
 
+# `/exec`, `/attach` and `/portForward`. Source: kubernetes pkg/kubelet/server/server.go (getExec, getAttach,
+# getPortForward), pkg/kubelet/kubelet_pods.go (GetExec).
+
+
+class Streams:
+    """pods: those of the node, as the API last showed them."""
+
+    def __init__(self, pods: Callable[[], Sequence[Pod]], runtime: Runtime) -> None:
+        self._pods = pods
+        self._runtime = runtime
+        self._count = SessionCount()
+
+    def enter(
+        self, namespace: str, name: str, container: str, request: Request, *, attach: bool
+    ) -> HttpsAnswer | Upgraded:
+        try:
+            options = read_stream_options(request.parameters, attach=attach)
+        except BadRequest as error:
+            return HttpsAnswer(code=400, body=error.message)
+        pod = latest(self._pods(), namespace, name)
+        if pod is None:
+            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
+        uid = pod.metadata.uid
+
+        def begin() -> Conversation:
+            run = self._runtime.runs(uid).get(container)
+            if run is None or not run.running or container not in _names(pod):
+                raise StreamFailed(f'container not found ("{container}")')
+            start = self._runtime.attach if attach else self._runtime.execute
+            return start(uid, container, options)
+
+        return self._session(request, begin)
+
+    def connect(self, namespace: str, name: str, request: Request) -> HttpsAnswer | Upgraded:
+        try:
+            port = port_of(next(iter(request.parameters.get("port", ())), ""))
+        except BadRequest as error:
+            return HttpsAnswer(code=400, body=error.message)
+        pod = latest(self._pods(), namespace, name)
+        if pod is None:
+            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
+        return self._session(request, lambda: self._runtime.connect(pod.metadata.uid, port))
+
+    def _session(self, request: Request, begin: Callable[[], Conversation]) -> HttpsAnswer | Upgraded:
+        """What is wrong with it is answered before the connection becomes a session."""
+        if request.upgrade != AGENT_PROTOCOL:
+            return HttpsAnswer(code=400, body="Upgrade request required")
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(self._count.one_more(request.person))
+                conversation = begin()
+                stack.callback(conversation.close)
+                held = stack.pop_all()
+        except TooManySessions as error:
+            return HttpsAnswer(code=429, body=str(error))
+        except StreamRefused as error:
+            return HttpsAnswer(code=400, body=str(error))
+        except (StreamFailed, ContainerFailed) as error:
+            return HttpsAnswer(code=409, body=str(error))
+        return Upgraded(
+            AGENT_PROTOCOL,
+            lambda connection, stopping: Session(connection, conversation, stopping=stopping).run(),
+            held=held,
+        )
+
+
 log = logging.getLogger(__name__)
 
 #: The text format of Prometheus.
@@ -289,14 +364,21 @@ class Routes:
     """metrics: the text that Prometheus reads."""
 
     def __init__(
-        self, *, health: AgentHealth, metrics: Callable[[], bytes], logs: Logs, reviewer: TokenReviewer
+        self,
+        *,
+        health: AgentHealth,
+        metrics: Callable[[], bytes],
+        logs: Logs,
+        streams: Streams,
+        reviewer: TokenReviewer,
     ) -> None:
         self._health = health
         self._metrics = metrics
         self._logs = logs
+        self._streams = streams
         self._reviewer = reviewer
 
-    def respond(self, request: Request) -> HttpsAnswer:
+    def respond(self, request: Request) -> HttpsAnswer | Upgraded:
         """The answer to one request; it never raises."""
         try:
             return self._respond(request)
@@ -307,7 +389,7 @@ class Routes:
             log.exception("/%s", "/".join(request.path))
             return HttpsAnswer(code=500, body=f"the agent could not answer: {error}")
 
-    def _respond(self, request: Request) -> HttpsAnswer:
+    def _respond(self, request: Request) -> HttpsAnswer | Upgraded:
         if request.path == ("healthz",):
             code, text = self._health.answer(verbose="verbose" in request.query)
             return HttpsAnswer(code=code, body=text)
@@ -316,15 +398,19 @@ class Routes:
             return HttpsAnswer(code=401, body="Unauthorized")
         return self._respond_to(user, request)
 
-    def _respond_to(self, user: UserInfo, request: Request) -> HttpsAnswer:
+    def _respond_to(self, user: UserInfo, request: Request) -> HttpsAnswer | Upgraded:
         match request.path:
             case ("metrics",):
                 return HttpsAnswer(body=self._metrics(), content_type=METRICS_TYPE)
+            case (("containerLogs" | "exec" | "attach" | "portForward"), *_) if not may_enter_pods(user):
+                words = f"Forbidden (user={user.username}, verb=get, resource=nodes, subresource(s)=[proxy])"
+                return HttpsAnswer(code=403, body=words)
             case ("containerLogs", namespace, pod, container):
-                if not may_read_logs(user):
-                    words = f"Forbidden (user={user.username}, verb=get, resource=nodes, subresource(s)=[proxy])"
-                    return HttpsAnswer(code=403, body=words)
                 return self._logs.answer(namespace, pod, container, request)
+            case (("exec" | "attach") as what, namespace, pod, container):
+                return self._streams.enter(namespace, pod, container, request, attach=what == "attach")
+            case ("portForward", namespace, pod):
+                return self._streams.connect(namespace, pod, request)
         return HttpsAnswer(code=404, body="404 page not found")
 
 
@@ -354,6 +440,7 @@ def make_server(
         health=AgentHealth(checks),
         metrics=metrics.text,
         logs=Logs(pods, runtime, clock=clock),
+        streams=Streams(pods, runtime),
         reviewer=TokenReviewer(client, node=config.node_name, certificate=lambda: server.fingerprint),
     )
     server = AgentServer(config.listen, routes.respond, folder=config.state_dir / "serving", hosts=hosts)

@@ -14,25 +14,32 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from manciple.telemetry.bounded_server import CONNECTIONS, IDLE_SECONDS, BoundedThreads
 from nodeagent.config import ListenAddress
 from nodeagent.failures import ListenFailed
+from nodeagent.http.sessions import MOST
 from nodeagent.node.registration import Serving
 
 # An HTTPS server small enough for a node: the standard library's, a thread for each connection, GET only. A connection
 # that says nothing for `IDLE_SECONDS` is closed, TLS handshakes happen in the connection's own thread, and no more than
-# `CONNECTIONS` are served at once: whoever can reach the port can take no more of the machine than that, and idle
+# `AGENT_CONNECTIONS` are served at once: whoever can reach the port can take no more of the machine than that, and idle
 # connections make room for others (`BoundedThreads`).
 
 log = logging.getLogger(__name__)
 
 TEXT = "text/plain; charset=utf-8"
+#: In whose name the API server asks for a session.
+PERSON = "X-Remote-User"
+#: Connections served at once: the sessions (`nodeagent.http.sessions`), and as many others as elsewhere.
+AGENT_CONNECTIONS = MOST + CONNECTIONS
 
 
 class HungUp(threading.Event):
@@ -56,12 +63,18 @@ class HungUp(threading.Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One GET. path: its segments, decoded. token: of the Authorization header, "" for none."""
+    """One GET. path: its segments, decoded. token: of the Authorization header, "" for none.
+
+    parameters: the query with every value of a name. upgrade, person: of the headers Upgrade and PERSON.
+    """
 
     path: tuple[str, ...]
     query: Mapping[str, str]
     token: str
     hung_up: threading.Event
+    parameters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    upgrade: str = ""
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +86,19 @@ class HttpsAnswer:
     content_type: str = TEXT
 
 
-Respond = Callable[[Request], HttpsAnswer]
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """The connection becomes something else. run: talks until it is over, or the event says that the server ends.
+
+    held: what is let go of then.
+    """
+
+    protocol: str
+    run: Callable[[ssl.SSLSocket, threading.Event], None]
+    held: AbstractContextManager[object]
+
+
+Respond = Callable[[Request], HttpsAnswer | Upgraded]
 
 
 class Endpoint:
@@ -110,7 +135,7 @@ class _Server(BoundedThreads, socketserver.TCPServer):
         self.context = context
         self.respond = respond
         self.stopping = threading.Event()
-        self.connections = CONNECTIONS
+        self.connections = AGENT_CONNECTIONS
         super().__init__((host, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -143,13 +168,33 @@ class _Handler(BaseHTTPRequestHandler):
             query=dict(parse_qsl(url.query, keep_blank_values=True)),
             token=self._token(),
             hung_up=HungUp(self.connection, server.stopping),
+            parameters=parse_qs(url.query, keep_blank_values=True),
+            upgrade=self.headers.get("Upgrade", ""),
+            person=self.headers.get(PERSON, ""),
         )
         with server.answering(self.connection):
             answer = server.respond(request)
-            if isinstance(answer.body, str | bytes):
+            if isinstance(answer, Upgraded):
+                with answer.held:
+                    self._upgrade(answer, server.stopping)
+            elif isinstance(answer.body, str | bytes):
                 self._send_whole(answer, answer.body)
             else:
                 self._send_pieces(answer, answer.body)
+
+    def _upgrade(self, answer: Upgraded, stopping: threading.Event) -> None:
+        self.close_connection = True
+        connection = self.connection
+        if not isinstance(connection, ssl.SSLSocket):
+            raise TypeError(connection)
+        self.send_response(HTTPStatus.SWITCHING_PROTOCOLS)
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", answer.protocol)
+        self.end_headers()
+        self.wfile.flush()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answer.run(connection, stopping)
 
     def _token(self) -> str:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")

@@ -433,6 +433,7 @@ class PodWorker:
             ),
             addresses=Addresses(host=self._host_ip, pod=pod_ip(pod, host_ip=self._host_ip)),
             source=self._sources,
+            api=self._runtime.api,
         )
 
     def _observed(

@@ -42,14 +42,17 @@ from claims.kinds.containers import (
     SELinuxOptions,
     VolumeMount,
 )
+from claims.kinds.pod_streams import StreamOptions
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
-from manciple.wire.base import Value
+from manciple.wire.base import EMPTY, Value
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import check_environment_name
 from nodeagent.config import machine_cpus, machine_memory
 from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable
+from nodeagent.runtimes.api_access import ApiAccess
+from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogQuery
 
 # Requests and states of containers ------------------------------------------------------------------------------------
@@ -275,6 +278,10 @@ class Runtime(Protocol):
     def version(self) -> str:
         """As a node reports it: "<runtime>://<version>"."""
 
+    @property
+    def api(self) -> ApiAccess | None:
+        """How its containers reach the API; None for one whose containers do not run."""
+
     def start(self, request: ContainerRequest) -> None:
         """Start a container, unless this attempt has been started already. Raises: ContainerFailed."""
 
@@ -323,6 +330,15 @@ class Runtime(Protocol):
         With `query.follow` more pieces follow until the container has ended or `stop` is set (polled several times a
         second). Raises, before the first piece: LogsUnavailable if there is no such run.
         """
+
+    def execute(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        """Run a command in a running container. Raises: StreamFailed, StreamRefused, ContainerFailed."""
+
+    def attach(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        """The streams of a container's own process, from now on. Raises: as `execute`."""
+
+    def connect(self, pod_uid: str, port: int) -> Conversation:
+        """A connection to a port on the pod's loopback address. Raises: as `execute`."""
 
 
 # The ConfigMaps, Secrets and tokens that a request reads --------------------------------------------------------------
@@ -389,12 +405,14 @@ class ContainerEnvironment:
         (self.confidential.add if confidential else self.confidential.discard)(name)
 
 
-def environment_of(pod: Pod, container: Container, addresses: Addresses, source: PodSource) -> ContainerEnvironment:
+def environment_of(
+    pod: Pod, container: Container, addresses: Addresses, source: PodSource, *, given: Mapping[str, str] = EMPTY
+) -> ContainerEnvironment:
     """The container's variables. A value may refer to variables before it; missing optional values are left out.
 
-    Raises: MissingSource.
+    given: what it has anyway. Raises: MissingSource.
     """
-    environment = ContainerEnvironment()
+    environment = ContainerEnvironment(dict(given))
     for origin in container.env_from:
         _add_all_keys(environment, pod, origin, source)
     for variable in container.env:
@@ -598,16 +616,23 @@ def container_request(
     claims: tuple[str, ...],
     addresses: Addresses,
     source: PodSource,
+    api: ApiAccess | None = None,
 ) -> ContainerRequest:
     """Attempt `attempt` at `container` with `cdi_devices`, which belong to the claims with the uids `claims`.
+
+    api: how it finds the API, which its manifest may overrule.
 
     Raises: ContainerFailed if a Secret or ConfigMap for its variables is missing.
     """
     try:
-        environment = environment_of(pod, container, addresses, source)
+        given = {} if api is None else api.variables(host_network=pod.spec.host_network)
+        environment = environment_of(pod, container, addresses, source, given=given)
     except MissingSource as missing:
         raise ContainerFailed(str(missing), reason="CreateContainerConfigError") from missing
     variables, spec = environment.variables, pod.spec
+    aliases = tuple((alias.ip, alias.hostnames) for alias in spec.host_aliases)
+    if api is not None:
+        aliases = aliases if spec.host_network else (*api.host_aliases(), *aliases)
     return ContainerRequest(
         pod_uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -626,7 +651,7 @@ def container_request(
         working_dir=container.working_dir,
         hostname=(spec.hostname or pod.metadata.name)[:63].rstrip("-."),
         address=addresses.pod,
-        host_aliases=tuple((alias.ip, alias.hostnames) for alias in spec.host_aliases),
+        host_aliases=aliases,
         host_network=spec.host_network,
         host_pid=spec.host_pid,
         host_ipc=spec.host_ipc,

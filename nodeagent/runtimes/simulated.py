@@ -15,14 +15,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
+from claims.kinds.pod_streams import StreamOptions
 from manciple.wire.base import Value
 from nodeagent.cdi import CdiRegistry
 from nodeagent.config import AgentConfig
-from nodeagent.failures import ContainerFailed
+from nodeagent.failures import ContainerFailed, StreamRefused
+from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
 from nodeagent.storage import Disk
@@ -33,6 +36,8 @@ RUN_SECONDS = "manciple.dev/run-seconds"
 EXIT_CODE = "manciple.dev/exit-code"
 #: Seconds that a container may be told to run for: a hundred years.
 LONGEST_RUN = 100 * 365 * 86400
+#: Why nobody can talk to a simulated container.
+_SIMULATED = "the containers of this node are simulated: they run no programs"
 #: How often one who follows a log looks whether the container still runs.
 FOLLOW_SECONDS = 0.2
 
@@ -64,6 +69,8 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 class SimulatedRuntime:
     """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
+
+    api: ClassVar[None] = None
 
     def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -150,6 +157,15 @@ class SimulatedRuntime:
     def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
         lines = list(_log_of(logged_run(self.runs(pod_uid), pod_uid, container, query), previous=query.previous))
         return self._log(pod_uid, container, lines, query, stop)
+
+    def execute(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:  # noqa: ARG002 - nothing runs
+        raise StreamRefused(f"{_SIMULATED}, so no command can be run in container {container}")
+
+    def attach(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:  # noqa: ARG002 - nothing runs
+        raise StreamRefused(f"{_SIMULATED}, so there is nothing to attach to in container {container}")
+
+    def connect(self, pod_uid: str, port: int) -> Conversation:  # noqa: ARG002 - nothing runs
+        raise StreamRefused(f"{_SIMULATED}, so nothing listens on port {port}")
 
     def _log(
         self, pod_uid: str, container: str, lines: Iterable[LogLine], query: LogQuery, stop: threading.Event

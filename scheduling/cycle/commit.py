@@ -123,16 +123,16 @@ def _asked_about_claims(state: ClusterState, verdicts: Sequence[AnyVerdict]) -> 
     """Ahead of the transaction: `verdicts`, once admission was asked about the claims that it makes.
 
     A pod is left to the controller if a policy refuses one of its claims; all pods are if webhooks are asked, which may
-    be slow. Policies have a limited time for all claims of a batch. Pods for which none is left are tried again in the
-    next batch; a pod, or a group, for which all of it is too little is left to the controller.
+    be slow, or claims may be changed. Policies have a limited time for all claims of a batch. Pods for which none is
+    left are tried again in the next batch; a pod, or a group, for which all of it is too little goes to the controller.
     """
     planned = state.planned
     if planned is None or not any(planned.of(one.uid) for one in singles(verdicts)):
         return verdicts
     concerned = generated_claims.concerned()
-    if concerned.webhooks:
+    if concerned.take_their_time:
         state.plan_claims(enabled=False)
-    if concerned.webhooks or not concerned.policies:
+    if concerned.take_their_time or not concerned.policies:
         return verdicts
     deadline, checked, is_first = Deadline.after(generated_claims.PATIENCE), list[AnyVerdict](), True
     for verdict in verdicts:
@@ -157,7 +157,7 @@ def _is_refused(pod: Pod, planned: Iterable[PlannedClaim]) -> bool:
     for one in planned:
         check_time()
         claim = claim_for(pod, one.entry, one.template)
-        if generated_claims.refusal_of(claim, generated_claims.IDENTITY) is not None:
+        if isinstance(generated_claims.admitted(claim, generated_claims.IDENTITY), ApiError):
             return True
     return False
 

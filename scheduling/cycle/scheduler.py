@@ -133,7 +133,7 @@ class SchedulingWorker:
     @staticmethod
     def _new_state() -> ClusterState:
         state = ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=True)
-        state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+        state.plan_claims(enabled=not generated_claims.concerned().take_their_time)
         return state
 
     def run(self, *, seconds: float = math.inf) -> CycleReport:
@@ -175,7 +175,7 @@ class SchedulingWorker:
         with self._following.view() as state:  # step 1
             state.begin()
             if state.planned is not None and state.planned.pods:
-                state.plan_claims(enabled=not generated_claims.concerned().webhooks)
+                state.plan_claims(enabled=not generated_claims.concerned().take_their_time)
             arrivals = queue.feed(state, self._clock(), offering=BATCH if state.shares is None else 0)
             self._note_left(state)
 

@@ -56,7 +56,7 @@ class NodeCharges(Part):
     def put(self, published: ResourceSlice) -> None:
         self.remove(published)
         spec = published.spec
-        devices = {device.name: device for device in spec.devices if device.node_allocatable_resources}
+        devices = {device.name: device for device in spec.devices if device.taken_of_node}
         if devices:
             pool = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
             self._slices[published.metadata.name] = (spec.pool.generation, pool, devices)
@@ -123,7 +123,7 @@ class NodeCharges(Part):
 
     def _has_mapping(self, result: DeviceRequestAllocationResult, node: str) -> bool:
         device = self.device(result, node)
-        resources = device.node_allocatable_resources.values() if device is not None else ()
+        resources = device.taken_of_node.values() if device is not None else ()
         return any(one.mapping is not None for one in resources)
 
     def _status(
@@ -134,7 +134,7 @@ class NodeCharges(Part):
         for result, node in _results(allocation):
             if (device := self.device(result, node)) is None:
                 continue
-            for name, resource in device.node_allocatable_resources.items():
+            for name, resource in device.taken_of_node.items():
                 if resource.mapping is not None and (amount := _amount(resource.mapping, device, result)) is not None:
                     mapped[name] = mapped.get(name, ZERO) + amount
                 if resource.overhead is not None:

@@ -52,6 +52,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.hooks._checks",
         "manciple.store.hooks._completions",
         "manciple.store.hooks._gates",
+        "manciple.store.hooks._mutations",
         "manciple.store.hooks._precedences",
         "manciple.api.health._checks",
         "manciple.api.reviews.REVIEWS",

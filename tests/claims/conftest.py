@@ -1,5 +1,6 @@
 """Fixtures for the tests of this package."""
 
 from tests.expression_checkers import picky, unchecked
+from tests.manciple.api.conftest import api
 
-__all__ = ["picky", "unchecked"]
+__all__ = ["api", "picky", "unchecked"]

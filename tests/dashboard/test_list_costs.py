@@ -28,6 +28,7 @@ from dashboard.tools import saved_views
 from dashboard.workloads import ended as ended_pages
 from dashboard.workloads.claims import views as claim_pages
 from dashboard.workloads.pods import views as pod_pages
+from dashboard.workloads.workloads import views as workload_pages
 from inventory.models import DeviceClass, Incident
 from manciple.wire.resources import PODS
 from tests.builders import (
@@ -43,6 +44,7 @@ from tests.builders import (
 )
 from tests.dashboard.browsing import admin
 from tests.dashboard.tools.test_events import say
+from tests.dashboard.workload_scene import deploys
 from tests.scheduling.cluster import Cluster
 
 __all__ = ["admin"]
@@ -103,6 +105,13 @@ def people(_cluster: Cluster) -> None:
     User.objects.bulk_create(User(username=f"user-{one}") for one in range(MANY))
 
 
+def workloads(cluster: Cluster) -> None:
+    """A Deployment each, half of them with a pod; all of these but one wait."""
+    cluster.with_gpus("node-1", each=1)
+    for number in range(MANY):
+        deploys(cluster, f"web-{number}", replicas=number % 2, gpus=1)
+
+
 def sorted_by(path: str, *columns: str) -> list[str]:
     return [f"{path}?sort={column}" for column in columns]
 
@@ -127,6 +136,10 @@ LISTS: dict[Callable[[Cluster], None], dict[str, int]] = {
         **dict.fromkeys(["/ended", *sorted_by("/ended", "name", "-why", "by", "node", "ended")], PAGE),
         "/ended?state=Pods&ns=default&why=Deleted&by=ada&q=pod&page=2": PAGE,
     },
+    workloads: {
+        **dict.fromkeys(["/workloads", *sorted_by("/workloads", "name", "-kind", "state", "-ready", "devices")], PAGE),
+        "/workloads?kind=ReplicaSet&state=Starting&q=web&page=2": PAGE,
+    },
     people: {"/views": PAGE + 1, "/views?page=2": PAGE + 1, "/people": PAGE, "/people?sort=-tokens&page=2": PAGE},
 }
 #: The constants that say how many rows a page has, but for events.
@@ -134,6 +147,7 @@ PAGES: tuple[tuple[ModuleType, str], ...] = (
     (lists, "MOST_ROWS"),  # of lists that have pages only where they are long
     (claim_pages, "PAGE"),
     (pod_pages, "PAGE"),
+    (workload_pages, "PAGE"),
     (ended_pages, "SHOWN"),
     (class_pages, "ROWS"),
     (node_pages, "SHOWN"),

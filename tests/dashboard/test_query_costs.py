@@ -27,12 +27,12 @@ __all__ = ["admin"]
 MOST = {
     "/claims": 20,
     "/classes": 13,
-    "/find?q=s": 17,
+    "/find?q=s": 18,
     "/namespaces": 12,
     "/nodes?q=node": 13,
     "/overview": 29,
     "/pods": 11,
-    "/pods/space-0/waits": 13,
+    "/pods/space-0/waits": 14,
     "/quotas": 16,
 }
 

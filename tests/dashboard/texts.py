@@ -407,3 +407,6 @@ LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
 # All pages
 NO_SUCH_POD = Text("There is no pod")
 CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")
+
+# Workloads
+NEXT_POD_WOULD_WAIT = Text("The next pod would wait because")

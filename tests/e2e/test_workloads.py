@@ -1,4 +1,4 @@
-"""Deployments and DaemonSets with kubectl against `manage.py up`, which is killed in the middle of what it does."""
+"""Workloads with kubectl against `manage.py up`, which is killed in the middle of what it does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def images(kubectl: Kubectl, labels: str) -> list[str]:
 
 
 def nothing_is_left(kubectl: Kubectl) -> bool:
-    return not kubectl("get", "deployments,daemonsets,replicasets,pods,resourceclaims", "-o", "name").strip()
+    return not kubectl(
+        "get", "deployments,daemonsets,statefulsets,replicasets,pods,resourceclaims", "-o", "name"
+    ).strip()
 
 
 def daemon_set(image: str) -> str:
@@ -110,4 +112,44 @@ def test_a_daemon_set_runs_on_every_node_and_is_updated(kubectl: Kubectl) -> Non
     kubectl("rollout", "status", "daemonset/daemon", "--timeout=60s")
     wait_for("the first template", lambda: images(kubectl, "app=daemon") == ["driver:1"] * len(nodes))
     kubectl("delete", "daemonset", "daemon")
+    wait_for("nothing to be left", lambda: nothing_is_left(kubectl))
+
+
+def stateful_set(image: str) -> str:
+    container = {"name": "main", "image": image}
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec})
+
+
+def versions(kubectl: Kubectl) -> dict[str, str]:
+    """Name -> image of the StatefulSet's pods."""
+    return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in running(kubectl, "app=db")}
+
+
+def test_a_stateful_set_keeps_its_names_through_an_update_that_is_killed_in_the_middle(
+    kubectl: Kubectl, up: Up
+) -> None:
+    kubectl("apply", "-f", "-", stdin=stateful_set("db:1"))
+    wait_for("the second pod", lambda: "db-1" in versions(kubectl))
+    up.process.kill()
+    kubectl = Kubectl(up.start().kubeconfig, kubectl.program)
+    kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert versions(kubectl) == dict.fromkeys(("db-0", "db-1", "db-2"), "db:1")
+    assert "3/3" in kubectl("get", "statefulset", "db")
+
+    kubectl("apply", "-f", "-", stdin=stateful_set("db:2"))
+    wait_for("the update to begin", lambda: versions(kubectl).get("db-2") == "db:2")
+    up.process.kill()
+    kubectl = Kubectl(up.start().kubeconfig, kubectl.program)
+    kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert versions(kubectl) == dict.fromkeys(("db-0", "db-1", "db-2"), "db:2")
+    kubectl("rollout", "undo", "statefulset/db")
+    kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert versions(kubectl) == dict.fromkeys(("db-0", "db-1", "db-2"), "db:1")
+
+    kubectl("scale", "statefulset/db", "--replicas=1")
+    wait_for("the others to go", lambda: set(versions(kubectl)) == {"db-0"})
+    up.check_invariants()
+    kubectl("delete", "statefulset", "db")
     wait_for("nothing to be left", lambda: nothing_is_left(kubectl))

@@ -19,6 +19,7 @@ from inventory.kinds.devices import (
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
     ResourceSlice,
 )
 from inventory.kinds.registration import RESOURCE_SLICE
@@ -171,6 +172,21 @@ def wrong_device(device: Device, **spec: Any) -> list[str]:
                 'nodeAllocatableResources[cpu].mapping.capacityKey: Not found: "m"',
                 "nodeAllocatableResources[cpu].mapping.capacityMultiplier: Required value: "
                 "capacityMultiplier is required when capacityKey is set",
+            ],
+        ),
+        "costs of an unknown node resource, as 1.36 says them": (
+            make_device(node_allocatable_resource_mappings={"gpu": NodeAllocatableResourceMapping()}),
+            ['nodeAllocatableResourceMappings[gpu]: Invalid value: "gpu": must be a node allocatable resource name'],
+        ),
+        "costs by an unknown capacity and none at all, as 1.36 says them": (
+            make_device(
+                node_allocatable_resource_mappings={
+                    "cpu": NodeAllocatableResourceMapping(capacity_key="m", allocation_multiplier="0")
+                }
+            ),
+            [
+                'nodeAllocatableResourceMappings[cpu].capacityKey: Not found: "m"',
+                "nodeAllocatableResourceMappings[cpu].allocationMultiplier: Invalid value: ",
             ],
         ),
         "costs of nothing": (

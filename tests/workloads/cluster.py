@@ -17,11 +17,14 @@ from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, timestamp
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
-from workloads.controllers import daemon_sets, deployments, replica_sets
+from workloads.controllers import cron_jobs, daemon_sets, deployments, jobs, replica_sets, stateful_sets
+from workloads.kinds.cron_jobs import CRON_JOB, CronJob, CronJobSpec, JobTemplateSpec
 from workloads.kinds.daemon_sets import DAEMON_SET, DaemonSet, DaemonSetSpec
 from workloads.kinds.deployments import DEPLOYMENT, Deployment, DeploymentSpec
+from workloads.kinds.jobs import JOB, Job, JobSpec
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec
+from workloads.kinds.stateful_sets import STATEFUL_SET, StatefulSet, StatefulSetSpec
 from workloads.kinds.templates import PodTemplateSpec
 
 NAMESPACE = "default"
@@ -65,8 +68,48 @@ def make_daemon_set(name: str = "ds", *, image: str = "app:1", **spec: Any) -> D
     )
 
 
+def make_job_template(image: str = "app:1", *, restart: str = "Never") -> PodTemplateSpec:
+    return PodTemplateSpec(spec=PodSpec(containers=(Container(name="app", image=image),), restart_policy=restart))
+
+
+def make_job(name: str = "job", *, meta: dict[str, Any] | None = None, **spec: Any) -> Job:
+    return Job(
+        api_version="batch/v1",
+        kind="Job",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE, **(meta or {})),
+        spec=JobSpec(**{"template": make_job_template(), **spec}),
+    )
+
+
+def make_cron_job(name: str = "cron", *, schedule: str = "* * * * *", **spec: Any) -> CronJob:
+    template = JobTemplateSpec(metadata=ObjectMeta(labels={"from": "cron"}), spec=JobSpec(template=make_job_template()))
+    return CronJob(
+        api_version="batch/v1",
+        kind="CronJob",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=CronJobSpec(schedule=schedule, **{"job_template": template, **spec}),
+    )
+
+
+def make_stateful_set(name: str = "db", *, replicas: int = 3, image: str = "app:1", **spec: Any) -> StatefulSet:
+    filled = {"selector": LabelSelector(match_labels={"app": "x"}), "template": make_pod_template(image), **spec}
+    return StatefulSet(
+        api_version="apps/v1",
+        kind="StatefulSet",
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=StatefulSetSpec(replicas=replicas, service_name=name, **filled),
+    )
+
+
 #: Each looks after its kind.
-CONTROLLERS = (daemon_sets.reconcile, deployments.reconcile, replica_sets.reconcile)
+CONTROLLERS = (
+    cron_jobs.reconcile,
+    daemon_sets.reconcile,
+    deployments.reconcile,
+    jobs.reconcile,
+    replica_sets.reconcile,
+    stateful_sets.reconcile,
+)
 
 
 class Cluster:
@@ -115,6 +158,18 @@ class Cluster:
 
     def daemon_set(self, name: str = "ds") -> DaemonSet:
         return decoded(objects.get(DAEMON_SET, NAMESPACE, name), DaemonSet)  # type: ignore[arg-type]  # it is there
+
+    def job(self, name: str = "job") -> Job:
+        return decoded(objects.get(JOB, NAMESPACE, name), Job)  # type: ignore[arg-type]  # it is there
+
+    def jobs(self) -> list[Job]:
+        return [decoded(one, Job) for one in objects.list(JOB, namespace=NAMESPACE).items]
+
+    def cron_job(self, name: str = "cron") -> CronJob:
+        return decoded(objects.get(CRON_JOB, NAMESPACE, name), CronJob)  # type: ignore[arg-type]  # it is there
+
+    def stateful_set(self, name: str = "db") -> StatefulSet:
+        return decoded(objects.get(STATEFUL_SET, NAMESPACE, name), StatefulSet)  # type: ignore[arg-type]  # it is there
 
     def deployment(self, name: str = "web") -> Deployment:
         return decoded(objects.get(DEPLOYMENT, NAMESPACE, name), Deployment)  # type: ignore[arg-type]  # it is there

@@ -9,7 +9,7 @@ import pytest
 from tests.manciple.api.requests import Api
 from tests.manciple.api.test_reference_answers import assert_answered_alike, cases
 
-CASES = cases("workload_cases.jsonl")
+CASES = cases("workload_cases.jsonl") | cases("batch_cases.jsonl") | cases("stateful_cases.jsonl")
 #: why ours is right -> names of cases
 EXPLAINED: dict[str, Sequence[str]] = {
     "the reference takes its own rewriting of the data, in every patch, for a change of it": (

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
@@ -86,6 +88,28 @@ def test_many_pods_take_several_transactions(cluster: Cluster, monkeypatch: pyte
     while replica_sets.reconcile(cluster.now):
         made.append(len(cluster.pods()))
     assert made[:3] == [3, 6, 8]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0)])
+def test_many_pods_take_as_many_statements_as_few(cluster: Cluster, before: int, after: int) -> None:
+    """Whether they are made or deleted. before, after: in times of all. Reads of the log do not count: processes other
+    than a test's trust what they know for a moment.
+    """
+    statements = []
+    for number in (5, 60):
+        cluster.create(REPLICA_SET, make_replica_set(f"rs-{number}", replicas=before * number))
+        cluster.settle()
+        cluster.scale(f"rs-{number}", after * number, REPLICA_SET)
+        with CaptureQueriesContext(connection) as queries:
+            replica_sets.reconcile(cluster.now)
+        statements.append(sum("r.floor" not in query["sql"] for query in queries))
+        cluster.settle()
+        assert len(cluster.pods()) == after * number
+        cluster.delete(REPLICA_SET, f"rs-{number}")
+        cluster.settle()
+        for pod in cluster.pods():
+            cluster.delete(POD, pod.metadata.name)
+    assert statements[1] <= statements[0] + 5
 
 
 def test_a_pod_becomes_available_after_a_while(cluster: Cluster) -> None:

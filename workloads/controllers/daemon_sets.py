@@ -21,13 +21,12 @@ from claims.kinds.pods import Affinity, NodeAffinity, Pod, PodSpec, Toleration, 
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.controllers.declaration import BOUND, DELETING, FINISHED, Controller
 from manciple.store import objects
-from manciple.store.objects import Writer
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, MODIFIED, NODES, PODS, Key
 from manciple.wire.selectors import node_selector_matches
 from workloads import pod_control, revisions
 from workloads import view as following
-from workloads.kinds.controller_revisions import CONTROLLER_REVISION, ControllerRevision
+from workloads.kinds.controller_revisions import ControllerRevision
 from workloads.kinds.daemon_sets import (
     DAEMON_SET,
     GENERATION,
@@ -85,9 +84,7 @@ def reconcile(now: datetime) -> int:
 
 def _look(view: WorkloadView, daemon_set: DaemonSet) -> Turn:
     pods, offered = view.turn_of_pods(daemon_set)
-    owned = view.children.get(daemon_set.metadata.uid, {}).values()
-    known = [one for one in owned if isinstance(one, ControllerRevision)]
-    return Turn(daemon_set, pods, offered, known, list(view.nodes.values()))
+    return Turn(daemon_set, pods, offered, view.revisions(daemon_set), list(view.nodes.values()))
 
 
 def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
@@ -98,21 +95,26 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     released, adopted = control.unselected(turn.pods), control.adoptable(turn.offered)
     leaving = {pod.uid for pod in released}
     pods = [pod for pod in turn.pods if pod.uid not in leaving] + [PodFacts.of(pod) for pod in adopted]
-    history = _history(daemon_set, turn.revisions, pods)
-    view = Daemons(daemon_set, turn.nodes, pods, history.hash, now)
+    collisions = daemon_set.status.collision_count or 0
+    history = history_of(daemon_set, daemon_set.spec.template, turn.revisions, collisions=collisions)
+    surplus, hashed = _surplus(daemon_set, history, pods), history.current.metadata.labels.get(revisions.HASH, "")
+    view = Daemons(daemon_set, turn.nodes, pods, hashed, now)
     plan = view.planned()
     needing, going = plan.needing[:most], plan.going[:most]
-    admitted, refusal = control.admitted(daemon_pod(daemon_set, name, history.hash) for name in needing)
+    admitted, refusal = control.admitted(daemon_pod(daemon_set, name, hashed) for name in needing)
     status = view.counted()
-    is_still = not (released or adopted or going or admitted or refusal or history.is_new or history.is_changed)
-    if is_still and not history.surplus and status == daemon_set.status:
+    is_still = history.is_written and not (released or adopted or going or admitted or refusal or surplus)
+    if is_still and status == daemon_set.status:
         return 0, view.next_look()
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
+        if not revisions.record(writer, daemon_set, history, surplus):
+            status = replace(daemon_set.status, collision_count=collisions + 1)
+            writer.update(DAEMON_SET, replace(daemon_set, status=status), subresource="status")
+            return writer.revision - before, now.timestamp()
         control.adopt(writer, adopted)
         control.release(writer, released)
-        _write_history(writer, history)
         for facts in going:
             if facts.uid in plan.ended:
                 reason, message = plan.ended[facts.uid]
@@ -121,7 +123,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         control.delete(writer, going, now)
         gone = {facts.uid for facts in going}
         known = [dataclasses.replace(pod, is_deleting=True) if pod.uid in gone else pod for pod in pods]
-        view = Daemons(daemon_set, turn.nodes, [*known, *map(PodFacts.of, made)], history.hash, now)
+        view = Daemons(daemon_set, turn.nodes, [*known, *map(PodFacts.of, made)], hashed, now)
         writer.update(DAEMON_SET, replace(daemon_set, status=view.counted()), subresource="status")
         written = writer.revision - before
     if refusal is not None:
@@ -133,26 +135,10 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
 # Revisions ------------------------------------------------------------------------------------------------------------
 
 
-def _history(daemon_set: DaemonSet, known: Sequence[ControllerRevision], pods: Iterable[PodFacts]) -> History:
-    limit = daemon_set.spec.revision_history_limit
-    return history_of(
-        daemon_set,
-        daemon_set.spec.template,
-        known,
-        collisions=daemon_set.status.collision_count or 0,
-        kept=len(known) if limit is None else limit,
-        used={pod.labels.get(revisions.HASH, "") for pod in pods},
-        annotations=daemon_set.metadata.annotations,
-    )
-
-
-def _write_history(writer: Writer, history: History) -> None:
-    if history.is_new:
-        writer.create(CONTROLLER_REVISION, history.current)
-    elif history.is_changed:
-        writer.update(CONTROLLER_REVISION, history.current)
-    for one in history.surplus:
-        writer.delete(CONTROLLER_REVISION, one.metadata.namespace, one.metadata.name, uid=one.metadata.uid)
+def _surplus(daemon_set: DaemonSet, history: History, pods: Iterable[PodFacts]) -> list[ControllerRevision]:
+    limit, used = daemon_set.spec.revision_history_limit, {pod.labels.get(revisions.HASH) for pod in pods}
+    number = 0 if limit is None else len(history.old) - limit
+    return revisions.surplus(history.old, number, lambda one: one.metadata.labels.get(revisions.HASH) in used)
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from manciple.wire.base import (
     ObjectMeta,
     OwnerReference,
     Value,
+    always,
     pb,
 )
 from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, required
@@ -49,7 +50,7 @@ class PodTemplateSpec(Value):
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.PodTemplateSpec"
 
-    metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
+    metadata: Annotated[ObjectMeta, pb(1)] = always(ObjectMeta())
     spec: Annotated[PodSpec, pb(2)] = PodSpec()
 
 

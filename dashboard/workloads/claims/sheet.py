@@ -42,6 +42,7 @@ from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims, waiting_pods
 from dashboard.workloads.next_steps import StepLine, step_lines
+from dashboard.workloads.owners import Owner, owners_of_pods
 from insight.advice import Advice as StepsAdvice
 from insight.advice import advice_of
 from insight.selector_matches import class_selectors, passing
@@ -98,6 +99,7 @@ class ClaimSheet:
     yaml: str
     may_edit: bool
     may_force: bool
+    owners: Sequence[Owner]
 
     @property
     def meta(self) -> ObjectMeta:
@@ -165,6 +167,7 @@ def read_sheet(person: Person, stored: Stored, *, now: datetime | None = None) -
         yaml=document_yaml(stored.text),
         may_edit=person.may_edit(stored.namespace),
         may_force=person.administers and line.state in ("stuck", "unused", "deleting"),
+        owners=owners_of_pods(pods.values(), person),
     )
 
 

@@ -1,4 +1,4 @@
-"""A pod's YAML and its form, in step: whichever side somebody changed, the other one follows.
+"""The YAML of a pod, or of a Job of such pods, and its form, in step: whichever side changed, the other one follows.
 
 `compose` takes what both sides say and the text that both last agreed on (`base`). Fields that differ from that text
 were changed in the form, and are put into the YAML; all others follow the YAML. Only what changed is written, so that
@@ -31,10 +31,16 @@ ENTRY, REQUEST = "devices", "device"
 CLASS, TEMPLATE, NONE, AS_WRITTEN = "class", "template", "none", "yaml"
 #: The fields, with what an empty pod has in them.
 FIELDS: Values = {
+    "kind": "Pod", "parallelism": "", "completions": "", "time_limit": "",
     "name": "", "namespace": "", "image": "", "command": "", "cpu": "", "memory": "", "tolerations": "",
     "devices": NONE, "device_class": "", "model": "", "count": "1", "together": "", "least": "", "share": "",
     "share_of": "", "device_tolerations": "", "template": "",
 }  # fmt: skip
+#: What it can be, and the API that serves it.
+POD, JOB = KINDS = ("Pod", "Job")
+_VERSIONS = {POD: "v1", JOB: "batch/v1"}
+#: Those of a Job.
+OF_JOB = ("parallelism", "completions")
 #: Those of the request.
 _OF_REQUEST = ("device_class", "model", "count", "together", "least", "share", "share_of", "device_tolerations")
 
@@ -92,13 +98,18 @@ class Part:
 
 @dataclass(slots=True)
 class Draft:
-    """A text's documents. pod, template: those that the form is about."""
+    """A text's documents. document, template: those that the form is about, the Pod or Job and the claim's."""
 
     parts: list[Part]
-    pod: dict[str, Any]
+    document: dict[str, Any]
     template: dict[str, Any] | None = None
     values: dict[str, str] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """What has the pod's spec: the Pod, or the Job's template."""
+        return self.document if self.document.get("kind") == POD else _holder(self.document, "spec", "template")
 
 
 def compose(
@@ -119,7 +130,8 @@ def compose(
     except NotReadable:
         agreed = draft.values
     asked = {name: _canonical(name, posted[name]) if name in posted else agreed[name] for name in FIELDS}
-    idle = _idle(asked["devices"] if asked["devices"] != agreed["devices"] else draft.values["devices"])
+    chosen = {name: asked[name] if asked[name] != agreed[name] else draft.values[name] for name in ("devices", "kind")}
+    idle = _idle(chosen["devices"], chosen["kind"])
     changed = {name: value for name, value in asked.items() if value != agreed[name] and name not in idle}
     merged = draft.values | changed
     if changed:
@@ -131,14 +143,20 @@ def compose(
     return Composed(text=text, base=text, values=shown, kept=draft.kept, template=draft.template)
 
 
-def _idle(source: str) -> set[str]:
-    """Fields that say nothing where the devices come from there: they keep what somebody chose before."""
-    return ({*_OF_REQUEST} if source != CLASS else set()) | ({"template"} if source != TEMPLATE else set())
+def _idle(source: str, kind: str) -> set[str]:
+    """Fields that say nothing of such a kind, or of devices from there: they keep what was chosen before."""
+    idle = ({*_OF_REQUEST} if source != CLASS else set()) | ({"template"} if source != TEMPLATE else set())
+    return idle | ({*OF_JOB} if kind != JOB else set())
 
 
 def _canonical(name: str, text: str) -> str:
     """As it would be read again."""
     text = text.strip()
+    if name == "kind":
+        return text if text in KINDS else POD
+    if name == "time_limit":
+        seconds = seconds_of(text)
+        return text if seconds is None else limit_of(seconds)
     if name == "command":
         return shlex.join(words_of(text))
     if name in ("tolerations", "device_tolerations"):
@@ -154,6 +172,26 @@ def words_of(command: str) -> list[str]:
         return command.split()
 
 
+_LIMIT = re.compile(
+    r"(?:(?P<days>\d{1,6})d)?(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,8})m)?(?:(?P<seconds>\d{1,10})s?)?"
+)
+_SECONDS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+
+
+def seconds_of(limit: str) -> int | None:
+    """`90`, `90s`, `1h30m` and `2d` in seconds; None for no limit, and for what is none."""
+    found = _LIMIT.fullmatch(limit.replace(" ", "")) if limit else None
+    if found is None:
+        return None
+    return sum(_SECONDS[unit] * int(number) for unit, number in found.groupdict().items() if number) or None
+
+
+def limit_of(seconds: int) -> str:
+    """In the largest units that it is whole in: `2h`, `90m`, `45s`."""
+    unit = next(unit for unit in ("days", "hours", "minutes", "seconds") if seconds % _SECONDS[unit] == 0)
+    return f"{seconds // _SECONDS[unit]}{unit[0]}"
+
+
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
@@ -167,25 +205,35 @@ def read(text: str) -> Draft:
         except YamlProblem as problem:
             line = problem.finding["line"] + before
             raise NotReadable(f"The YAML cannot be read: line {line}: {problem.finding['message']}") from None
-    pods = [one.tree for one in parts if _at(one.tree, "kind") == "Pod"]
-    if len(pods) > 1:
-        raise NotReadable(f"The form shows one pod, and the YAML has {len(pods)}.")
-    if not pods and any(one.tree is not None for one in parts):
-        raise NotReadable("The YAML has no pod.")
-    if not pods:
-        pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {"restartPolicy": "Never"}}]
-        parts = [Part("", pods[0])]
-    draft = Draft(parts, pods[0])
+    found = [one.tree for one in parts if _at(one.tree, "kind") in KINDS]
+    if len(found) > 1:
+        raise NotReadable(f"The form shows one pod or Job, and the YAML has {len(found)}.")
+    if not found and any(one.tree is not None for one in parts):
+        raise NotReadable("The YAML has no pod and no Job.")
+    if not found:
+        found = [{"apiVersion": "v1", "kind": POD, "metadata": {}, "spec": {"restartPolicy": "Never"}}]
+        parts = [Part("", found[0])]
+    draft = Draft(parts, found[0])
     _read_pod(draft)
     return draft
 
 
 def _read_pod(draft: Draft) -> None:
-    left, values = deepcopy(draft.pod), dict(FIELDS)
+    whole_left, values = deepcopy(draft.document), dict(FIELDS)
+    values["kind"] = whole_left["kind"]
     for name in ("apiVersion", "kind"):
-        left.pop(name)
-    values["name"] = _taken_text(left, "metadata", "name")
-    values["namespace"] = _taken_text(left, "metadata", "namespace")
+        whole_left.pop(name, None)
+    values["name"] = _taken_text(whole_left, "metadata", "name")
+    values["namespace"] = _taken_text(whole_left, "metadata", "namespace")
+    limit = _at(whole_left, "spec", "activeDeadlineSeconds")
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+        values["time_limit"] = limit_of(_take(whole_left, "spec", "activeDeadlineSeconds"))
+    left = whole_left
+    if values["kind"] == JOB:
+        for name in OF_JOB:
+            values[name] = _taken_text(whole_left, "spec", name)
+        template = _at(whole_left, "spec", "template")
+        left = template if isinstance(template, dict) else {}
     if _at(left, "spec", "restartPolicy") == "Never":
         _take(left, "spec", "restartPolicy")
     container = ("spec", "containers", 0)
@@ -201,7 +249,7 @@ def _read_pod(draft: Draft) -> None:
     entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
     named = entry.get("resourceClaimTemplateName") if isinstance(entry, dict) else None
     used = [{"name": entry.get("name")}] if isinstance(entry, dict) else None
-    others = [one.tree for one in draft.parts if one.tree is not None and one.tree is not draft.pod]
+    others = [one.tree for one in draft.parts if one.tree is not None and one.tree is not draft.document]
     if (
         isinstance(named, str)
         and _at(left, *container, "resources", "claims") == used
@@ -220,7 +268,7 @@ def _read_pod(draft: Draft) -> None:
             draft.kept += [f"template {path}" for path in _leaves(rest)]
     elif entries:
         values["devices"] = AS_WRITTEN
-    draft.kept[:0] = _leaves(left)
+    draft.kept[:0] = _leaves(whole_left)
     draft.kept += [f"{_at(one, 'kind')} {_at(one, 'metadata', 'name') or ''}".strip() for one in others]
     draft.values = values
 
@@ -369,11 +417,21 @@ def _write(
     settle: Callable[[dict[str, Any]], str],
 ) -> str:
     """The text with these values in it."""
-    pod, fresh = draft.pod, draft.values
+    fresh = draft.values
     changed = {name for name in FIELDS if values[name] != fresh[name]}
-    meta = _holder(pod, "metadata")
+    if "kind" in changed:
+        _become(draft.document, values["kind"])
+    document, pod = draft.document, draft.pod
+    meta = _holder(document, "metadata")
     _set(meta, "name", values["name"], keep=True)
     _set(meta, "namespace", values["namespace"])
+    if "time_limit" in changed:
+        seconds = seconds_of(values["time_limit"])
+        _set(_holder(document, "spec"), "activeDeadlineSeconds", values["time_limit"] if seconds is None else seconds)
+    for name in OF_JOB if values["kind"] == JOB else ():
+        if name in changed:
+            number = whole(values[name])
+            _set(_holder(document, "spec"), name, values[name] if number is None else number, keep=number == 0)
     container = _container(pod)
     if "image" in changed or "image" not in container:
         container["image"] = values["image"]
@@ -390,6 +448,21 @@ def _write(
             _set(resources, name, resources.get(name))
         _set(container, "resources", resources)
     return _text(draft)
+
+
+def _become(document: dict[str, Any], kind: str) -> None:
+    """Make the Pod a Job of such pods, or the Job the Pod that it is of; what both have stays."""
+    document["apiVersion"], document["kind"] = _VERSIONS[kind], kind
+    spec = _holder(document, "spec")
+    limit = spec.pop("activeDeadlineSeconds", None)
+    if kind == JOB:
+        if spec.get("restartPolicy") not in ("Never", "OnFailure"):
+            spec["restartPolicy"] = "Never"
+        document["spec"] = {"template": {"spec": spec}}
+    else:
+        inner = _at(spec, "template", "spec")
+        document["spec"] = inner if isinstance(inner, dict) else {"restartPolicy": "Never"}
+    _set(document["spec"], "activeDeadlineSeconds", limit)
 
 
 def _write_devices(
@@ -427,7 +500,7 @@ def _write_devices(
             "metadata": {"name": own},
             "spec": {"spec": {"devices": {"requests": [{"name": REQUEST, "exactly": {}}]}}},
         }
-        draft.parts.insert(draft.parts.index(_part(draft, pod)), Part("", template))
+        draft.parts.insert(draft.parts.index(_part(draft, draft.document)), Part("", template))
         changed = {*changed, *_OF_REQUEST}
     _write_request(template["spec"]["spec"]["devices"], values, changed, traits)
     meta = _holder(template, "metadata")

@@ -46,11 +46,13 @@ from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
 from manciple.wire.schema import ServedKind, components
 from scheduling.allocator.problem import MAX_RESULTS
+from workloads.kinds.jobs import JOB, MOST_INT32, Job
+from workloads.kinds.templates import pod_of
 
 #: Characters of a text, and documents in it, that are read.
 LONGEST, MOST = 256 * 1024, 50
-#: What can be written here, in the order in which it is created: pods last.
-RESOURCES = (TEMPLATES, CLAIMS, PODS)
+#: What can be written here, in the order in which it is created: pods and Jobs last.
+RESOURCES = (TEMPLATES, CLAIMS, PODS, JOB.resource)
 
 
 _FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"|into field (\S+) of|^(\S+): parsing time|`\$\.(\S+)`')
@@ -96,11 +98,24 @@ class Reading:
         return [one.object for one in self.documents]
 
     @property
+    def rehearsable(self) -> list[ApiObject]:
+        """As they would be stored; of a Job its first pod."""
+        prepared = [one.kind.prepare_create(one.object) for one in self.documents]
+        return [_first_pod(one) if isinstance(one, Job) else one for one in prepared]
+
+    @property
     def findings(self) -> list[Finding]:
         return [
             Finding(line=one.line, column=one.column, severity="error", message=one.message)
             for one in sorted(self.problems, key=lambda one: (one.line, one.column))
         ]
+
+
+def _first_pod(job: Job) -> ApiObject:
+    pod = pod_of(job.spec.template, job)
+    metadata = structs.replace(pod.metadata, name=f"{job.metadata.name}-0", generate_name="")
+    prepared: ApiObject = kind(PODS).prepare_create(structs.replace(pod, metadata=metadata))
+    return prepared
 
 
 def read(text: str, *, namespace: str = "") -> Reading:
@@ -177,7 +192,7 @@ def _plain(text: str, path: str) -> str:
 def validate(reading: Reading) -> None:
     """Adds the errors of each kind's rules; missing names are generated first."""
     for document in reading.documents:
-        prepared: Any = document.kind.prepare_create(document.object)
+        prepared: Any = document.kind.identified(document.kind.prepare_create(document.object))
         for error in document.kind.validate_create(prepared):
             reading.problems.append(document.problem(error.field, f"{error.field}: {error.body}"))
 
@@ -285,7 +300,19 @@ class PodForm(PageForm):
     ids = "f-%s"
     use_required_attribute = False  # the page names what is missing beside each field; "Continue as YAML" needs nothing
 
-    name = forms.CharField(widget=code_input("trainer"), error_messages={"required": "Give the pod a name."})
+    kind = forms.ChoiceField(
+        required=False, choices=[(composer.POD, "Pod"), (composer.JOB, "Job")], widget=forms.Select({"class": "input"})
+    )
+    parallelism = forms.CharField(
+        required=False, label="Pods at a time", widget=code_input("1"), help_text="of a Job; 1 by default"
+    )
+    completions = forms.CharField(
+        required=False, label="Completions", widget=code_input("1"), help_text="of a Job: pods that must succeed"
+    )
+    time_limit = forms.CharField(
+        required=False, label="Time limit", widget=code_input("12h"), help_text="optional, such as 90m or 2h"
+    )
+    name = forms.CharField(widget=code_input("trainer"), error_messages={"required": "Give it a name."})
     namespace = forms.CharField(
         widget=forms.Select({"class": "input"}), error_messages={"required": "Choose a namespace."}
     )
@@ -343,10 +370,14 @@ class PodForm(PageForm):
     def add_prefix(self, field_name: str) -> str:
         return super().add_prefix(_SENT_AS.get(field_name, field_name))
 
+    #: fields that a Pod does not have
+    of_job = composer.OF_JOB
+
     @property
     def of_pod(self) -> list[forms.BoundField]:
         """The fields that do not choose its devices."""
-        return [self[name] for name in ("name", "namespace", "image", "command", "cpu", "memory")]
+        names = ("kind", "name", "namespace", "image", "command", "cpu", "memory", "time_limit")
+        return [self[name] for name in (*names, "completions", "parallelism")]
 
     def offer(self, offers: FormOffers) -> None:
         """What may be chosen, with what is chosen already."""
@@ -367,6 +398,25 @@ class PodForm(PageForm):
             now = self.text(name)
             more = [] if not now or now in known else [(now, now)]
             cast("forms.Select", self.fields[name].widget).choices = [*choices, *more]
+
+    def clean_time_limit(self) -> str:
+        text = self.text("time_limit")
+        if text and not composer.seconds_of(text):
+            raise forms.ValidationError("Write a time such as 90m, 2h or 1d12h.")
+        return text
+
+    def clean_parallelism(self) -> str:
+        return self._number_of_job("parallelism")
+
+    def clean_completions(self) -> str:
+        return self._number_of_job("completions")
+
+    def _number_of_job(self, name: str) -> str:
+        text = self.text(name)
+        number = whole(text) if text and self.text("kind") == composer.JOB else 0
+        if number is None or number > MOST_INT32:
+            raise forms.ValidationError(f"Write a whole number up to {MOST_INT32:,}.")
+        return text
 
     def clean(self) -> None:
         """Where the devices come from decides what else is required."""
@@ -481,6 +531,9 @@ def as_yaml(form: PodForm) -> str:
 _FIELDS = (
     ("metadata.name", "name"),
     ("metadata.namespace", "namespace"),
+    (".activeDeadlineSeconds", "time_limit"),
+    (".parallelism", "parallelism"),
+    (".completions", "completions"),
     (".image", "image"),
     (".command", "command"),
     (".count", "count"),
@@ -494,11 +547,11 @@ _FIELDS = (
 
 def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
     """Put each error of the API at its field; at the form itself if it has no single one."""
-    for problem in sorted(problems, key=lambda one: one.kind != "Pod"):
+    for problem in sorted(problems, key=lambda one: one.kind not in composer.KINDS):
         at = f".{problem.field}"
         name = next((name for end, name in _FIELDS if at.endswith(end)), None)
         if "olerations" in at:
-            name = "tolerations" if problem.kind == "Pod" else "device_tolerations"
+            name = "tolerations" if problem.kind in composer.KINDS else "device_tolerations"
         follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
         if form.text("devices") == "class" and follows:
             continue  # the names of template and claim follow that of the pod, which has the same error

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -26,7 +27,9 @@ from dashboard.kit.lists import ListColumn, ListQuery, parameter
 from dashboard.kit.meters import MeterCharts, asked_window, draw
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import claim_url, device_url, pod_url, said_by
+from dashboard.workloads.owners import Owner, makers_of, owners_of
 from dashboard.workloads.waiting import REASONS, asking_for, begun, title_of, waiting_for
+from insight.start_estimates import QueuePlace
 from inventory import agents
 from inventory.meters import SLOT, series_of
 from inventory.meters import history as meter_history
@@ -36,6 +39,7 @@ from manciple.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.records import author_of
+from manciple.wire.base import ApiObject
 from manciple.wire.deferred import deferred_function
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Event
@@ -66,7 +70,7 @@ STATES: Mapping[str, str] = {
     "Deleting": "i-x",
     "Unknown": "i-alert",
 }
-_SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
+SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
 _DEVICES = Subquery(
     Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=Count("claim__devices")).values("held"),
     output_field=IntegerField(),
@@ -75,7 +79,7 @@ _DEVICES = Subquery(
 _ORDERS: Mapping[str, Any] = {
     "name": F("name"),
     "namespace": F("namespace"),
-    "since": _SINCE,
+    "since": SINCE,
     "node_name": NullIf(F("node_name"), Value("")),
     "devices": Coalesce(_DEVICES, Value(0)),
 }
@@ -118,6 +122,7 @@ class PodQuery(ListQuery):
     text: str = parameter("q")  # a part of the name
     reason: str = parameter("reason", known=REASONS)  # why pods wait: see `overview.waiting.key_of`
     device_class: str = parameter("class")  # that a waiting pod requests
+    workload: str = parameter("workload")  # PLURAL/NAMESPACE/NAME of what made them
 
     def in_common(self, mended: Mended, person: Person) -> str:
         """What the pods that are shown wait for; "" where all pods are shown."""
@@ -129,6 +134,8 @@ class PodQuery(ListQuery):
         """The rows that pass all filters but the state, which the tabs count."""
         wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
         rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+        if self.workload:
+            rows = rows.filter(controller_uid__in=makers_of(self.workload))
         if self.reason:
             rows = rows.filter(uid__in=waiting_for(self.reason, mended))
         return rows.filter(uid__in=asking_for(self.device_class)) if self.device_class else rows
@@ -144,7 +151,7 @@ class PodQuery(ListQuery):
             first = order.desc(nulls_last=True) if self.sort.startswith("-") else order.asc(nulls_last=True)
             return rows.order_by(first, "namespace", "name")
         waiting_first = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
-        return rows.order_by(waiting_first, _SINCE.asc(nulls_last=True), "namespace", "name")
+        return rows.order_by(waiting_first, SINCE.asc(nulls_last=True), "namespace", "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +167,8 @@ class PodLine:
     since: datetime | None
     devices: int
     claims: tuple[str, ...]
+    owner: Owner | None = None
+    place: QueuePlace | None = None
 
     @property
     def icon(self) -> str:
@@ -184,6 +193,19 @@ COLUMNS = (
         extra=True,
         text=lambda line: line.since.isoformat(timespec="seconds") if line.since else "",
     ),
+    ListColumn[PodLine](
+        title="Place in the queue",
+        extra=True,
+        text=lambda line: f"{line.place.position} of {line.place.of}" if line.place else "",
+    ),
+    ListColumn[PodLine](
+        title="Estimated start",
+        extra=True,
+        text=lambda line: (
+            line.place.starts_at.isoformat(timespec="seconds") if line.place and line.place.starts_at else ""
+        ),
+    ),
+    ListColumn[PodLine](title="Workload", text=lambda line: line.owner.title if line.owner else ""),
     ListColumn[PodLine](title="Node", sort="node_name", text=lambda line: line.node),
     ListColumn[PodLine](title="Devices", css="num", sort="devices", text=lambda line: line.devices),
     ListColumn[PodLine](title="Claims", extra=True, text=lambda line: " ".join(line.claims)),
@@ -205,13 +227,23 @@ def count_states(rows: QuerySet[PodRow], unreachable: Collection[str]) -> dict[s
     return counts
 
 
-def read_lines(rows: Iterable[PodRow], unreachable: Collection[str]) -> list[PodLine]:
-    """Three queries, however many rows. unreachable: nodes."""
+#: Columns that need the queue's places.
+OF_QUEUE = frozenset({"place-in-the-queue", "estimated-start"})
+
+
+def read_lines(
+    rows: Iterable[PodRow],
+    unreachable: Collection[str],
+    person: Person,
+    places: Mapping[str, QueuePlace] = MappingProxyType({}),
+) -> list[PodLine]:
+    """Five queries, however many rows. unreachable: nodes."""
     rows = list(rows)
     uids = [row.uid for row in rows]
     queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
     reserved = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
     held: dict[str, int] = dict(reserved)
+    owners = owners_of((row.controller_uid for row in rows), person)
     lines = []
     for row in rows:
         state = state_of(
@@ -229,6 +261,8 @@ def read_lines(rows: Iterable[PodRow], unreachable: Collection[str]) -> list[Pod
                 since=waiting.created_at if waiting else None,
                 devices=held.get(row.uid, 0),
                 claims=tuple(row.claim_names),
+                owner=owners.get(row.controller_uid),
+                place=places.get(row.uid),
             )
         )
     return lines
@@ -433,20 +467,20 @@ class _About:
         return values.get("involvedObject.kind") == "ResourceClaim" and values["involvedObject.name"] in self._claims
 
 
-def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
-    """The oldest first."""
-    meta = pod.metadata
+def read_moments(about: ApiObject, claims: Collection[str] = ()) -> list[Moment]:
+    """What events say of a pod and its claims, or of a workload; the oldest first."""
+    meta = about.metadata
     page = objects.list(kind(EVENTS), namespace=meta.namespace, fields=_About(meta.uid, claims))
     notes = history.notes([one.revision for one in page.items])
     owner = next((f" by {one.kind} {one.name}" for one in meta.owner_references if one.controller), "")
-    created = Moment(at=meta.creation_timestamp, text=f"Pod created{owner}")
+    created = Moment(at=meta.creation_timestamp, text=f"{about.kind} created{owner}")
     moments = [created]
     for stored in page.items:
         event = decoded(stored, Event)
         last = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
         cause = decode(event.metadata.annotations.get(CAUSE, ""))
         component = event.source.component or event.reporting_component
-        about, waits = event.involved_object, event.reason in _WAITING
+        subject, waits = event.involved_object, event.reason in _WAITING
         moments.append(
             Moment(
                 at=last,
@@ -454,7 +488,7 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
                 first=event.first_timestamp if event.count > 1 and event.first_timestamp != last else None,
                 reason=event.reason,
                 source=said_by(component, author_of(notes.get(stored.revision, "")).outsider),
-                about=about.name if about.uid != meta.uid else "",
+                about=subject.name if subject.uid != meta.uid else "",
                 count=max(event.count, 1),
                 warning=waits or event.type == "Warning",
             )

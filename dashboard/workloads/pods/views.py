@@ -31,13 +31,14 @@ from dashboard.kit.meters import IdleList, MeterCharts, read_idle
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
-from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url
+from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, template_url, workload_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.changes import as_query, as_text, changes_of, meant
+from dashboard.workloads.owners import Owner, owner_of
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
-from dashboard.workloads.pods.composer import FIELDS, compose
+from dashboard.workloads.pods.composer import FIELDS, JOB, compose
 from dashboard.workloads.pods.forms import Example, PodForm, Reading
 from dashboard.workloads.pods.queries import (
     STATES,
@@ -53,6 +54,7 @@ from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
 from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
+from insight.start_estimates import QueuePlace, read_queue
 from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
@@ -72,6 +74,7 @@ from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
 from scheduling.rehearsal.simulation import Placed, try_one
 from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod
+from workloads.kinds.jobs import Job
 
 #: Pods on one page of the list.
 PAGE = 100
@@ -83,10 +86,13 @@ SHOWN_BESIDE = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsContext(ListContext):
-    """waits_for: what the pods that are shown wait for, if the address names it; waiting: how many wait."""
+    """waits_for: what the pods that are shown wait for, if the address names it; of_workload: what made them, if it
+    names that; waiting: how many wait.
+    """
 
     query: PodQuery
     waits_for: str
+    of_workload: str
     waiting: str
     may_create: bool
 
@@ -103,6 +109,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     counts = queries.count_states(in_every_state, unreachable)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = query.in_order(in_every_state, unreachable)
+    places = read_queue(datetime.now(UTC)) if queries.OF_QUEUE & {*query.cols} else {}
     namespaces = seen.order_by("namespace").values_list("namespace", flat=True).distinct()
     table = Table[PodLine](
         id="pods-list",
@@ -114,7 +121,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         read=lambda part: (
             line
             for some in sql.chunks(rows.iterator(BATCH) if part == slice(None) else rows[part], BATCH)
-            for line in queries.read_lines(some, unreachable)
+            for line in queries.read_lines(some, unreachable, person, places)
         ),
         acts=bulk_acts(PODS, "delete") if person.may_somewhere("delete", PODS) else (),
         page=page,
@@ -131,6 +138,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         revision=revision,
         query=query,
         waits_for=query.in_common(mended, person),
+        of_workload=query.workload,
         table=table,
         waiting=f", {waiting} {'waits' if waiting == 1 else 'wait'}" if waiting else "",
         may_create=may_create(person),
@@ -158,6 +166,8 @@ class PodContext(PageContext):
     icon: str
     waits: bool
     gang: str
+    owner: Owner | None
+    queue_place: QueuePlace | None
     placement: str
     tried: str
     queued: QueuedPod | None
@@ -237,6 +247,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         icon=STATES.get(state, "i-wait"),
         waits=waits,
         gang=_gang(pod),
+        owner=owner_of(pod, person) if pod.metadata.owner_references else None,
+        queue_place=read_queue(now).get(pod.metadata.uid) if waits else None,
         placement=explained.placement,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,
@@ -392,8 +404,12 @@ class NewPodPage:
     @property
     def title(self) -> str:
         """What is created: a what-if and an editor also lead here with claims that no pod uses yet."""
+        if self.from_form and self.form.text("kind") == JOB:
+            return "New Job"
         written = self.reading or forms.read(self.text, namespace=self.namespace)
         kinds = {one.kind for one in written.objects}
+        if "Job" in kinds:
+            return "New Job"
         if "Pod" in kinds or not kinds:
             return "New pod"
         return "New claim" if "ResourceClaim" in kinds else "New claim template"
@@ -555,13 +571,14 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
 
 
 def _start(reading: Reading, person: Person) -> PodVerdict | None:
-    """What the scheduler would do with the pod now. None without a pod."""
+    """What the scheduler would do with the pod now, or with a Job's first. None without either."""
     if reading.problems or any(not person.sees(one.metadata.namespace) for one in reading.objects):
         return None
-    if not any(isinstance(one, Pod) for one in reading.objects):
+    documents = reading.rehearsable
+    if not any(isinstance(one, Pod) for one in documents):
         return None
     try:
-        workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
+        workload = of_documents(documents)
         answer = refused(workload) or try_one(workload)
     except NotRehearsable as why:
         return PodVerdict(good=False, title="Where it would start cannot be told.", text=str(why))
@@ -645,7 +662,9 @@ def _show_new(
 
 
 def _page_of(created: Sequence[ApiObject]) -> str:
-    """The page of the only pod; of several, the list; of none, the claim or template."""
+    """The page of a Job, or of the only pod; of several, the list; of none, the claim or template."""
+    for job in (one.metadata for one in created if isinstance(one, Job)):
+        return workload_url("jobs", job.namespace, job.name)
     pods = [one.metadata for one in created if isinstance(one, Pod)]
     if len(pods) == 1:
         return pod_url(pods[0].namespace, pods[0].name)

@@ -6,7 +6,7 @@ Sources: k8s.io/api/admissionregistration/v1; pkg/apis/admissionregistration/{v1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -100,13 +100,17 @@ def validate_binding_update(new: ValidatingAdmissionPolicyBinding, old: Validati
 
 
 def _validate_binding_spec(spec: ValidatingAdmissionPolicyBindingSpec) -> Errors:
-    path = SPEC.child("policyName")
-    found = each(check_object_name(spec.policy_name), path, spec.policy_name) if spec.policy_name else [required(path)]
-    if spec.param_ref is not None:
-        found += _validate_param_ref(spec.param_ref, SPEC.child("paramRef"))
+    found = validate_reference(spec.policy_name, spec.param_ref)
     if spec.match_resources is not None:
         found += validate_match(spec.match_resources, SPEC.child("matchResources"))
     return found + _validate_actions(spec.validation_actions, SPEC.child("validationActions"))
+
+
+def validate_reference(policy: str, params: ParamRef | None) -> Errors:
+    """What a binding names."""
+    path = SPEC.child("policyName")
+    found = each(check_object_name(policy), path, policy) if policy else [required(path)]
+    return found if params is None else found + _validate_param_ref(params, SPEC.child("paramRef"))
 
 
 def _validate_param_ref(reference: ParamRef, path: Path) -> Errors:
@@ -145,7 +149,7 @@ def _validate_actions(actions: Sequence[str], path: Path) -> Errors:
 # Kind -----------------------------------------------------------------------------------------------------------------
 
 
-def _param_ref_cell(binding: ValidatingAdmissionPolicyBinding, _now: float) -> str:
+def param_ref_cell(binding: Any, _now: float) -> str:
     reference = binding.spec.param_ref
     if reference is None:
         return "<unset>"
@@ -185,7 +189,7 @@ BINDING = Kind(
             description="The policy that is put into effect",
             cell=lambda binding, _now: binding.spec.policy_name,
         ),
-        Column(name="ParamRef", description="Its parameters", cell=_param_ref_cell),
+        Column(name="ParamRef", description="Its parameters", cell=param_ref_cell),
         AGE_COLUMN,
     ),
     generation_of=lambda binding: binding.spec,

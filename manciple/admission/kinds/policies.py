@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -222,12 +222,12 @@ def _validate_policy_spec(
     has_params = spec.param_kind is not None
     found = validate_choice(spec.failure_policy, SPEC.child("failurePolicy"), FAILURE_POLICIES)
     if spec.param_kind is not None:
-        found += _validate_param_kind(spec.param_kind, SPEC.child("paramKind"))
-    found += _validate_constraints(spec.match_constraints, SPEC.child("matchConstraints"))
+        found += validate_param_kind(spec.param_kind, SPEC.child("paramKind"))
+    found += validate_constraints(spec.match_constraints, SPEC.child("matchConstraints"))
     if conditions:
         found += validate_match_conditions(spec.match_conditions, SPEC.child("matchConditions"), params=has_params)
     composition = Composition(params=has_params, composed=bool(spec.variables))
-    found += validate_list(spec.variables, SPEC.child("variables"), partial(_validate_variable, composition))
+    found += validate_list(spec.variables, SPEC.child("variables"), partial(validate_variable, composition))
     if not spec.validations and not spec.audit_annotations:
         message = "validations or auditAnnotations must contain at least one item"
         return [*found, required(SPEC.child("validations"), message), required(SPEC.child("auditAnnotations"), message)]
@@ -235,14 +235,14 @@ def _validate_policy_spec(
     return found + _validate_annotations(metadata.name, spec, composition)
 
 
-def _validate_constraints(match: MatchResources | None, path: Path) -> Errors:
+def validate_constraints(match: MatchResources | None, path: Path) -> Errors:
     if match is None:
         return [required(path)]
     found = validate_match(match, path)
     return found if match.resource_rules else [*found, required(path.child("resourceRules"))]
 
 
-def _validate_param_kind(kind: ParamKind, path: Path) -> Errors:
+def validate_param_kind(kind: ParamKind, path: Path) -> Errors:
     found = _validate_api_version(kind.api_version, path.child("apiVersion"))
     if not kind.kind:
         return [*found, required(path.child("kind"))]
@@ -268,7 +268,7 @@ def _validate_api_version(text: str, path: Path) -> Errors:
     return [*found, invalid(path, version, ",".join(messages))] if messages else found
 
 
-def _validate_variable(composition: Composition, variable: Variable, path: Path) -> Errors:
+def validate_variable(composition: Composition, variable: Variable, path: Path) -> Errors:
     found: Errors = []
     name = path.child("name")
     if not variable.name.strip():
@@ -360,7 +360,7 @@ def _validate_warning(warning: ExpressionWarning, path: Path) -> Errors:
 # Kind -----------------------------------------------------------------------------------------------------------------
 
 
-def _param_kind_cell(policy: ValidatingAdmissionPolicy, _now: float) -> str:
+def param_kind_cell(policy: Any, _now: float) -> str:
     kind = policy.spec.param_kind
     return "<unset>" if kind is None else f"{kind.api_version}/{kind.kind}"
 
@@ -385,7 +385,7 @@ POLICY = Kind(
             description="How many validations the policy has",
             cell=lambda policy, _now: len(policy.spec.validations),
         ),
-        Column(name="ParamKind", description="The kind of its parameters", cell=_param_kind_cell),
+        Column(name="ParamKind", description="The kind of its parameters", cell=param_kind_cell),
         AGE_COLUMN,
     ),
     generation_of=lambda policy: policy.spec,

@@ -1,19 +1,16 @@
-"""ValidatingWebhookConfiguration, as the API server serves it. PURE.
+"""ValidatingWebhookConfiguration and MutatingWebhookConfiguration, as the API server serves them. PURE.
 
-One thing is stricter than upstream: a webhook is told by its URL alone. There are no Services here that a name could
-lead to, so a configuration that names one is refused at the door, and does not fail every write later.
 Sources: k8s.io/api/admissionregistration/v1; pkg/apis/admissionregistration/{v1/defaults.go,validation/validation.go};
-apiserver/pkg/util/webhook/validation.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
-from urllib.parse import SplitResult, urlsplit
+from typing import Annotated, ClassVar, TypeVar
 
 from msgspec.structs import replace
 
+from manciple.access.kinds.webhook_clients import validate_client
 from manciple.admission.kinds.rules import (
     EQUIVALENT,
     EVERYTHING,
@@ -30,7 +27,7 @@ from manciple.admission.kinds.rules import (
     with_scope,
 )
 from manciple.wire.base import ApiObject, Int32, LabelSelector, Value, always, pb
-from manciple.wire.errors import duplicate, forbidden, invalid, not_supported, required
+from manciple.wire.errors import duplicate, invalid, not_supported, required
 from manciple.wire.registry import Column, Kind
 from manciple.wire.selectors import validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
@@ -47,6 +44,8 @@ from manciple.wire.validation import (
 
 PACKAGE = "io.k8s.api.admissionregistration.v1"
 
+NEVER, IF_NEEDED = "Never", "IfNeeded"
+REINVOCATION_POLICIES = (IF_NEEDED, NEVER)
 NONE, NONE_ON_DRY_RUN = "None", "NoneOnDryRun"
 SIDE_EFFECTS = (NONE, NONE_ON_DRY_RUN)
 #: versions of AdmissionReview that upstream speaks; we speak v1
@@ -60,7 +59,7 @@ _SEGMENTS_MIN = 3
 
 
 class ServiceReference(Value):
-    """A Service. None can be reached here.
+    """A Service, which is called at its endpoints.
 
     namespace: of the Service. name: of the Service. path: of the URL. port: 443 unless given.
     """
@@ -74,8 +73,8 @@ class ServiceReference(Value):
 class WebhookClientConfig(Value):
     """Where a webhook is.
 
-    service: not supported here. ca_bundle: PEM; the certificates that vouch for the webhook's; those of the system
-    where it is empty. url: its address, https://HOST[:PORT]/PATH.
+    service: it is behind a Service; its certificate is that of NAME.NAMESPACE.svc. ca_bundle: PEM; the certificates
+    that vouch for the webhook's; those of the system where it is empty. url: its address, https://HOST[:PORT]/PATH.
     """
 
     service: Annotated[ServiceReference | None, pb(1)] = None
@@ -118,6 +117,47 @@ class ValidatingWebhookConfiguration(ApiObject):
     webhooks: Annotated[tuple[ValidatingWebhook, ...], pb(2, merge_key="name")] = ()
 
 
+class MutatingWebhook(Value):
+    """A webhook, and which requests it is asked about; its answer may patch the object.
+
+    name: a domain of three segments at least. client_config: where it is. rules: what is done to which resources;
+    one must match. failure_policy: whether an error on the way refuses the request (Fail, the default) or not (Ignore).
+    match_policy: Equivalent (the default) or Exact. namespace_selector: the labels of the object's namespace.
+    object_selector: the labels of the object before or after. side_effects: None, or NoneOnDryRun.
+    timeout_seconds: 1 to 30, 10 unless given. admission_review_versions: that the webhook understands, v1 among them.
+    reinvocation_policy: whether it is asked again where others have changed the object after it (IfNeeded) or not
+    (Never, the default). match_conditions: further conditions, in CEL.
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+    client_config: Annotated[WebhookClientConfig, pb(2)] = always(WebhookClientConfig())
+    rules: Annotated[tuple[RuleWithOperations, ...], pb(3)] = ()
+    failure_policy: Annotated[str | None, pb(4)] = None
+    match_policy: Annotated[str | None, pb(9)] = None
+    namespace_selector: Annotated[LabelSelector | None, pb(5)] = None
+    object_selector: Annotated[LabelSelector | None, pb(11)] = None
+    side_effects: Annotated[str | None, pb(6)] = None
+    timeout_seconds: Annotated[Int32 | None, pb(7)] = None
+    admission_review_versions: Annotated[tuple[str, ...], pb(8)] = always(())
+    reinvocation_policy: Annotated[str | None, pb(10)] = None
+    match_conditions: Annotated[tuple[MatchCondition, ...], pb(12, merge_key="name")] = ()
+
+
+class MutatingWebhookConfiguration(ApiObject):
+    """Webhooks that are called for writes, and may change or refuse them. Cluster scoped.
+
+    webhooks: they are asked one after the other, configurations by name.
+    """
+
+    SCHEMA: ClassVar = f"{PACKAGE}.MutatingWebhookConfiguration"
+
+    webhooks: Annotated[tuple[MutatingWebhook, ...], pb(2, merge_key="name")] = ()
+
+
+Webhook = ValidatingWebhook | MutatingWebhook
+WebhookConfiguration = ValidatingWebhookConfiguration | MutatingWebhookConfiguration
+HookT = TypeVar("HookT", ValidatingWebhook, MutatingWebhook)
+
 # Defaults -------------------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +165,15 @@ def prepare(new: ValidatingWebhookConfiguration) -> ValidatingWebhookConfigurati
     return replace(new, webhooks=tuple(map(_defaulted, new.webhooks)))
 
 
-def _defaulted(hook: ValidatingWebhook) -> ValidatingWebhook:
+def prepare_mutating(new: MutatingWebhookConfiguration) -> MutatingWebhookConfiguration:
+    return replace(new, webhooks=tuple(_reinvoked(_defaulted(hook)) for hook in new.webhooks))
+
+
+def _reinvoked(hook: MutatingWebhook) -> MutatingWebhook:
+    return hook if hook.reinvocation_policy is not None else replace(hook, reinvocation_policy=NEVER)
+
+
+def _defaulted(hook: HookT) -> HookT:
     service = hook.client_config.service
     config = hook.client_config
     if service is not None and service.port is None:
@@ -145,19 +193,19 @@ def _defaulted(hook: ValidatingWebhook) -> ValidatingWebhook:
 # What is wrong --------------------------------------------------------------------------------------------------------
 
 
-def validate(configuration: ValidatingWebhookConfiguration) -> Errors:
+def validate(configuration: WebhookConfiguration) -> Errors:
     return validate_object_meta(configuration.metadata, namespaced=False, any_finalizers=True) + _validate_webhooks(
         configuration.webhooks
     )
 
 
-def validate_update(new: ValidatingWebhookConfiguration, old: ValidatingWebhookConfiguration) -> Errors:
+def validate_update(new: WebhookConfiguration, old: WebhookConfiguration) -> Errors:
     return validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + _validate_webhooks(
         new.webhooks
     )
 
 
-def _validate_webhooks(hooks: Sequence[ValidatingWebhook]) -> Errors:
+def _validate_webhooks(hooks: Sequence[Webhook]) -> Errors:
     found: Errors = []
     for position, hook in enumerate(hooks):
         path = Path("webhooks").at(position)
@@ -168,18 +216,20 @@ def _validate_webhooks(hooks: Sequence[ValidatingWebhook]) -> Errors:
     return found
 
 
-def _validate_webhook(hook: ValidatingWebhook, path: Path) -> Errors:
+def _validate_webhook(hook: Webhook, path: Path) -> Errors:
     found = _validate_name(hook.name, path.child("name"))
     found += validate_list(hook.rules, path.child("rules"), validate_rule)
     found += validate_choice(hook.failure_policy, path.child("failurePolicy"), FAILURE_POLICIES)
     found += validate_choice(hook.match_policy, path.child("matchPolicy"), MATCH_POLICIES)
+    if isinstance(hook, MutatingWebhook):
+        found += validate_choice(hook.reinvocation_policy, path.child("reinvocationPolicy"), REINVOCATION_POLICIES)
     found += _validate_side_effects(hook.side_effects, path.child("sideEffects"))
     if hook.timeout_seconds is not None and not 1 <= hook.timeout_seconds <= TIMEOUT_MAX:
         message = "the timeout value must be between 1 and 30 seconds"
         found.append(invalid(path.child("timeoutSeconds"), hook.timeout_seconds, message))
     found += validate_label_selector(hook.namespace_selector, path.child("namespaceSelector"))
     found += validate_label_selector(hook.object_selector, path.child("objectSelector"))
-    found += _validate_client(hook.client_config, path.child("clientConfig"))
+    found += validate_client(hook.client_config, path.child("clientConfig"))
     return found + validate_match_conditions(hook.match_conditions, path.child("matchConditions"), params=False)
 
 
@@ -218,45 +268,15 @@ def _validate_versions(versions: tuple[str, ...], path: Path) -> Errors:
     return found
 
 
-def _validate_client(config: WebhookClientConfig, path: Path) -> Errors:
-    if (config.url is None) is (config.service is None):
-        return [required(path, "exactly one of url or service is required")]
-    if config.url is not None:
-        return _validate_url(config.url, path.child("url"))
-    message = "Services are not served here: give the address of the webhook as clientConfig.url instead"
-    return [forbidden(path.child("service"), message)]
-
-
-_FORM = "; desired format: https://host[/path]"
-
-
-def _validate_url(text: str, path: Path) -> Errors:
-    try:
-        url = urlsplit(text)
-        _ = url.port
-    except ValueError as error:
-        return [required(path, f"url must be a valid URL: {error}{_FORM}")]
-    return _validate_parts(url, path)
-
-
-def _validate_parts(url: SplitResult, path: Path) -> Errors:
-    found: Errors = []
-    userinfo, at, host = url.netloc.rpartition("@")
-    if url.scheme != "https":
-        found.append(invalid(path, url.scheme, f"'https' is the only allowed URL scheme{_FORM}"))
-    if not host:
-        found.append(invalid(path, host, f"host must be specified{_FORM}"))
-    if at:
-        found.append(invalid(path, userinfo, "user information is not permitted in the URL"))
-    if url.fragment:
-        found.append(invalid(path, url.fragment, "fragments are not permitted in the URL"))
-    if url.query:
-        found.append(invalid(path, url.query, "query parameters are not permitted in the URL"))
-    return found
-
-
 # Kind -----------------------------------------------------------------------------------------------------------------
 
+
+_WEBHOOK_COUNT = Column(
+    name="Webhooks",
+    type="integer",
+    description="How many webhooks it configures",
+    cell=lambda configuration, _now: len(configuration.webhooks),
+)
 
 WEBHOOKS = Kind(
     group=GROUP,
@@ -269,16 +289,23 @@ WEBHOOKS = Kind(
     prepare_update=lambda new, _old: prepare(new),
     validate_create=validate,
     validate_update=validate_update,
-    columns=(
-        NAME_COLUMN,
-        Column(
-            name="Webhooks",
-            type="integer",
-            description="How many webhooks it configures",
-            cell=lambda configuration, _now: len(configuration.webhooks),
-        ),
-        AGE_COLUMN,
-    ),
+    columns=(NAME_COLUMN, _WEBHOOK_COUNT, AGE_COLUMN),
     generation_of=lambda configuration: configuration.webhooks,
     description="Webhooks that are called for writes, and may refuse them.",
+)
+
+MUTATING_WEBHOOKS = Kind(
+    group=GROUP,
+    version=VERSION,
+    plural="mutatingwebhookconfigurations",
+    categories=("api-extensions",),
+    namespaced=False,
+    type=MutatingWebhookConfiguration,
+    prepare_create=prepare_mutating,
+    prepare_update=lambda new, _old: prepare_mutating(new),
+    validate_create=validate,
+    validate_update=validate_update,
+    columns=(NAME_COLUMN, _WEBHOOK_COUNT, AGE_COLUMN),
+    generation_of=lambda configuration: configuration.webhooks,
+    description="Webhooks that are called for writes, and may change or refuse them.",
 )

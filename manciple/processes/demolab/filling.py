@@ -241,6 +241,7 @@ class Filling:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
         self._quotas()
+        self._workloads()
         self._write([hardware.taint_rule()], at=self._lab.now - timedelta(hours=3))
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
@@ -251,6 +252,11 @@ class Filling:
             counted = count_for(space, QuotaLimits(name=name, hard=dict.fromkeys(keys, NONE)))
             hard = {key: (counted[key] + Quantity.of(more)).canonical() for key in keys}
             self._write([jobs.quota(space, name, hard)], at=self._lab.now - timedelta(days=2))
+
+    def _workloads(self) -> None:
+        """Deployments that are scaled to nothing: the laboratory has no controllers that would make pods."""
+        for space, name in jobs.DEPLOYMENTS:
+            self._write([jobs.deployment(space, name)], at=self._lab.now - timedelta(days=3))
         space, pod = jobs.REFUSED_POD
         asked = jobs.template(space, jobs.REFUSED_TEMPLATE, {"devices": {"requests": [jobs.request("gpu-l40s")]}})
         self._write([asked], at=self._lab.now - timedelta(days=1))

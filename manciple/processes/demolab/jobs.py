@@ -346,6 +346,25 @@ def quota(namespace: str, name: str, hard: Mapping[str, str]) -> Document:
     }
 
 
+#: (namespace, name)
+DEPLOYMENTS = (("vision", "sweep-viewer"), ("teaching", "course-notebooks"))
+
+
+def deployment(namespace: str, name: str) -> Document:
+    labels = {"app": name}
+    container = {"name": "main", "image": f"registry.lab.example.org/{namespace}/{name}:1.4"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
 def bound(document: Document, node: str, *, claim: str, at: datetime) -> Document:
     """A pod that the scheduler has given a node; its node has not begun to run it."""
     made = document["spec"]["resourceClaims"][0].get("resourceClaimTemplateName")

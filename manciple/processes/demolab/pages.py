@@ -147,6 +147,24 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
     "ending": (PageExample(parameters={"name": ENDED_POD}),),
     "incidents": (PageExample(label="node", query="node=gpu-a03"),),
     "view": (PageExample(parameters={"name": SHARED_VIEW}),),
+    "workload": (
+        PageExample(parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer"}),
+        PageExample(
+            label="rollout",
+            parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer"},
+            query="tab=rollout",
+        ),
+    ),
+    "workload-act": (
+        PageExample(
+            parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer", "act": "scale"},
+            query="pods=2",
+        ),
+        PageExample(
+            label="delete",
+            parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer", "act": "delete"},
+        ),
+    ),
     "pods": (PageExample(label="dense", query="dense=1&cols=pod,namespace,status,devices,claims"),),
     "bulk": (
         PageExample(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import logging
 import os
@@ -58,12 +59,15 @@ def _check(result: int) -> None:
 
 # The network of a pod: a namespace that its containers share, with a loopback interface and the pod's address on it.
 # The namespace is held by a file, not by a container or a process: it outlives the agent and every container, and needs
-# no image. Nothing leads out of it; a pod that is to reach others runs in the node's own network (hostNetwork). A
-# thread enters a namespace and ends there: what it opened stays in it, and no other thread is affected. Source:
-# network_namespaces(7), netdevice(7).
+# no image. Nothing leads out of it but to the API (`api_access`); a pod that is to reach others runs in the node's own
+# network (hostNetwork). A thread enters a namespace and ends there: what it opened stays in it, and no other thread is
+# affected. Source: network_namespaces(7), netdevice(7).
 
 T = TypeVar("T")
 
+#: How long a port of a pod may take to answer.
+CONNECT_SECONDS = 10.0
+_BACKLOG = 64
 _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _IFF_UP = 0x8914, 0x8916, 0x891C, 0x1
 
@@ -99,6 +103,39 @@ class PodNetworks:
 
         return _in_thread(connect)
 
+    def connect_local(self, pod_uid: str, port: int) -> socket.socket:
+        """A connection to the loopback address of the pod's network; pod_uid "": of the machine's. Raises: OSError."""
+        try:
+            return self._connected(pod_uid, ("127.0.0.1", port))
+        except ConnectionRefusedError as refused:
+            try:
+                return self._connected(pod_uid, ("::1", port))
+            except OSError:
+                raise refused from None
+
+    def _connected(self, pod_uid: str, address: tuple[str, int]) -> socket.socket:
+        if pod_uid:
+            return self.connect(pod_uid, address, timeout=CONNECT_SECONDS)
+        return socket.create_connection(address, timeout=CONNECT_SECONDS)
+
+    def listen(self, pod_uid: str, address: str, port: int) -> socket.socket:
+        """A socket that listens inside the pod's network, which gets the address if it lacks it. Raises: OSError."""
+
+        def listen() -> socket.socket:
+            with self.path(pod_uid).open("rb") as namespace:
+                _check(_libc.setns(namespace.fileno(), _CLONE_NEWNET))
+            listening = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                _bind_here(listening, address, port)
+                listening.listen(_BACKLOG)
+            except OSError:
+                listening.close()
+                raise
+            return listening
+
+        return _in_thread(listen)
+
     def delete(self, pod_uid: str) -> None:
         """One that is not there is fine."""
         path = self.path(pod_uid)
@@ -116,10 +153,33 @@ def _make_namespace(path: Path, address: str) -> None:
     _check(_libc.unshare(_CLONE_NEWNET))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+    _add_address(address, b"lo:pod")
+    bind(Path("/proc/thread-self/ns/net"), path)
+
+
+def _bind_here(listening: socket.socket, address: str, port: int) -> None:
+    """In a thread of its own, which is in the namespace."""
+    try:
+        listening.bind((address, port))
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        _add_address(address, b"lo:api")
+        listening.bind((address, port))
+
+
+def _add_address(address: str, label: bytes) -> None:
+    """To the loopback interface; label: of an IPv4 address."""
+    if ":" in address:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as control:
+            index, whole = socket.if_nametoindex("lo"), 128
+            added = struct.pack("=16sIi", socket.inet_pton(socket.AF_INET6, address), whole, index)
+            fcntl.ioctl(control, _SIOCSIFADDR, added)
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for request, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, "255.255.255.255")):
             internet = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
-            fcntl.ioctl(control, request, struct.pack("16s16s", b"lo:pod", internet))
-    bind(Path("/proc/thread-self/ns/net"), path)
+            fcntl.ioctl(control, request, struct.pack("16s16s", label, internet))
 
 
 def _holds_namespace(path: Path) -> bool:

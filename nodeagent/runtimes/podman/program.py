@@ -225,6 +225,10 @@ class Podman:
             raise _failure(done)
         return done.stdout.decode(errors="replace")
 
+    def command(self, *arguments: str) -> tuple[str, ...]:
+        """The words of one command, for whoever runs it."""
+        return (*self._command, *arguments)
+
     def inspect(self, names: Iterable[str]) -> dict[str, Seen]:
         """What podman knows about containers, by name; those that it does not know are left out."""
         names = tuple(names)
@@ -259,7 +263,7 @@ def _run(command: Sequence[str], *, timeout: float, keep: int) -> subprocess.Com
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(),
+        env=podman_environment(),
         start_new_session=True,
         umask=0o022,  # what podman and its hooks make is read by containers
     ) as process:
@@ -343,7 +347,7 @@ def _may_raise_limits() -> bool:
     return bool(int(effective.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
 
 
-def _environment() -> dict[str, str]:
+def podman_environment() -> dict[str, str]:
     """The agent's own, without what would make podman talk to the agent's service manager."""
     return {name: value for name, value in os.environ.items() if name not in ("NOTIFY_SOCKET", "LISTEN_FDS")}
 

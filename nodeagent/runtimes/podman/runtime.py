@@ -18,10 +18,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from claims.kinds.pod_security import safe_sysctls
+from claims.kinds.pod_streams import StreamOptions
 from nodeagent.config import AgentConfig
-from nodeagent.failures import ContainerFailed
+from nodeagent.failures import ContainerFailed, StreamFailed
+from nodeagent.runtimes.api_access import ApiAccess, ApiGateway
+from nodeagent.runtimes.conversations import Conversation, PortConversation
 from nodeagent.runtimes.logs import LogQuery, read_log
-from nodeagent.runtimes.podman import program, starting
+from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import ContainerNote, DiskUsage, PodFolder, volume_options
@@ -45,6 +48,7 @@ from nodeagent.storage import Disk
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
 NETWORKS, VARIABLES = Path("/run/manciple/netns"), Path("/run/manciple/variables")
+SESSIONS = Path("/run/manciple/sessions")
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class Setting:
     node: str
     cdi_dir: Path
     confinement: Confinement
+    api: ApiAccess
     networks: Path = NETWORKS
 
 
@@ -116,7 +121,9 @@ class PodmanRuntime:
         self._clock = clock
         self._limits = limits()
         self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
+        self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
+        self._gateway = ApiGateway(setting.api, self._networks.listen)
         self._changed: Callable[[str], None] = lambda _pod_uid: None
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
@@ -174,7 +181,8 @@ class PodmanRuntime:
         return None if pod is None or not pod.blind else self._clock() + POLL_SECONDS
 
     def close(self) -> None:
-        """Let go of the containers, which run on: nothing is watched or probed from here any more."""
+        """Let go of the containers, which run on: nothing is watched, probed or passed on from here any more."""
+        self._gateway.stop()
         self._exits.close()
         self._prober.close()
 
@@ -270,7 +278,7 @@ class PodmanRuntime:
         try:
             with self._variables.given(request) as variables:
                 place = self._place(pod, request, variables)
-                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
+                self._run(request, place)
         except ContainerFailed as error:
             self._start_failed(pod, request, error)
         else:
@@ -278,6 +286,19 @@ class PodmanRuntime:
             self._after_start(pod, request)
         if last is not None:
             self._discard([self._name(request, attempt=last.attempt)])
+
+    def _run(self, request: ContainerRequest, place: Place) -> None:
+        """Raises: ContainerFailed."""
+        for is_last in (False, True):
+            try:
+                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
+            except ContainerFailed as error:
+                if not starting.lacks_device(error):
+                    raise
+                if is_last or not self._links.lower(request.cdi_devices):
+                    raise ContainerFailed(f"{error}{self._links.explanation(request.cdi_devices)}") from error
+            else:
+                return
 
     def _refuse(self, request: ContainerRequest) -> None:
         """Raises: ContainerFailed for what must not be started now."""
@@ -306,7 +327,10 @@ class PodmanRuntime:
         folder = folder_of(request.image, confinement.rootfs)
         asked = folder is None and needs_image_user(security)
         user = user_of(security, of_image=self._image_user(request) if asked else "")
-        network = None if request.host_network else self._networks.create(request.pod_uid, request.address)
+        network = None
+        if not request.host_network:
+            network = self._networks.create(request.pod_uid, request.address)
+            self._gateway.open(request.pod_uid)
         return Place(
             name=self._name(request),
             labels=program.labels_of(request, mark=self._setting.mark, node=self._setting.node),
@@ -389,6 +413,7 @@ class PodmanRuntime:
             return
         self._prober.forget_pod(pod_uid)
         self._discard([name for note in pod.notes.values() for name in self._names(note)])
+        self._gateway.close(pod_uid)
         try:
             self._networks.delete(pod_uid)
         except OSError as error:
@@ -412,6 +437,36 @@ class PodmanRuntime:
 
         return read_log(folder.log_file(container, attempt), query, running=running, stop=stop)
 
+    # Sessions.
+
+    def execute(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        self._running_request(pod_uid, container)
+        run = self.runs(pod_uid)[container]
+        folder = SESSIONS / self._setting.mark
+        return sessions.execute(run.container_id.removeprefix("podman://"), options, folder=folder)
+
+    def attach(self, pod_uid: str, container: str, options: StreamOptions) -> Conversation:
+        request = self._running_request(pod_uid, container)
+        if options.tty and not request.tty:
+            raise StreamFailed(f"container {container} has no terminal")
+        return sessions.attach(self._podman, self._name(request), options)
+
+    def connect(self, pod_uid: str, port: int) -> Conversation:
+        pod = self._known(pod_uid)
+        if pod is None or not any(run.running for run in self.runs(pod_uid).values()):
+            raise StreamFailed("the pod does not run")
+        in_host = any(note.request.host_network for note in pod.notes.values())
+        try:
+            return PortConversation(self._networks.connect_local("" if in_host else pod_uid, port))
+        except OSError as error:
+            raise StreamFailed(f"failed to connect to localhost:{port} inside the pod: {error}") from error
+
+    def _running_request(self, pod_uid: str, container: str) -> ContainerRequest:
+        pod, run = self._known(pod_uid), self.runs(pod_uid).get(container)
+        if pod is None or run is None or not run.running:
+            raise StreamFailed(f'container not found ("{container}")')
+        return pod.notes[container].request
+
     # What the last agent left.
 
     def _recover(self) -> None:
@@ -421,6 +476,7 @@ class PodmanRuntime:
             self._new(path.name)
         for uid in self._networks.pod_uids():
             self._known(uid) or self._new(uid)
+            self._gateway.open(uid)
         found = self._podman.labelled(f"{program.AGENT}={self._setting.mark}")
         for seen in found.values():
             asked = program.request_of(seen.labels)
@@ -474,6 +530,7 @@ def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> Po
         folder=config.state_dir / "podman",
         mark=program.agent_mark(config.node_name, config.state_dir),
         node=config.node_name,
+        api=ApiAccess.of(config.server),
         cdi_dir=config.cdi_dir,
         confinement=Confinement(
             rootfs=config.rootfs_dirs,

@@ -14,11 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.cdi import SUFFIXES
+import msgspec
+
+from nodeagent.cdi import FILE_MODE, SUFFIXES, SpecFile, SpecFiles, minimum_version, qualified_name
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.program import Podman, PodmanFailed
 from nodeagent.runtimes.protocol import ContainerRequest
-from nodeagent.storage import make_public
+from nodeagent.storage import Disk, make_public
 
 #: A log is cut when it reaches this size.
 LOG_SIZE = "10mb"
@@ -127,9 +129,20 @@ def _image_and_command(request: ContainerRequest, place: Place) -> list[str]:
 # which has an option for it) reads /etc/cdi and /var/run/cdi only. For an agent with another directory, each file in it
 # gets a link there under a name that carries the agent's mark: its own, and those of drivers behind sockets that were
 # given the same directory. The link of a file that is gone is removed.
+#
+# podman passes over files whose cdiVersion it does not know, and drivers write the newest. Where it does not find a
+# device in a file that needs no such version, it is given a copy with the version that the file needs (`lower`).
 
 #: Where podman looks; links are made in the last one, which a reboot empties.
 SEARCHED = (Path("/etc/cdi"), Path("/run/cdi"))
+#: How the names of copies begin; agents of one machine share them.
+LOWERED = "manciple-lowered-"
+_UNRESOLVABLE = "unresolvable CDI devices"
+
+
+def lacks_device(error: ContainerFailed) -> bool:
+    """Whether podman knows no such CDI device."""
+    return isinstance(error, PodmanFailed) and _UNRESOLVABLE in f"{error} {error.output}"
 
 
 class CdiLinks:
@@ -139,16 +152,65 @@ class CdiLinks:
         self._folder = folder
         self._prefix = f"manciple-{mark}-"
         self._target = searched[-1]
+        self._searched = tuple(dict.fromkeys((folder.resolve(), *(path.resolve() for path in searched))))
         self._needed = folder.resolve() not in {path.resolve() for path in searched}
 
     def update(self) -> None:
         """Make the links what they should be. Raises: ContainerFailed."""
-        if not self._needed:
-            return
         try:
-            self._update()
+            self._forget_lowered()
+            if self._needed:
+                self._update()
         except OSError as error:
             raise ContainerFailed(f"CDI files cannot be shown to podman in {self._target}: {error}") from error
+
+    def lower(self, devices: Iterable[str]) -> bool:
+        """Copy the files that define these devices, with the lowest version that they need. A copy that is there is of
+        no use and goes, since podman has not found the device in spite of it, or because of it. Returns whether there
+        is a reason to try again. Raises: ContainerFailed.
+        """
+        changed = False
+        try:
+            for file in self._defining(devices):
+                copy = self._target / f"{LOWERED}{file.path.stem}.json"
+                if copy.exists():
+                    copy.unlink(missing_ok=True)
+                    changed = True
+                elif file.spec is not None and (needed := minimum_version(file.spec)) != file.spec.cdi_version:
+                    make_public(self._target)
+                    lowered = msgspec.structs.replace(file.spec, cdi_version=needed)
+                    Disk().write(copy, msgspec.json.encode(lowered), "rebuilt", mode=FILE_MODE)
+                    changed = True
+        except OSError as error:
+            raise ContainerFailed(f"CDI files cannot be copied for podman to {self._target}: {error}") from error
+        return changed
+
+    def explanation(self, devices: Iterable[str]) -> str:
+        """Why podman may not find these devices, as the end of a sentence."""
+        whys = [
+            f"{file.path} needs CDI {file.spec.cdi_version}, which this podman does not know"
+            for file in self._defining(devices)
+            if file.spec is not None and minimum_version(file.spec) == file.spec.cdi_version
+        ]
+        return "".join(f"; {why}" for why in whys)
+
+    def _defining(self, devices: Iterable[str]) -> list[SpecFile]:
+        """Files of drivers, not the agent's links and copies."""
+        wanted = set(devices)
+        files = (file for folder in self._searched for file in SpecFiles(folder, _is_of_a_driver).read())
+        return [
+            file
+            for file in files
+            if file.spec is not None
+            and any(qualified_name(file.spec.kind, device.name) in wanted for device in file.spec.devices)
+        ]
+
+    def _forget_lowered(self) -> None:
+        """Remove the copies of files that are gone."""
+        for copy in self._target.glob(f"{LOWERED}*"):
+            stem = copy.stem.removeprefix(LOWERED)
+            if not any((folder / f"{stem}{suffix}").exists() for folder in self._searched for suffix in SUFFIXES):
+                copy.unlink(missing_ok=True)
 
     def _update(self) -> None:
         files = (path for path in self._folder.glob("[!.]*") if path.suffix in SUFFIXES)
@@ -162,6 +224,10 @@ class CdiLinks:
                 (self._target / name).symlink_to(wanted[name])
             except FileExistsError:
                 continue  # made by another thread at the same moment
+
+
+def _is_of_a_driver(name: str) -> bool:
+    return not name.startswith("manciple-")
 
 
 # Why `podman run` failed, in the words of a kubelet. Source: kubernetes pkg/kubelet/images/types.go,

@@ -89,7 +89,20 @@ def test_a_setting_that_makes_no_sense_stops_the_start(settings: Any) -> None:
 
 
 def test_a_dry_run_is_refused_as_well(api: Api) -> None:
-    assert api.post(f"{PODS}?dryRun=All", asking()).message == f'pods "p" is forbidden: {HOST_NETWORK}'
+    assert api.post(f"{PODS}?dryRun=All", asking()).message.startswith(f'pods "p" is forbidden: {HOST_NETWORK}')
+
+
+def test_where_the_default_refuses_a_pod_the_label_is_named_that_admits_it(api: Api, settings: Any) -> None:
+    def advice(document: Any) -> str:
+        return api.post(PODS, document).message.partition("; ")[2]
+
+    label = "label its namespace pod-security.kubernetes.io/enforce={} to admit it".format
+    assert advice(asking()) == label("privileged")
+    settings.POD_SECURITY = "enforce=restricted"
+    assert advice(pod()) == label("baseline")
+    assert advice(asking()) == label("privileged")
+    api.patch("/api/v1/namespaces/default", {"metadata": {"labels": {f"{PREFIX}enforce": "baseline"}}})
+    assert advice(asking()) == ""  # whoever labelled it knows the label
 
 
 @pytest.mark.parametrize("identity", [SYSTEM, controller("job-controller").let_in()], ids=["system", "controller"])

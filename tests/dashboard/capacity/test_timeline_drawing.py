@@ -30,7 +30,7 @@ def holding(begin: float, end: float | None, *, namespace: str = "team", devices
 
 
 def drawn(one: HeldSpan, *, living: bool = True) -> TimelineBar:
-    return bar(one, DAY, living={"u-1"} if living else set(), what="gpu-0")
+    return bar(one, DAY, living={"u-1": None} if living else {}, what="gpu-0")
 
 
 #: (hours ago it began, hours ago it ended) -> (left, width) in percent
@@ -77,7 +77,7 @@ def test_what_was_held_at_one_time_lies_in_rows() -> None:
 
 def test_many_shares_of_one_device_are_counted_not_drawn() -> None:
     many = [holding(6, None) for _ in range(ROWS + 5)]
-    (lane,) = device_lanes([KEY], many, DAY, living=())
+    (lane,) = device_lanes([KEY], many, DAY, living={})
     assert (lane.rows, lane.hidden, lane.now) == (ROWS, 5, ROWS + 5)
     assert (lane.name, lane.note) == ("gpu-0", "node-1")
 

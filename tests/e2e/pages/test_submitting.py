@@ -43,7 +43,7 @@ def test_the_form_and_its_yaml_follow_each_other_and_the_pod_runs(page: Page, up
     expect(editor).to_contain_text("cpu: '1'")
     assert "# newer" in _yaml(page)
     assert "workingDir: /srv" in _yaml(page)
-    page.get_by_role("button", name="Create pod").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", name="by-form", level=1)).to_be_visible()
     hands.wait_pods("PodScheduled", "demo", "by-form")
     hands.clear("demo", "Pod", "ResourceClaimTemplate")

@@ -9,6 +9,10 @@ REGISTRATION = f"/apis/{API_VERSION}"
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
 WEBHOOKS = f"{REGISTRATION}/validatingwebhookconfigurations"
+MUTATING_WEBHOOKS = f"{REGISTRATION}/mutatingwebhookconfigurations"
+
+MUTATING_POLICIES = f"{REGISTRATION}/mutatingadmissionpolicies"
+MUTATING_BINDINGS = f"{REGISTRATION}/mutatingadmissionpolicybindings"
 
 Document = dict[str, Any]
 
@@ -60,6 +64,30 @@ def webhooks(*hooks: Document, name: str = "guard") -> Document:
         "metadata": {"name": name},
         "webhooks": list(hooks),
     }
+
+
+def mutating_webhooks(*hooks: Document, name: str = "guard") -> Document:
+    return {**webhooks(*hooks, name=name), "kind": "MutatingWebhookConfiguration"}
+
+
+def mutating_policy(name: str, *mutations: str, rules: list[Document] | None = None, **spec: Any) -> Document:
+    """mutations: expressions, of a JSON patch where they are lists."""
+    made = policy(name, rules=rules, validations=[], **spec)
+    del made["spec"]["validations"]
+    kinds = {
+        True: lambda text: {"patchType": "JSONPatch", "jsonPatch": {"expression": text}},
+        False: lambda text: {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}},
+    }
+    made["kind"] = "MutatingAdmissionPolicy"
+    made["spec"].setdefault("reinvocationPolicy", "Never")
+    made["spec"]["mutations"] = [kinds[text.strip().startswith("[")](text) for text in mutations]
+    return made
+
+
+def mutating_binding(policy_name: str, *, name: str = "", **spec: Any) -> Document:
+    made = binding(policy_name, name=name, **spec)
+    del made["spec"]["validationActions"]
+    return made | {"kind": "MutatingAdmissionPolicyBinding"}
 
 
 def config_map(name: str = "c", **data: str) -> Document:

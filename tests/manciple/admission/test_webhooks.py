@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manciple.admission import webhooks as at_work
+from manciple.access import webhook_client as at_work
 from tests.manciple.admission.documents import (
     BINDINGS,
     POLICIES,

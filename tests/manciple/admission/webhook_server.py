@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 Review = dict[str, Any]
 #: How to answer: {"response": the response of the review} or {"review": all of it}, "UID" standing for the request's;
+#: or {"patch": operations of a JSON patch, or a function of the review that makes them};
+#: or {"convert": a function of an object and the wanted apiVersion}, for conversion reviews;
 #: or "status", "body", "location"; and "late": answer only when the server is closed; "together": only when as many
 #: are asked at once.
 Behaviour = Mapping[str, Any]
@@ -92,7 +94,7 @@ def _handler(server: WebhookServer) -> type[BaseHTTPRequestHandler]:
             self.send_response(behaviour.get("status", 200))
             if "location" in behaviour:
                 self.send_header("Location", server.url + behaviour["location"])
-            content = _answer(behaviour, review["request"]["uid"])
+            content = _answer(behaviour, review)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -104,22 +106,38 @@ def _handler(server: WebhookServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _answer(behaviour: Behaviour, uid: str) -> bytes:
+def patching(operations: Any) -> Review:
+    """A response that patches; of operations, or of the patch's bytes."""
+    content = operations if isinstance(operations, bytes) else json.dumps(operations).encode()
+    return {"allowed": True, "patchType": "JSONPatch", "patch": base64.b64encode(content).decode()}
+
+
+def _answer(behaviour: Behaviour, asked: Review) -> bytes:
+    uid = asked["request"]["uid"]
+    if "convert" in behaviour:
+        wanted = asked["request"]["desiredAPIVersion"]
+        found = [behaviour["convert"](one, wanted) for one in asked["request"]["objects"]]
+        response = {"uid": uid, "result": {"status": "Success"}, "convertedObjects": found}
+        return json.dumps({name: asked[name] for name in ("apiVersion", "kind")} | {"response": response}).encode()
     if "body" in behaviour:
-        return str(behaviour["body"]).encode()
+        body = behaviour["body"]
+        return body if isinstance(body, bytes) else str(body).encode()
     review = behaviour.get("review")
     if review is None:
-        response = {"uid": "UID", **behaviour.get("response", {})}
+        patch = behaviour.get("patch")
+        response = {} if patch is None else patching(patch(asked) if callable(patch) else patch)
+        response = {"uid": "UID", **response, **behaviour.get("response", {})}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     return json.dumps(review).replace('"UID"', json.dumps(uid)).encode()
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """(certificate of 127.0.0.1, its key) in PEM."""
+    """(certificate of 127.0.0.1 and of the Service default/hook, its key) in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "webhook")])
     now = datetime.datetime.now(datetime.UTC)
-    addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("hook.default.svc")]
+    addresses = x509.SubjectAlternativeName(names)
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)

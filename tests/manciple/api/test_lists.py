@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from manciple.store import sql
 from tests.manciple.api.requests import CLAIMS, METADATA_LIST, NAMESPACES, PODS, TABLE, Api, claim, namespace, pod
 
 
@@ -86,13 +87,32 @@ def test_pages_together_are_the_list_at_one_revision(claims: Api) -> None:
     assert second["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
 
 
-def test_an_exact_revision_is_answered_while_nothing_of_the_kind_has_changed(claims: Api) -> None:
-    revision = claims.get(CLAIMS).json["metadata"]["resourceVersion"]
-    claims.made(NAMESPACES, namespace("unrelated"))
+def test_an_exact_revision_is_answered_as_it_was(claims: Api) -> None:
+    before = claims.get(CLAIMS).json
+    revision = before["metadata"]["resourceVersion"]
     exact = f"{CLAIMS}?resourceVersion={revision}&resourceVersionMatch=Exact"
-    assert claims.get(exact).json["metadata"]["resourceVersion"] == revision
+    claims.made(NAMESPACES, namespace("unrelated"))
+    assert claims.get(exact).json == before
     claims.made(CLAIMS, claim(name="d"))
-    assert (claims.get(exact).code, claims.get(exact).reason) == (410, "Expired")
+    claims.patch(f"{CLAIMS}/b", {"metadata": {"labels": {"late": "yes"}}})
+    claims.delete(f"{CLAIMS}/a")
+    assert claims.get(exact).json == before
+    names = [item["metadata"]["name"] for item in claims.get(f"{exact}&labelSelector=!late").json["items"]]
+    assert names == ["a", "b", "c"]
+    page = claims.get(f"{exact}&limit=2").json
+    rest = claims.get(f"{CLAIMS}?limit=2&continue={page['metadata']['continue']}").json
+    assert page["items"] + rest["items"] == before["items"]
+    assert page["metadata"]["resourceVersion"] == rest["metadata"]["resourceVersion"] == revision
+
+
+def test_an_exact_revision_that_the_log_has_forgotten_is_expired(claims: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = claims.get(CLAIMS).json["metadata"]["resourceVersion"]
+    claims.made(CLAIMS, claim(name="d"))
+    counter = sql.counter()
+    monkeypatch.setattr(sql, "counter", lambda: counter._replace(floor=counter.current))
+    answer = claims.get(f"{CLAIMS}?resourceVersion={revision}&resourceVersionMatch=Exact")
+    assert (answer.code, answer.reason) == (410, "Expired")
+    assert answer.message == f"The resourceVersion for the provided list is too old: {revision}."
 
 
 def test_a_list_as_a_table(claims: Api) -> None:

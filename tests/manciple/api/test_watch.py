@@ -154,6 +154,19 @@ def test_a_quiet_watch_gets_bookmarks_that_move_on(server: Server, monkeypatch: 
         assert "annotations" not in bookmark["object"]["metadata"]
 
 
+def test_a_watch_gets_a_bookmark_shortly_before_its_end(server: Server) -> None:
+    with server.watch(CLAIMS, "watch=true&allowWatchBookmarks=true&timeoutSeconds=3") as watching:
+        made = server.made(LEASES, lease())
+        (bookmark,) = watching.rest()
+    assert bookmark["type"] == "BOOKMARK"
+    assert int(bookmark["object"]["metadata"]["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
+
+
+def test_a_short_watch_gets_no_bookmark(server: Server) -> None:
+    with server.watch(CLAIMS, "watch=true&allowWatchBookmarks=true&timeoutSeconds=1") as watching:
+        assert watching.rest() == []
+
+
 def test_objects_come_into_a_selection_and_leave_it(server: Server) -> None:
     server.made(CLAIMS, claim("a", labels={"team": "blue"}))
     with server.watch(CLAIMS, "watch=true&labelSelector=team=red") as watching:

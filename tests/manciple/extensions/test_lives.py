@@ -102,10 +102,10 @@ def test_a_definition_that_cannot_be_served_is_in_nobodys_way(
 ) -> None:
     """Such a definition would be a fault of ours, as its rules let nothing through that cannot be served."""
 
-    def fails_for_gadgets(one: CustomResourceDefinition) -> ServedDefinition:
+    def fails_for_gadgets(one: CustomResourceDefinition, convert: serving.Convert) -> ServedDefinition:
         if one.spec.names.plural == "gadgets":
             raise ValueError("nobody thought of that")
-        return serving.serve(one)
+        return serving.serve(one, convert)
 
     monkeypatch.setattr(catalogue, "serve", fails_for_gadgets)
     monkeypatch.setattr(cleanup, "serve", fails_for_gadgets)
@@ -266,14 +266,6 @@ def test_openapi_describes_the_kind_until_it_is_gone(api: Api) -> None:
         pass
     assert api.get("/openapi/v3/apis/example.com/v1").code == 404
     assert openapi.document("example.com", "v1") is None
-
-
-def test_conversion_webhooks_are_refused_with_what_to_do(api: Api) -> None:
-    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://hooks.example.com/convert"}}
-    body = definition(conversion={"strategy": "Webhook", "webhook": webhook})
-    refused = api.post(DEFINITIONS, body)
-    assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "spec.conversion.strategy")
-    assert "only the conversion strategy None" in refused.message
 
 
 def test_the_stored_version_moves_and_old_objects_are_read_in_the_new_one(api: Api) -> None:

@@ -86,7 +86,11 @@ def test_a_client_that_speaks_protobuf_defines_a_kind(api: Api) -> None:
 
 
 def test_a_conversion_by_webhook_in_protobuf_is_refused_in_the_words_of_json(api: Api) -> None:
-    client = {"service": {"namespace": "a", "name": "b", "path": "/c", "port": 443}, "caBundle": "Y2E="}
+    client = {
+        "service": {"namespace": "a", "name": "b", "path": "/c", "port": 443},
+        "url": "https://x",
+        "caBundle": "Y2E=",
+    }
     webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
     document = definition(version(), conversion={"strategy": "Webhook", "webhook": webhook})
     answers = [api.post(DEFINITIONS, document), api.post(DEFINITIONS, body(document), content_type=PROTOBUF)]

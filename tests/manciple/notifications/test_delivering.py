@@ -288,7 +288,7 @@ def test_every_happening_has_a_severity_that_pagerduty_knows_or_no_end(ann: User
         )
         document = json.loads(post.body)
         assert len(document["payload"]["summary"]) == 1024
-        if happening == Happening.POD_STARTED:  # nothing that would have to be resolved
+        if happening in (Happening.POD_STARTED, Happening.JOB_ENDED):  # nothing that would have to be resolved
             assert post.url.endswith("/v2/change/enqueue")
             assert "event_action" not in document
         else:

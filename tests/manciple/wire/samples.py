@@ -18,7 +18,6 @@ _ENCODED: dict[str, Any] = {
     "bytes": "AAEC",
     "strings": ("one ☃", "two"),
     "name": "gpu ☃",
-    "webhookConversion": {"conversionReviewVersions": ["v1"]},
     "jsonSchema": {"type": "object", "description": "☃"},
 }
 

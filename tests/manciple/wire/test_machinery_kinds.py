@@ -73,6 +73,16 @@ def test_wrong_fields_of_a_namespace(name: str, finalizers: tuple[str, ...], fie
     assert [error.field for error in NAMESPACE.validate_create(namespace)] == fields
 
 
+#: What an event with an eventTime has.
+REPORTED: dict[str, Any] = {
+    "event_time": "2026-01-01T00:00:00.000000Z",
+    "reporting_component": "example.com/driver",
+    "reporting_instance": "driver-1",
+    "action": "Prepare",
+    "reason": "Prepared",
+}
+
+
 def make_event(namespace: str = "default", about: str = "default", **fields: Any) -> Event:
     reference = ObjectReference(kind="Pod", namespace=about, name="web")
     return Event(metadata=make_meta("web.1", namespace), involved_object=reference, **fields)
@@ -83,11 +93,16 @@ def make_event(namespace: str = "default", about: str = "default", **fields: Any
     {
         "of its namespace": (make_event(), []),
         "of another namespace": (make_event(about="team-a"), ["involvedObject.namespace"]),
+        "of the newer kind, about another namespace": (make_event(about="team-a", **REPORTED), []),
+        "of the newer kind, with words that are too long": (
+            make_event(**{**REPORTED, "action": "x" * 129, "reporting_instance": "x" * 129}),
+            ["reportingInstance", "action"],
+        ),
         "of the cluster": (make_event(about=""), []),
         "of the cluster, elsewhere": (make_event("team-a", about=""), ["involvedObject.namespace"]),
         "of the newer kind, without its parts": (
             make_event(event_time="2026-01-01T00:00:00.000000Z", message="x" * 1025),
-            ["reportingController", "reportingInstance", "action", "reason", "message"],
+            ["reportingController", "reportingInstance", "action", "reason", *["reportingController"] * 2, "message"],
         ),
     }.values(),
 )

@@ -26,7 +26,9 @@ def thinned(value: Any, random: Random) -> Any:
             part = getattr(value, name)
             if name in ("api_version", "kind", "managed_fields"):
                 continue
-            parts[name] = thinned(part, random) if random.random() < 0.7 else getattr(blank, name)
+            default = getattr(blank, name)
+            thin = thinned(part, random) if random.random() < 0.7 else default
+            parts[name] = default if thin == default else thin  # documents leave out the very default alone
         return structs.replace(value, **parts)
     if isinstance(value, tuple):
         return tuple(thinned(one, random) for one in value if random.random() < 0.7)

@@ -69,10 +69,10 @@ def clean(mark: str, state_dir: Path) -> None:
 class Node:
     """One node's runtime, driven as the agent drives it. `changes`: the pods that it told of."""
 
-    def __init__(self, folder: Path, *, name: str = NODE) -> None:
+    def __init__(self, folder: Path, *, name: str = NODE, server: str = "http://api") -> None:
         self.rootfs = make_rootfs(folder / "rootfs")
         self.config = AgentConfig(
-            server="http://api",
+            server=server,
             token="secret",
             node_name=name,
             state_dir=folder / "state",
@@ -147,6 +147,7 @@ class Node:
             claims=(),
             addresses=Addresses(host="192.0.2.1", pod="10.1.2.3"),
             source=source or GivenSources(),
+            api=self.runtime.api,
         )
 
     def run(self, name: str = "main", *, pod_name: str = "p") -> ContainerRun:

@@ -116,13 +116,13 @@ def test_who_is_slow_for_some_pods_does_not_keep_the_others_from_being_asked_abo
     names = ["a-slow", "b-slow", "good", "y-slow", "z-slow"]
     for name in names:
         with_template(cluster, name)
-    ask, now = controller.refusal_of, [0.0]
+    ask, now = controller.admitted, [0.0]
 
-    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiError:
         now[0] += 10 * controller.PATIENCE
         return ask(claim, identity)
 
-    monkeypatch.setattr(controller, "refusal_of", ask_slowly)
+    monkeypatch.setattr(controller, "admitted", ask_slowly)
     monkeypatch.setattr(controller, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     for _ in range(100):
         if cluster.all(ResourceClaim):

@@ -28,8 +28,9 @@ from manciple.notifications.models import (
 )
 from manciple.people import Person, person_of_user
 from manciple.store import event_log, objects
+from manciple.wire.base import timestamp
 from manciple.wire.errors import Expired
-from manciple.wire.identity import VIEWERS, Identity
+from manciple.wire.identity import SYSTEM, VIEWERS, Identity
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.resources import LEASES, PODS, kind
 from scheduling.models import QueuedPod
@@ -37,6 +38,8 @@ from tests.builders import make_devices, make_meta, make_node, make_pod, make_qu
 from tests.dashboard.claim_scene import runs
 from tests.dashboard.inventory.test_incidents import publish
 from tests.scheduling.cluster import Cluster
+from tests.workloads.cluster import make_job
+from workloads.kinds.jobs import JOB, Job, JobCondition
 
 
 def person(name: str, *namespaces: str, staff: bool = False) -> User:
@@ -99,6 +102,53 @@ def test_people_are_told_once_of_what_they_see_and_asked_for(scene: Cluster) -> 
     assert run(scene) == 0, "and once"
     assert told("bob")[1:] == ["Pod team-b/job-1 failed on node-1"]
     assert len(told("ann")) == 1
+
+
+def finishes(cluster: Cluster, name: str, condition: str, reason: str, *, at: float = 0, **numbers: int) -> None:
+    """What its controller says of a Job that ends. at: in so many seconds."""
+    job = cluster.get(Job, name, "team-a")
+    when = timestamp(cluster.now + timedelta(seconds=at))
+    ended = JobCondition(type=condition, status="True", reason=reason, last_transition_time=when)
+    status = structs.replace(job.status, conditions=(ended,), start_time=timestamp(cluster.now), **numbers)
+    with objects.writing() as writer:
+        writer.update(JOB, structs.replace(job, status=status), subresource="status")
+
+
+def test_people_are_told_of_jobs_that_end_once_and_from_their_rule_on(scene: Cluster) -> None:
+    for name in ("before", "good", "bad", "runs"):
+        job = make_job(name, completions=2)
+        job = structs.replace(job, metadata=structs.replace(job.metadata, namespace="team-a"))
+        verbs.create(JOB, job, namespace="team-a", identity=SYSTEM)
+    finishes(scene, "before", "Complete", "CompletionsReached", at=-60)
+    ann, eve = person("ann", "team-a"), person("eve", "team-c")
+    for user in (ann, eve):
+        wants(user, Happening.JOB_ENDED, scene.now)
+    run(scene)
+    finishes(scene, "good", "Complete", "CompletionsReached", at=7200, succeeded=2)
+    for name in ("before", "runs"):
+        scene.label(scene.get(Job, name, "team-a"), "looked", "at")
+    run(scene)
+    assert told("ann") == ["Job team-a/good completed after 2 h: 2 of 2"]
+    scene.later(600)
+    finishes(scene, "bad", "Failed", "DeadlineExceeded", at=60)
+    scene.label(scene.get(Job, "good", "team-a"), "looked", "at")
+    run(scene)
+    run(scene)
+    assert [one.partition(":")[0] for one in told("ann")[1:]] == ["Job team-a/bad failed after 1 min"]
+    assert told("eve") == []
+
+
+def test_only_jobs_that_one_created_where_that_is_asked(scene: Cluster) -> None:
+    ann = person("ann", "team-a")
+    wants(ann, Happening.JOB_ENDED, scene.now, mine=True)
+    run(scene)
+    for name, identity in (("hers", person_of_user(ann).identity), ("other", SYSTEM)):
+        job = make_job(name)
+        job = structs.replace(job, metadata=structs.replace(job.metadata, namespace="team-a"))
+        verbs.create(JOB, job, namespace="team-a", identity=identity)
+        finishes(scene, name, "Complete", "CompletionsReached", at=60, succeeded=1)
+    run(scene)
+    assert told("ann") == ["Job team-a/hers completed after 1 min: 1 of 1"]
 
 
 def test_a_rule_for_a_namespace_that_is_not_seen_tells_nothing_now_or_later(scene: Cluster) -> None:

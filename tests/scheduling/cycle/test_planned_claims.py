@@ -302,9 +302,9 @@ def slow(gpus: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     document = policy("p", rules=OF_CLAIMS, validations=[{"expression": "true"}])
     gpus.create(codec.decode_value(ValidatingAdmissionPolicy, document))
     gpus.create(codec.decode_value(ValidatingAdmissionPolicyBinding, binding("p")))
-    ask = generated_claims.refusal_of
+    ask = generated_claims.admitted
 
-    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ApiError | None:
+    def ask_slowly(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiError:
         if claim.metadata.owner_references[0].name.startswith("slow"):
             until = time.monotonic() + 5 * generated_claims.PATIENCE
             while time.monotonic() < until:
@@ -312,7 +312,7 @@ def slow(gpus: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
         return ask(claim, identity)
 
     monkeypatch.setattr(generated_claims, "PATIENCE", 0.1)
-    monkeypatch.setattr(generated_claims, "refusal_of", ask_slowly)
+    monkeypatch.setattr(generated_claims, "admitted", ask_slowly)
     return gpus
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from inventory.kinds.devices import (
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
 )
 from manciple.wire import codec
 from manciple.wire.quantity import NANO
@@ -57,6 +58,12 @@ def cpus(name: str = "cpus", amount: str = "4", **fields: Any) -> Device:
     """A device that is so many CPUs of its node."""
     mapping = NodeAllocatableMapping(device_multiplier=amount)
     return make_device(name, node_allocatable_resources={"cpu": NodeAllocatableResource(mapping=mapping)}, **fields)
+
+
+def old_cpus(name: str = "cpus", amount: str = "4", **fields: Any) -> Device:
+    """The same as a driver built for Kubernetes 1.36 says it."""
+    mapping = NodeAllocatableResourceMapping(allocation_multiplier=amount)
+    return make_device(name, node_allocatable_resource_mappings={"cpu": mapping}, **fields)
 
 
 def accelerator(name: str = "gpu-0") -> Device:
@@ -107,10 +114,13 @@ def test_devices_that_are_cpus_count_on_their_node(cluster: Cluster) -> None:
     assert cluster.pod("second").spec.node_name == "node-1"
 
 
-def test_another_node_is_taken_where_the_first_has_not_the_room(cluster: Cluster) -> None:
+@pytest.mark.parametrize("publishing", [cpus, old_cpus], ids=["as of 1.37", "as of 1.36"])
+def test_another_node_is_taken_where_the_first_has_not_the_room(
+    cluster: Cluster, publishing: Callable[[], Device]
+) -> None:
     cluster.create(make_class())
-    publish(cluster, cpus(), node="node-1", cpu="2")
-    publish(cluster, cpus(), node="node-2", cpu="8")
+    publish(cluster, publishing(), node="node-1", cpu="2")
+    publish(cluster, publishing(), node="node-2", cpu="8")
     assert run(cluster, "web").spec.node_name == "node-2"
 
 
@@ -152,14 +162,20 @@ def test_a_claim_on_cpus_serves_one_pod(cluster: Cluster) -> None:
     ("shared", "asked", "expected"),
     [(True, "4Gi", "8Gi"), (False, "4Gi", "64Gi"), (True, "", "64Gi")],
 )
-def test_a_capacity_counts_by_what_is_consumed_of_it(cluster: Cluster, shared: bool, asked: str, expected: str) -> None:
+@pytest.mark.parametrize("as_of_1_36", [False, True])
+def test_a_capacity_counts_by_what_is_consumed_of_it(
+    cluster: Cluster, shared: bool, asked: str, expected: str, as_of_1_36: bool
+) -> None:
     """Twice: the multiplier. A device that is given as a whole counts as a whole."""
     cluster.create(make_class())
-    mapping = NodeAllocatableMapping(capacity_key="memory", capacity_multiplier="2")
-    resources = {"memory": NodeAllocatableResource(mapping=mapping)}
-    device = make_device(
-        capacity={"memory": "32Gi"}, allow_multiple_allocations=shared or None, node_allocatable_resources=resources
-    )
+    says: dict[str, Any]
+    if as_of_1_36:
+        old = NodeAllocatableResourceMapping(capacity_key="memory", allocation_multiplier="2")
+        says = {"node_allocatable_resource_mappings": {"memory": old}}
+    else:
+        mapping = NodeAllocatableMapping(capacity_key="memory", capacity_multiplier="2")
+        says = {"node_allocatable_resources": {"memory": NodeAllocatableResource(mapping=mapping)}}
+    device = make_device(capacity={"memory": "32Gi"}, allow_multiple_allocations=shared or None, **says)
     publish(cluster, device, memory="128Gi")
     capacity = CapacityRequirements(requests={"memory": asked}) if asked else None
     pod = run(cluster, "web", capacity=capacity)

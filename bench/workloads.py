@@ -1,0 +1,160 @@
+"""What pages cost with a Deployment of 10,000 pods, a device each, and 2,000 Jobs: `python bench/workloads.py`.
+
+In one process, on an empty database in memory: milliseconds of CPU from the request to its answer, the least of some.
+Half of the Jobs have ended, half wait for devices; nothing is followed live meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from datetime import UTC, datetime, timedelta
+
+import cases.in_memory  # noqa: F401 - before any model
+from cases.figures import Figure
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from msgspec.structs import replace
+
+from claims.causes.causes import DevicesInUse, encode
+from claims.kinds.pods import Pod, PodStatus
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from manciple.api.namespaces import ensure_namespaces
+from manciple.store import objects
+from manciple.wire.base import OwnerReference, timestamp
+from manciple.wire.registry import registry
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, kind
+from scheduling.models import QueuedPod
+from tests.builders import (
+    make_allocation,
+    make_claim,
+    make_class,
+    make_consumer,
+    make_devices,
+    make_node,
+    make_pod,
+    make_result,
+    make_slice,
+)
+from tests.workloads.cluster import make_deployment, make_job, make_replica_set
+from workloads.kinds.deployments import DEPLOYMENT, DeploymentStatus
+from workloads.kinds.jobs import JOB, JobCondition, JobStatus
+from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSetStatus
+from workloads.kinds.templates import owner_reference
+
+EACH, BATCH = 8, 500
+WEB, TRAIN = "/workloads/deployments/default/web", "/workloads/jobs/default/train-0001"
+PAGES = (
+    "/workloads", "/workloads?sort=-devices", "/workloads?kind=Job&state=Starting&q=train", "/workloads.csv", WEB,
+    f"{WEB}?tab=rollout", f"{WEB}/scale?pods=10001", f"{WEB}/delete", TRAIN, "/pods",
+    "/pods?workload=deployments/default/web", "/pods?cols=pod,estimated-start", "/pods/default/train-0001-x",
+    "/namespaces/default", "/find?q=web", "/timeline?by=namespace",
+)  # fmt: skip
+
+
+def fill(pods: int, jobs: int) -> None:
+    call_command("migrate", verbosity=0)
+    ensure_namespaces()
+    now = datetime.now(UTC)
+    with objects.writing() as writer:
+        writer.create(kind(CLASSES), make_class())
+        web = writer.create(DEPLOYMENT, DEPLOYMENT.prepare_create(make_deployment("web", replicas=pods)))
+        owned = replace(make_replica_set("web-1", replicas=pods), spec=_of(web, pods))
+        meta = replace(owned.metadata, owner_references=(owner_reference(web),))
+        replicas = writer.create(REPLICA_SET, REPLICA_SET.prepare_create(replace(owned, metadata=meta)))
+        numbers = {"replicas": pods, "ready_replicas": pods, "available_replicas": pods}
+        writer.update(REPLICA_SET, replace(replicas, status=ReplicaSetStatus(**numbers)))
+        status = DeploymentStatus(**numbers, updated_replicas=pods, observed_generation=web.metadata.generation)
+        writer.update(DEPLOYMENT, replace(web, status=status))
+    for first in range(0, pods, BATCH):
+        with objects.writing() as writer:
+            for number in range(first, min(first + BATCH, pods)):
+                node = f"gpu-{number // EACH:04}"
+                if number % EACH == 0:
+                    writer.create(kind(NODES), kind(NODES).prepare_create(make_node(node)))
+                    writer.create(kind(SLICES), make_slice(node=node, devices=make_devices(EACH)))
+                _run(writer, number, owner_reference(replicas), now)
+    for first in range(0, jobs, BATCH):
+        rows = []
+        with objects.writing() as writer:
+            for number in range(first, min(first + BATCH, jobs)):
+                rows += _job(writer, number, now)
+        QueuedPod.objects.bulk_create(rows)
+
+
+def _of(web: object, pods: int) -> object:
+    template = web.spec.template  # type: ignore[attr-defined]  # of a Deployment
+    return replace(make_replica_set("web-1").spec, replicas=pods, template=template)
+
+
+def _run(writer: objects.Writer, number: int, owner: OwnerReference, now: datetime) -> None:
+    """A pod that has run for an hour, with its claim."""
+    name, node, device = f"web-1-{number:05}", f"gpu-{number // EACH:04}", f"gpu-{number % EACH}"
+    started = timestamp(now - timedelta(hours=1))
+    pod: Pod = kind(PODS).prepare_create(make_pod(name, claims={"gpu": f"{name}-gpu"}, node=node))
+    meta = replace(pod.metadata, uid="", owner_references=(owner,))
+    made = writer.create(kind(PODS), replace(pod, metadata=meta, status=PodStatus(phase="Running", start_time=started)))
+    claim: ResourceClaim = kind(CLAIMS).prepare_create(make_claim(f"{name}-gpu"))
+    allocation = make_allocation(make_result(device, pool=node), node=node)
+    status = ResourceClaimStatus(allocation=allocation, reserved_for=(make_consumer(made),))
+    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid=""), status=status))
+
+
+def _job(writer: objects.Writer, number: int, now: datetime) -> list[QueuedPod]:
+    """Every other one has ended."""
+    name = f"train-{number:04}"
+    made = writer.create(JOB, JOB.identified(JOB.prepare_create(make_job(name, active_deadline_seconds=86_400))))
+    began = timestamp(now - timedelta(hours=2))
+    if number % 2 == 0:
+        ended = JobCondition(type="Complete", status="True", last_transition_time=timestamp(now))
+        writer.update(JOB, replace(made, status=JobStatus(succeeded=1, start_time=began, conditions=(ended,))))
+        return []
+    writer.update(JOB, replace(made, status=JobStatus(active=1, start_time=began)))
+    claim = kind(CLAIMS).prepare_create(make_claim(f"{name}-gpu"))
+    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid="")))
+    pod = kind(PODS).prepare_create(make_pod(f"{name}-x", claims={"gpu": f"{name}-gpu"}))
+    meta = replace(pod.metadata, uid="", owner_references=(owner_reference(made),))
+    waiting = writer.create(kind(PODS), replace(pod, metadata=meta)).metadata
+    cause = encode(DevicesInUse(claim="default/x", request="gpu", wanted=1, before=8, left=0, most=0))
+    row = QueuedPod(uid=waiting.uid, namespace="default", name=waiting.name, created_at=now, cause=cause)
+    row.state, row.held_by = QueuedPod.State.UNSCHEDULABLE, 1
+    return [row]
+
+
+def cost(client: Client, path: str, rounds: int) -> float:
+    costs = []
+    for _ in range(rounds):
+        began = time.process_time()
+        answer = client.get(path)
+        costs.append(1000 * (time.process_time() - began))
+        assert answer.status_code == 200, (path, answer.status_code)
+    return min(costs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--jobs", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", default="", metavar="PATH", help="one page, and where its time goes")
+    asked = parser.parse_args()
+    assert registry.find("batch", "v1", "jobs") is not None
+    fill(asked.pods, asked.jobs)
+    client = Client()
+    client.force_login(User.objects.create_user("bench", is_staff=True))
+    if asked.profile:
+        client.get(asked.profile)
+        with cProfile.Profile() as profile:
+            assert client.get(asked.profile).status_code == 200
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+        return
+    for path in PAGES:
+        budget = None if path.endswith(".csv") else 300
+        print(Figure(name=path, value=cost(client, path, asked.rounds), unit="ms", budget=budget).row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The pages of workloads: Deployments, Jobs and the like."""

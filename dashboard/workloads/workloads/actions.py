@@ -1,0 +1,433 @@
+"""What people do to workloads: scale, restart, pause, roll back, suspend, extend, run again, delete.
+
+`/workloads/RESOURCE/NAMESPACE/NAME/ACT`: a GET shows what would follow, a POST does it through the API with the
+person's identity. What some acts need besides (a number of pods, minutes, a revision) stands in the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import structs
+
+from claims.causes.messages import clause
+from claims.kinds.pods import Pod
+from dashboard.kit.differences import difference, dump
+from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
+from dashboard.templatetags.kit import counted, joined, listed
+from dashboard.workloads.pods.actions import NAMED, effect_of_deletion
+from dashboard.workloads.pods.forms import free_name, manifest
+from dashboard.workloads.workloads.queries import pods_of, read_revisions
+from manciple.api import verbs
+from manciple.durations import duration, moment
+from manciple.people import Person
+from manciple.store import objects
+from manciple.store.objects import decoded
+from manciple.wire import codec
+from manciple.wire.base import timestamp
+from manciple.wire.errors import ApiError
+from manciple.wire.machinery import DeleteOptions, Preconditions
+from manciple.wire.quantity import whole
+from manciple.wire.registry import Kind
+from manciple.wire.resources import FINISHED_PHASES, PODS
+from manciple.wire.resources import kind as kind_of
+from scheduling.rehearsal.departures import what_if_gone
+from scheduling.rehearsal.quota_refusals import refused
+from scheduling.rehearsal.simulation import Placed, try_one
+from scheduling.rehearsal.workload import NotRehearsable, of_documents
+from workloads.kinds.cron_jobs import CronJob
+from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
+from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
+from workloads.models import Workload
+
+#: Pods whose end is rehearsed; of more, only their number is told.
+REHEARSED = 200
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+#: Kinds by what can be done to them.
+SCALED = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
+ROLLED = frozenset({"Deployment", "DaemonSet", "StatefulSet"})
+SUSPENDABLE = frozenset({"Job", "CronJob"})
+#: Minutes by which a time limit is extended unless another number is asked for, and at most.
+MINUTES, MOST_MINUTES = 60, 60 * 24 * 90
+#: The most pods that may be asked for: an Int32.
+MOST_PODS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadAct:
+    """word: of the button. verb: the right that it needs. offers: whether the workload, as it is now, offers it. asks:
+    the parameter that it needs, "" for none; label: of its input.
+    """
+
+    word: str
+    verb: str
+    offers: Callable[[Any], bool]
+    asks: str = ""
+    label: str = ""
+    destroys: bool = False
+
+
+def _can_stop(one: Any) -> bool:
+    return one.kind in SUSPENDABLE and not one.spec.suspend and not (one.kind == "Job" and one.status.is_finished)
+
+
+def _can_resume(one: Any) -> bool:
+    if one.kind == "Deployment":
+        return bool(one.spec.paused)
+    return one.kind in SUSPENDABLE and bool(one.spec.suspend) and not (one.kind == "Job" and one.status.is_finished)
+
+
+def _can_extend(one: Any) -> bool:
+    return one.kind == "Job" and one.spec.active_deadline_seconds is not None and not one.status.is_finished
+
+
+#: The last part of the address -> the act, in the order of the buttons.
+ACTS: Mapping[str, WorkloadAct] = {
+    "scale": WorkloadAct(
+        word="Scale", verb="patch", asks="pods", label="Number of pods", offers=lambda one: one.kind in SCALED
+    ),
+    "extend": WorkloadAct(word="Extend", verb="patch", asks="minutes", label="Minutes to add", offers=_can_extend),
+    "restart": WorkloadAct(
+        word="Restart", verb="patch", offers=lambda one: one.kind in ROLLED and not getattr(one.spec, "paused", False)
+    ),
+    "pause": WorkloadAct(
+        word="Pause", verb="patch", offers=lambda one: one.kind == "Deployment" and not one.spec.paused
+    ),
+    "resume": WorkloadAct(word="Resume", verb="patch", offers=_can_resume),
+    "stop": WorkloadAct(word="Stop", verb="patch", offers=_can_stop, destroys=True),
+    "rerun": WorkloadAct(word="Run again", verb="create", offers=lambda one: one.kind in SUSPENDABLE),
+    "undo": WorkloadAct(word="Roll back", verb="patch", asks="to", offers=lambda one: one.kind in ROLLED),
+    "delete": WorkloadAct(word="Delete", verb="delete", offers=lambda _one: True, destroys=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPreview:
+    """What `workloads/workloads/act.html` shows. effect: None while something has to be typed first. asked: what was
+    typed; complaint: what is wrong with it.
+    """
+
+    key: str
+    act: WorkloadAct
+    noun: str
+    uid: str
+    above: tuple[Link, ...]
+    effect: ActionEffect | None
+    asked: str = ""
+    complaint: str = ""
+    error: str = ""
+    topics: str = ""
+    by_force: bool = False
+
+    @property
+    def action(self) -> str:
+        return self.act.word
+
+    @property
+    def name(self) -> str:
+        return self.above[-1][0]
+
+    @property
+    def back(self) -> str:
+        return self.above[-1][1]
+
+    @property
+    def url(self) -> str:
+        return f"{self.back}/{self.key}"
+
+    @property
+    def button(self) -> str:
+        return f"{self.act.word} {self.noun}" if self.key != "undo" else f"Roll back to revision {self.asked}"
+
+    @property
+    def question(self) -> str:
+        to = f" to revision {self.asked}" if self.key == "undo" else ""
+        return f"{self.act.word} {self.noun} {self.name}{to}?"
+
+
+class NotAsked(ValueError):
+    """What an act needs besides is missing, or makes no sense; says so, "" where it is only missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAct:
+    """change: makes the workload's successor. made: what is created instead. effect: what would follow."""
+
+    effect: ActionEffect
+    change: Callable[[Any], Any] | None = None
+    made: Any = None
+
+
+def plan(key: str, one: Any, asked: str, person: Person) -> PlannedAct:
+    """What the act would do to the workload as it is. Raises: NotAsked."""
+    return _PLANS[key](one, asked, person)
+
+
+def _number(text: str, least: int, most: int, what: str) -> int:
+    """Raises: NotAsked."""
+    if not text:
+        raise NotAsked("")
+    number = whole(text, digits=len(str(most)))
+    if number is None or not least <= number <= most:
+        raise NotAsked(f"{what} must be a whole number from {least:,} to {most:,}.")
+    return number
+
+
+def _scale(one: Any, asked: str, _person: Person) -> PlannedAct:
+    wanted, before = _number(asked, 0, MOST_PODS, "The number of pods"), one.spec.replicas or 0
+    more = wanted - before
+    lines = []
+    if more > 0:
+        lines.append(("Pods", f"{counted(more, 'pod is', 'pods are')} made: {before:,} become {wanted:,}."))
+        lines.append(("Then", _next_pod(one)))
+    elif more < 0:
+        lines.append(("Pods", f"{counted(-more, 'pod ends', 'pods end')}: {before:,} become {wanted:,}."))
+        lines.append(("Which", "Pods that wait go first, then those that are not ready, then the youngest."))
+    owner = next((owner for owner in one.metadata.owner_references if owner.controller), None)
+    if owner is not None:
+        lines.append(("After", f"{owner.kind} {owner.name} controls it and may set its own number again."))
+    return PlannedAct(
+        effect=ActionEffect(
+            consequences=consequences(lines), refused="" if more else f"it has {counted(wanted, 'pod')} already"
+        ),
+        change=lambda now: _with_spec(now, replicas=wanted),
+    )
+
+
+def _next_pod(one: Any) -> str:
+    """Where the first of further pods would start."""
+    pod: Any = pod_of(one.spec.template, one)
+    pod = structs.replace(pod, metadata=structs.replace(pod.metadata, name=f"{one.metadata.name}-new", labels={}))
+    try:
+        workload = of_documents([kind_of(PODS).prepare_create(pod)])
+        answer = refused(workload) or try_one(workload)
+    except (NotRehearsable, ApiError):
+        return ""
+    if isinstance(answer, Placed):
+        devices = joined([device.device for device in answer.devices], NAMED)
+        return f"The next pod would start on {answer.node}{f', with {devices}' if devices else ''}."
+    because = f" because {clause(answer)}".replace("`", "") if answer else ""
+    return f"The next pod would wait{because}."
+
+
+def _restart(one: Any, _asked: str, _person: Person) -> PlannedAct:
+    number, now = pods_of(one.metadata.uid).exclude(deleting=True).count(), timestamp(datetime.now(UTC))
+
+    def change(current: Any) -> Any:
+        template = current.spec.template
+        annotations = {**template.metadata.annotations, RESTARTED_AT: now}
+        template = structs.replace(template, metadata=structs.replace(template.metadata, annotations=annotations))
+        return _with_spec(current, template=template)
+
+    lines = [("Pods", f"{counted(number, 'pod is', 'pods are')} replaced by new ones of the same template."), _how(one)]
+    return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), change=change)
+
+
+def _how(one: Any) -> tuple[str, str]:
+    """In which order pods of another template take the place of those that there are."""
+    strategy = one.spec.strategy if one.kind == "Deployment" else one.spec.update_strategy
+    if strategy.type == "Recreate":
+        return "How", "All of them end before the first new one is made."
+    if strategy.type == "OnDelete":
+        return "How", "Each is replaced when somebody deletes it."
+    rolling = strategy.rolling_update
+    if rolling is None or getattr(rolling, "max_unavailable", None) is None:
+        return "How", "One after the other."
+    surge = getattr(rolling, "max_surge", 0) or 0
+    return "How", f"Step by step: at most {rolling.max_unavailable} may be missing, and {surge} more may exist."
+
+
+def _pause(_one: Any, _asked: str, _person: Person) -> PlannedAct:
+    lines = [
+        ("Pods", "What runs goes on. Scaling goes on, too."),
+        ("Then", "Another template changes nothing until the Deployment is resumed."),
+    ]
+    effect = ActionEffect(consequences=consequences(lines))
+    return PlannedAct(effect=effect, change=lambda now: _with_spec(now, paused=True))
+
+
+def _resume(one: Any, _asked: str, _person: Person) -> PlannedAct:
+    if one.kind == "Deployment":
+        then = "A template that was changed meanwhile is rolled out."
+        effect = ActionEffect(consequences=consequences([("Then", then)]))
+        return PlannedAct(effect=effect, change=lambda now: _with_spec(now, paused=False))
+    of_job, of_cron_job = "Its pods are made, and its time limit begins anew.", "It makes Jobs by its schedule."
+    what = of_job if one.kind == "Job" else of_cron_job
+    effect = ActionEffect(consequences=consequences([("Then", what)]))
+    return PlannedAct(effect=effect, change=lambda now: _with_spec(now, suspend=False))
+
+
+def _stop(one: Any, _asked: str, person: Person) -> PlannedAct:
+    def change(now: Any) -> Any:
+        return _with_spec(now, suspend=True)
+
+    if one.kind == "CronJob":
+        lines = [("Then", "It makes no more Jobs until it is resumed. Those that run go on.")]
+        return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), change=change)
+    effect = _effect_on_pods(one, person)
+    then = ("Then", "It is kept, with what has succeeded, and can be resumed.")
+    return PlannedAct(effect=replace(effect, consequences=(*effect.consequences, *consequences([then]))), change=change)
+
+
+def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
+    minutes = _number(asked or str(MINUTES), 1, MOST_MINUTES, "Minutes")
+    before = one.spec.active_deadline_seconds or 0
+    limit = before + minutes * 60
+    lines = [("Time limit", f"{duration(before)} become {duration(limit)}.")]
+    if started := moment(one.status.start_time):
+        left = (started + timedelta(seconds=limit) - datetime.now(UTC)).total_seconds()
+        lines.append(("Left", f"{duration(left)}, if it has not ended before." if left > 0 else "Nothing, even so."))
+    effect = ActionEffect(consequences=consequences(lines))
+    return PlannedAct(effect=effect, change=lambda now: _with_spec(now, active_deadline_seconds=limit))
+
+
+def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:
+    names = Workload.objects.filter(namespace=one.metadata.namespace, resource=JOB.resource)
+    name = free_name(one.metadata.name, set(names.values_list("name", flat=True)))
+    if one.kind == "CronJob":
+        return _run_now(one, name)
+    document = manifest(one)
+    meta, spec = document["metadata"], document["spec"]
+    meta["name"] = name
+    if not spec.get("manualSelector"):
+        spec.pop("selector", None)
+        for labels in (meta.get("labels", {}), spec.get("template", {}).get("metadata", {}).get("labels", {})):
+            for label in (*UID_LABELS, *NAME_LABELS):  # which a Job gets by itself
+                labels.pop(label, None)
+    spec.pop("suspend", None)
+    lines = [
+        ("Makes", f"Job {name}, with the same template and the same settings."),
+        ("Keeps", f"Job {one.metadata.name}, as it is."),
+        ("Then", _next_pod(one)),
+    ]
+    return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), made=document)
+
+
+def _run_now(cron_job: CronJob, name: str) -> PlannedAct:
+    """As `kubectl create job --from=cronjob/NAME` does."""
+    template = cron_job.spec.job_template
+    metadata = structs.replace(
+        template.metadata,
+        name=name,
+        namespace=cron_job.metadata.namespace,
+        annotations={**template.metadata.annotations, "cronjob.kubernetes.io/instantiate": "manual"},
+        owner_references=(owner_reference(cron_job),),
+    )
+    job = Job(api_version="batch/v1", kind="Job", metadata=metadata, spec=template.spec)
+    lines = [("Makes", f"Job {name}, of its template, now."), ("Keeps", "Its schedule, as it is.")]
+    return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), made=codec.to_builtins(job))
+
+
+def _undo(one: Any, asked: str, _person: Person) -> PlannedAct:
+    revisions = read_revisions(one)
+    wanted = next((line for line in revisions if str(line.number) == asked), None)
+    if wanted is None:
+        raise NotAsked("There is no such revision, or no longer.")
+    try:
+        template = codec.decode_value(PodTemplateSpec, wanted.template)
+    except ApiError as error:  # clients may write revisions, too
+        raise NotAsked("This revision cannot be read.") from error
+    number = pods_of(one.metadata.uid).exclude(deleting=True).count()
+    lines = [
+        ("Template", f"That of revision {wanted.number} again."),
+        ("Pods", f"{counted(number, 'pod is', 'pods are')} replaced."),
+        _how(one),
+    ]
+    before = dump(codec.to_builtins(one.spec.template))
+    return PlannedAct(
+        effect=ActionEffect(
+            consequences=consequences(lines),
+            refused="the template is that of this revision already" if wanted.current else "",
+            differences=(("Template", difference(before, dump(wanted.template))),),
+        ),
+        change=lambda now: _with_spec(now, template=template),
+    )
+
+
+def _delete(one: Any, _asked: str, person: Person) -> PlannedAct:
+    return PlannedAct(effect=_effect_on_pods(one, person))
+
+
+def _effect_on_pods(one: Any, person: Person) -> ActionEffect:
+    """What the end of all its pods would bring."""
+    rows = pods_of(one.metadata.uid).exclude(phase__in=FINISHED_PHASES)
+    number = rows.count()
+    if not number:
+        return ActionEffect(consequences=consequences([("Pods", "It has no pod that runs or waits.")]))
+    keys = list(rows.order_by("name").values_list("namespace", "name")[:REHEARSED])
+    named = listed([name for _, name in keys], NAMED, more=number - len(keys))
+    ends = consequences([("Pods", f"{counted(number, 'pod ends', 'pods end')}: {named}.")])
+    if number > REHEARSED:
+        return ActionEffect(consequences=ends)
+    pods = [
+        structs.replace(pod, metadata=structs.replace(pod.metadata, owner_references=()))
+        for pod in (decoded(stored, Pod) for stored in objects.get_many(kind_of(PODS), keys))
+    ]
+    effect = effect_of_deletion(pods, what_if_gone(*pods), person) if pods else ActionEffect(consequences=())
+    return replace(effect, consequences=(*ends, *effect.consequences))
+
+
+def _with_spec(one: Any, **fields: Any) -> Any:
+    return structs.replace(one, spec=structs.replace(one.spec, **fields))
+
+
+_PLANS: Mapping[str, Callable[[Any, str, Person], PlannedAct]] = {
+    "scale": _scale,
+    "extend": _extend,
+    "restart": _restart,
+    "pause": _pause,
+    "resume": _resume,
+    "stop": _stop,
+    "rerun": _rerun,
+    "undo": _undo,
+    "delete": _delete,
+}
+
+
+def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, person: Person) -> tuple[str, Any]:
+    """Do it, if the workload is the one with this uid. Returns (why not, "" where it is done; what is there then)."""
+    meta = one.metadata
+    if uid != meta.uid:
+        return f"Another {kind.kind} has the name {meta.name} by now. This is what would happen to that one.", None
+    place: dict[str, Any] = {"namespace": meta.namespace, "identity": person.identity}
+    try:
+        if key == "delete":
+            options = DeleteOptions(preconditions=Preconditions(uid=uid), propagation_policy="Background")
+            verbs.delete(kind, name=meta.name, options=options, **place)
+            return "", None
+        if planned.made is not None:
+            made = codec.decode_document(JOB, planned.made, strictness="Strict").object
+            return "", verbs.create(JOB, made, **place)
+        assert planned.change is not None  # noqa: S101 - what neither creates nor deletes changes
+        return "", verbs.modify(kind, planned.change, name=meta.name, **place).object
+    except ApiError as refusal:
+        return not_changed(refusal, noun=kind.kind), None
+
+
+#: Acts that the dashboard offers to take back.
+UNDONE = frozenset({"scale", "extend", "restart", "pause", "resume", "undo"})
+_DONE: Mapping[str, str] = {
+    "scale": "Scaled {} {}.",
+    "extend": "Extended the time limit of {} {}.",
+    "restart": "Restarting {} {}.",
+    "pause": "Paused {} {}.",
+    "resume": "Resumed {} {}.",
+    "stop": "Stopped {} {}.",
+    "undo": "Rolling back {} {}.",
+    "delete": "Deleted {} {}.",
+}
+
+
+def done(key: str, kind: Kind, one: Any, after: Any) -> str:
+    """What was done, as a sentence. after: the object that is there now."""
+    if key == "rerun":
+        return f"Created Job {after.metadata.name}."
+    return _DONE[key].format(kind.kind, one.metadata.name)
+
+
+def usual(key: str, one: Any) -> str:
+    """What stands in the input before somebody types: the number of pods that it has, so many minutes."""
+    return {"scale": str(getattr(one.spec, "replicas", None) or 0), "extend": str(MINUTES)}.get(key, "")

@@ -1,0 +1,452 @@
+"""The queue as its users see it: which place a waiting pod has, and when it will probably start.
+
+An estimate, never a promise. Devices are given back when the pods that hold them end; when that is, is known from their
+time limits (`activeDeadlineSeconds` of the pod or its Job) and guessed from how long earlier pods held devices: the
+median of those of the same workload that lasted longer than this one has by now, or of its namespace. What is given
+back goes to the first in the queue that it is enough for, on one node, as the scheduler would do it; those that start
+hold it in turn. Pods of Deployments and the like end when somebody wants it, so nothing is expected of them.
+
+`estimate_starts` and `time_left` are PURE. `bench/start_estimates.py` replays a trace against them. `read_queue` reads
+what they need.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
+from claims.devices.states import DeviceState
+from claims.kinds.pods import Pod as PodObject
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import PastAllocation, Pod, Reservation
+from insight.capacity import expressions_of
+from insight.selector_matches import passing
+from inventory.kinds import devices as device_kinds
+from inventory.kinds import gates
+from inventory.models import DeviceClass
+from manciple.durations import duration
+from manciple.per_process import PerProcess
+from manciple.store import objects
+from manciple.store.event_log import latest_revision
+from manciple.store.objects import decoded
+from manciple.wire.limits import TimeLimitExceeded
+from manciple.wire.resources import CLAIMS, CLASSES, PODS, kind
+from scheduling.cel import CompileError, compile_selector
+from scheduling.models import QueuedPod
+from scheduling.state.node_fit import ServingClasses
+from workloads.models import Workload
+
+# The estimate (PURE) -------------------------------------------------------------------------------------------------
+
+
+#: What one may ask for: a class, or a class with selectors of a request.
+Asked = str
+#: Devices that the same things ask for.
+Alike = frozenset[Asked]
+#: A node; "" for devices that several nodes see.
+Place = str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """A pod of the queue. wants: how many of what, on one node. lasts: seconds that it will hold them, None unknown."""
+
+    uid: str
+    wants: tuple[tuple[Asked, int], ...]
+    lasts: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """What one pod holds at one place. left: seconds until it gives them back, None where nobody knows."""
+
+    place: Place
+    devices: Mapping[Alike, int]
+    left: float | None
+
+
+#: Ends of pods that are looked at.
+MOST_STEPS = 20_000
+
+
+def estimate_starts(
+    waiting: Iterable[WaitingEntry], held: Iterable[HeldDevices], free: Mapping[Place, Mapping[Alike, int]]
+) -> dict[str, float]:
+    """uid of a waiting pod -> seconds until it starts; without those of which nothing can be said.
+
+    waiting: in the order of the queue. What would fit already waits for something else than devices, so nothing is said
+    of it, and it takes nothing.
+    """
+    room = {place: Counter(devices) for place, devices in free.items()}
+    queues: dict[tuple[tuple[Asked, int], ...], deque[tuple[int, WaitingEntry]]] = {}
+    for rank, one in enumerate(waiting):
+        if one.wants and not any(_taken(one.wants, devices) is not None for devices in room.values()):
+            queues.setdefault(one.wants, deque()).append((rank, one))
+    order = count()  # of two that end at the same time, the first known
+    ends = [(one.left, next(order), one.place, one.devices) for one in held if one.left is not None]
+    heapq.heapify(ends)
+    starts: dict[str, float] = {}
+    for _ in range(MOST_STEPS):
+        if not ends or not any(queues.values()):
+            break
+        now, _, place, given_back = heapq.heappop(ends)
+        here = room.setdefault(place, Counter())
+        here.update(given_back)
+        for one, taken in _started(queues, here):
+            starts[one.uid] = now
+            if one.lasts is not None:
+                heapq.heappush(ends, (now + one.lasts, next(order), place, taken))
+    return starts
+
+
+def _started(
+    queues: Mapping[tuple[tuple[Asked, int], ...], deque[tuple[int, WaitingEntry]]], here: Counter[Alike]
+) -> Iterator[tuple[WaitingEntry, Mapping[Alike, int]]]:
+    """Those that start with what is free at one place, the first in the queue first; takes it from there."""
+    while True:
+        fitting = [
+            (queue[0][0], wants, taken)
+            for wants, queue in queues.items()
+            if queue and (taken := _taken(wants, here)) is not None
+        ]
+        if not fitting:
+            return
+        _, wants, taken = min(fitting, key=lambda one: one[0])
+        here.subtract(taken)
+        yield queues[wants].popleft()[1], taken
+
+
+def _taken(wants: Sequence[tuple[Asked, int]], here: Mapping[Alike, int]) -> Counter[Alike] | None:
+    """Which devices would be taken: those first that the fewest others could use. None where there are too few."""
+    taken: Counter[Alike] = Counter()
+    for asked, number in wants:
+        missing = number
+        for alike in sorted((alike for alike in here if asked in alike), key=len):
+            got = min(missing, here[alike] - taken[alike])
+            if got > 0:
+                taken[alike] += got
+                missing -= got
+        if missing:
+            return None
+    return taken
+
+
+def time_left(elapsed: float, past: Sequence[float], limit: float | None) -> float | None:
+    """Seconds that a pod goes on for; None where nothing is known.
+
+    elapsed: since it began; past: how long others held devices, sorted. What has outlasted all of them is expected to
+    last as long again.
+    """
+    longer = past[bisect_right(past, elapsed) :]
+    left = longer[(len(longer) - 1) // 2] - elapsed if longer else elapsed if past else None
+    if limit is None:
+        return left
+    return max(0.0, limit - elapsed) if left is None else max(0.0, min(left, limit - elapsed))
+
+
+# What there is to estimate from --------------------------------------------------------------------------------------
+
+
+#: Waiting pods that are looked at, the first in the queue; past allocations of a namespace, the latest; different
+#: things that are asked for.
+LOOKED_AT, LATEST, MOST_ASKED = 500, 500, 32
+#: Past durations of the same workload from which these alone count.
+ENOUGH = 3
+#: How long an estimate is kept while nothing changes.
+KEPT_SECONDS = 20.0
+#: What controls pods that end when somebody wants it.
+_ENDLESS = frozenset({"daemonsets.apps", "replicasets.apps", "statefulsets.apps"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlace:
+    """A waiting pod's. position: among the `of` pods that wait for one of the same classes, from 1. starts_at: None
+    where nothing can be said; told_at: when it was estimated.
+    """
+
+    namespace: str
+    name: str
+    position: int
+    of: int
+    classes: tuple[str, ...]
+    starts_at: datetime | None
+    told_at: datetime
+
+    @property
+    def asks_for(self) -> str:
+        return ", ".join(f"`{name}`" for name in self.classes)
+
+    @property
+    def sentence(self) -> str:
+        wait = f"Estimated start: {self.wait}" if self.starts_at else "Its start cannot be estimated"
+        return f"Place {self.position:,} of {self.of:,} in the queue for {self.asks_for}. {wait}"
+
+    @property
+    def wait(self) -> str:
+        """`in about 2 h`; "" where nothing can be said."""
+        if self.starts_at is None:
+            return ""
+        left = (self.starts_at - self.told_at).total_seconds()
+        return f"in about {duration(left)}" if left >= 1 else "any moment"
+
+
+#: (class, CEL expressions of the request)
+_Ask = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    uid: str
+    namespace: str
+    name: str
+    wants: Mapping[_Ask, int]
+    controller: str
+    time_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """at: by the monotonic clock."""
+
+    revision: int
+    at: float
+    places: Mapping[str, QueuePlace]
+
+
+_last = PerProcess(lambda: _Kept(-1, 0.0, {}))
+
+
+def read_queue(now: datetime) -> Mapping[str, QueuePlace]:
+    """uid of a waiting pod that asks for devices -> its place. Of a long queue the first pods."""
+    revision, kept = latest_revision(), _last.value
+    if kept.revision == revision and time.monotonic() - kept.at < KEPT_SECONDS:
+        return kept.places
+    places = _places(now)
+    _last.value = _Kept(revision, time.monotonic(), places)
+    return places
+
+
+def _places(now: datetime) -> Mapping[str, QueuePlace]:
+    waiting = [one for one in _waiting() if one.wants]
+    if not waiting:
+        return {}
+    classes = [tuple(sorted({name for name, _ in one.wants})) for one in waiting]
+    asks = list(dict.fromkeys(ask for one in waiting for ask in one.wants))[:MOST_ASKED]
+    snapshot = read_devices()
+    free, held = _devices(snapshot, asks)
+    durations = _Durations(now)
+    workloads = _workloads({one.controller for one in waiting})
+    entries = [
+        WaitingEntry(
+            one.uid,
+            tuple(sorted((_name(ask), number) for ask, number in one.wants.items())),
+            durations.of_waiting(one, workloads.get(one.controller)),
+        )
+        for one in waiting
+    ]
+    starts = estimate_starts(entries, _held(held, durations), free)
+    of = Counter(name for names in classes for name in names)
+    before: Counter[str] = Counter()
+    places: dict[str, QueuePlace] = {}
+    for one, names in zip(waiting, classes, strict=True):
+        before.update(names)
+        most = max(names, key=lambda name: of[name])
+        seconds = starts.get(one.uid)
+        places[one.uid] = QueuePlace(
+            namespace=one.namespace,
+            name=one.name,
+            position=before[most],
+            of=of[most],
+            classes=names,
+            starts_at=None if seconds is None else now + timedelta(seconds=seconds),
+            told_at=now,
+        )
+    return places
+
+
+def _name(ask: _Ask) -> Asked:
+    return "\n".join((ask[0], *ask[1]))
+
+
+def _waiting() -> list[_Waiting]:
+    """The first pods of the queue, with what they ask for as far as they do not have it."""
+    queue = QueuedPod.objects.waiting().order_by("-priority", "created_at", "revision")
+    order = list(queue.values_list("uid", flat=True)[:LOOKED_AT])
+    columns = ("uid", "namespace", "name", "claim_names", "controller_uid", "time_limit")
+    rows = {row[0]: row for row in Pod.objects.filter(uid__in=order).values_list(*columns)}
+    keys = {(row[1], claim) for row in rows.values() for claim in row[3]}
+    claims = {(one.namespace, one.name): decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys)}
+    by_resource = _by_resource([(row[1], row[2]) for row in rows.values() if not row[3]])
+    found = []
+    for uid in order:
+        if uid not in rows:
+            continue
+        _, namespace, name, names, controller, limit = rows[uid]
+        wants: Counter[_Ask] = Counter(by_resource.get((namespace, name), {}))
+        for claim in (claims.get((namespace, claim)) for claim in names):
+            if claim is not None and claim.status.allocation is None:
+                wants.update(_asks_of(claim))
+        found.append(_Waiting(uid, namespace, name, wants, controller, limit))
+    return found
+
+
+def _asks_of(claim: ResourceClaim) -> Counter[_Ask]:
+    """Of alternatives the first. Nothing where it asks for all devices: that is never enough by number."""
+    asks: Counter[_Ask] = Counter()
+    for request in claim.spec.devices.requests:
+        one = request.exactly or next(iter(request.first_available), None)
+        if one is None or one.allocation_mode == "All":
+            return Counter()
+        expressions = tuple(selector.cel.expression for selector in one.selectors if selector.cel)
+        asks[one.device_class_name, expressions] += one.count or 1
+    return asks
+
+
+def _by_resource(keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Counter[_Ask]]:
+    """What pods without claims ask for by names of extended resources."""
+    if not keys:
+        return {}
+    serving = ServingClasses(enabled=gates.enabled("DRAExtendedResource"))
+    for stored in objects.list(kind(CLASSES)).items:
+        serving.put(decoded(stored, device_kinds.DeviceClass))
+    found: dict[tuple[str, str], Counter[_Ask]] = {}
+    for pod in (decoded(stored, PodObject) for stored in objects.get_many(kind(PODS), keys)):
+        asks: Counter[_Ask] = Counter()
+        for container in pod.spec.containers:
+            for name, amount in container.resources.requests.items():
+                if name in serving.by_resource and str(amount).isdecimal():
+                    asks[serving.by_resource[name], ()] += int(amount)
+        found[pod.key] = asks
+    return found
+
+
+def _devices(
+    snapshot: DeviceSnapshot, asks: Sequence[_Ask]
+) -> tuple[dict[Place, Counter[Alike]], dict[str, dict[Place, Counter[Alike]]]]:
+    """(what is free at each place, uid of a claim -> what it holds at each place), of what is asked for."""
+    rows = dict(DeviceClass.objects.filter(name__in={name for name, _ in asks}).values_list("name", "selectors"))
+    selectors = {}
+    for name, expressions in asks:
+        try:
+            texts = (*expressions_of(rows[name]), *expressions)
+            selectors[_name((name, expressions))] = [compile_selector(text) for text in texts]
+        except (KeyError, CompileError, TimeLimitExceeded):
+            continue
+    free: dict[Place, Counter[Alike]] = defaultdict(Counter)
+    held: dict[str, dict[Place, Counter[Alike]]] = defaultdict(lambda: defaultdict(Counter))
+    for key, state in snapshot.pools.items():
+        groups = _grouped({asked: passing(state.pool, chosen).match for asked, chosen in selectors.items()})
+        is_free = state.masks.get(DeviceState.FREE, 0)
+        for alike, devices in groups.items():
+            if number := (devices & is_free).bit_count():
+                free[key.node][alike] += number
+        if groups and state.holders:
+            _note_holders(state, groups, key.node, held)
+    return free, held
+
+
+def _grouped(matches: Mapping[Asked, int]) -> dict[Alike, int]:
+    """Devices, a bit each, by what asks for them; those that nothing asks for are left out."""
+    groups: dict[Alike, int] = {}
+    for asked, match in matches.items():
+        others = match
+        for alike, devices in list(groups.items()):
+            if both := devices & match:
+                groups[alike] = devices & ~match
+                groups[alike | {asked}] = groups.get(alike | {asked}, 0) | both
+                others &= ~devices
+        if others:
+            groups[frozenset({asked})] = groups.get(frozenset({asked}), 0) | others
+    return {alike: devices for alike, devices in groups.items() if devices}
+
+
+def _note_holders(
+    state: PoolState, groups: Mapping[Alike, int], node: str, held: Mapping[str, Mapping[Place, Counter[Alike]]]
+) -> None:
+    for index, candidate in enumerate(state.candidates):
+        for holder in state.holders.get(candidate.key, ()):
+            if holder.shared:
+                continue
+            for alike, devices in groups.items():
+                if devices >> index & 1:
+                    held[holder.claim_uid][node][alike] += 1
+
+
+def _held(held: Mapping[str, Mapping[Place, Counter[Alike]]], durations: _Durations) -> Iterator[HeldDevices]:
+    """With when their pods probably end: the last of each claim. What no pod uses is not expected back."""
+    reserved: dict[str, list[str]] = defaultdict(list)
+    for claim, uid in Reservation.objects.filter(claim__in=list(held)).values_list("claim_id", "uid"):
+        reserved[claim].append(uid)
+    users = {uid for uids in reserved.values() for uid in uids}
+    columns = ("uid", "namespace", "started_at", "time_limit", "controller_uid")
+    pods = {pod.uid: pod for pod in Pod.objects.filter(uid__in=users).only(*columns)}
+    workloads = _workloads({pod.controller_uid for pod in pods.values()})
+    for claim, places in held.items():
+        ends = [durations.of_running(pods[uid], workloads) if uid in pods else None for uid in reserved.get(claim, ())]
+        known = [one for one in ends if one is not None]
+        left = max(known) if known and len(known) == len(ends) else None
+        for place, devices in places.items():
+            yield HeldDevices(place, devices, left)
+
+
+def _workloads(uids: Iterable[str]) -> Mapping[str, Any]:
+    columns = ("uid", "name", "resource", "started_at", "time_limit")
+    rows = Workload.objects.filter(uid__in=set(uids) - {""}).values_list(*columns, named=True)
+    return {row.uid: row for row in rows}
+
+
+class _Durations:
+    """How long pods hold their devices, by what is known of each."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        #: namespace -> (the first pod's name, seconds) of its latest allocations
+        self._past: dict[str, list[tuple[str, float]]] = {}
+        self._sorted: dict[tuple[str, str], list[float]] = {}
+
+    def of_running(self, pod: Pod, workloads: Mapping[str, Any]) -> float | None:
+        """Seconds until a pod ends. workloads: those that control pods, by uid."""
+        workload = workloads.get(pod.controller_uid)
+        elapsed = max(0.0, (self._now - pod.started_at).total_seconds()) if pod.started_at else 0.0
+        return time_left(elapsed, self._known(pod.namespace, workload), self._limit(elapsed, pod.time_limit, workload))
+
+    def of_waiting(self, one: _Waiting, workload: Any) -> float | None:
+        past = self._known(one.namespace, workload)
+        return time_left(0.0, past, self._limit(0.0, one.time_limit, workload))
+
+    def _limit(self, elapsed: float, limit: int | None, workload: Any) -> float | None:
+        """Seconds after which the pod ends at the latest, from its own start on."""
+        limits = [float(limit)] if limit is not None else []
+        if workload is not None and workload.time_limit is not None:
+            began = workload.started_at or self._now
+            limits.append(elapsed + workload.time_limit - (self._now - began).total_seconds())
+        return max(0.0, min(limits)) if limits else None
+
+    def _known(self, namespace: str, workload: Any) -> Sequence[float]:
+        """Of the same workload, where that is enough; else of the namespace; sorted."""
+        if workload is not None and workload.resource in _ENDLESS:
+            return ()
+        name = workload.name if workload is not None else ""
+        if (namespace, name) not in self._sorted:
+            past = self._of_namespace(namespace)
+            own = [seconds for pod, seconds in past if name and pod.startswith(f"{name}-")]
+            chosen = own if len(own) >= ENOUGH else [seconds for _, seconds in past]
+            self._sorted[namespace, name] = sorted(chosen)
+        return self._sorted[namespace, name]
+
+    def _of_namespace(self, namespace: str) -> list[tuple[str, float]]:
+        if namespace not in self._past:
+            rows = PastAllocation.objects.filter(namespace=namespace, admin_access=False).order_by("-ended_at")
+            claims: dict[str, tuple[str, float]] = {}
+            for claim, pods, began, ended in rows.values_list("claim_uid", "pods", "began_at", "ended_at")[:LATEST]:
+                claims[claim] = (pods[0] if pods else "", max(0.0, (ended - began).total_seconds()))
+            self._past[namespace] = list(claims.values())
+        return self._past[namespace]

@@ -1,0 +1,10 @@
+"""The kinds of networking, in the order in which clients find them."""
+
+from __future__ import annotations
+
+from manciple.wire.registry import Kind
+from networking.kinds.endpoint_slices import ENDPOINT_SLICE
+from networking.kinds.endpoints import ENDPOINTS
+from networking.kinds.services import SERVICE
+
+KINDS: tuple[Kind, ...] = (ENDPOINTS, SERVICE, ENDPOINT_SLICE)

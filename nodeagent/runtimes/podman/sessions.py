@@ -1,0 +1,100 @@
+"""Commands in running containers, and their own streams.
+
+A command is started by runc itself, which hands it our pipes: what podman would put between them outlives its client,
+one monitor for every command. A terminal is runc's, and ours carries it. Whoever hangs up leaves a command with SIGHUP,
+as a terminal does: one that is to outlive its client says so (`nohup`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claims.kinds.pod_streams import StreamOptions
+from manciple.wire.channels import failure
+from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.conversations import ProcessConversation
+from nodeagent.runtimes.podman.program import Podman, podman_environment
+
+_numbers = itertools.count()
+
+
+class _Line(msgspec.Struct):
+    """Of runc's log."""
+
+    level: str = ""
+    msg: str = ""
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+class RuncCommand(ProcessConversation):
+    """files: begins the names of two files of this command, its process's number and runc's log."""
+
+    def __init__(self, container_id: str, options: StreamOptions, *, files: Path) -> None:
+        self._pid, self._log = files.with_suffix(".pid"), files.with_suffix(".log")
+        words = ["runc", "--log", str(self._log), "--log-format", "json", "exec", "--pid-file", str(self._pid)]
+        super().__init__(
+            [*words, *(("--tty",) if options.tty else ()), container_id, *options.command],
+            stdin=options.stdin,
+            stderr=options.stderr,
+            tty=options.tty,
+            hang_up=self._hang_up_inside,
+            env=podman_environment(),
+        )
+
+    def status(self) -> dict[str, Any]:
+        ended = super().status()
+        if not self._pid.exists() and ended["status"] != "Success":
+            return failure(f"Internal error occurred: error executing command in container: {self._complaint()}")
+        return ended
+
+    def _complaint(self) -> str:
+        """Why runc could not start the command."""
+        with suppress(OSError):
+            for line in self._log.read_bytes().splitlines():
+                with suppress(msgspec.MsgspecError):
+                    if (found := _line_decoder.decode(line)).level == "error":
+                        return found.msg
+        return "the container has ended"
+
+    def _hang_up_inside(self) -> None:
+        with suppress(OSError, ValueError):
+            os.kill(int(self._pid.read_text()), signal.SIGHUP)
+
+    def close(self) -> None:
+        super().close()
+        self._pid.unlink(missing_ok=True)
+        self._log.unlink(missing_ok=True)
+
+
+def execute(container_id: str, options: StreamOptions, *, folder: Path) -> RuncCommand:
+    """folder: in memory, for the files of commands. Raises: ContainerFailed."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return RuncCommand(container_id, options, files=folder / str(next(_numbers)))
+    except OSError as error:
+        raise ContainerFailed(f"the command cannot be started: {error}") from error
+
+
+def attach(podman: Podman, name: str, options: StreamOptions) -> ProcessConversation:
+    """Raises: ContainerFailed."""
+    words = ("attach", "--detach-keys=", "--sig-proxy=false", *(() if options.stdin else ("--no-stdin",)), name)
+    try:
+        return ProcessConversation(
+            podman.command(*words),
+            stdin=options.stdin,
+            stderr=options.stderr,
+            tty=options.tty,
+            reports_exit=False,
+            env=podman_environment(),
+        )
+    except OSError as error:
+        raise ContainerFailed(f"podman cannot be run: {error}") from error

@@ -1,0 +1,47 @@
+"""Workloads with devices, for the tests of their pages: a Deployment whose pods ask for a GPU each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from claims.kinds.pods import Pod, PodCondition, PodResourceClaim
+from tests.builders import make_request, make_template
+from tests.scheduling.cluster import Cluster
+from tests.workloads.cluster import CONTROLLERS, make_deployment, make_pod_template
+from workloads.kinds.deployments import Deployment
+from workloads.kinds.templates import PodTemplateSpec
+
+
+def gpu_template(image: str = "app:1", *, template: str = "gpu") -> PodTemplateSpec:
+    """A pod with one claim from this template."""
+    plain = make_pod_template(image)
+    entry = PodResourceClaim(name="gpu", resource_claim_template_name=template)
+    return replace(plain, spec=replace(plain.spec, resource_claims=(entry,)))
+
+
+def deploys(cluster: Cluster, name: str = "web", *, replicas: int = 2, gpus: int = 0, **spec: Any) -> Deployment:
+    """gpus: of each pod; without any it asks for none."""
+    if gpus:
+        cluster.create(make_template(name, requests=[make_request(count=gpus)]))
+        spec["template"] = gpu_template(template=name)
+    made = cluster.create(make_deployment(name, replicas=replicas, **spec))
+    work(cluster)
+    return made
+
+
+def work(cluster: Cluster) -> None:
+    """Let the controllers of workloads and all others do what they have to do now."""
+    while sum(reconcile(cluster.now) for reconcile in CONTROLLERS):
+        cluster.settle()
+    cluster.settle()
+
+
+def let_run(cluster: Cluster) -> None:
+    """Pods with a node run, and are ready."""
+    ready = PodCondition(type="Ready", status="True")
+    for pod in cluster.all(Pod):
+        if pod.spec.node_name and pod.status.phase == "Pending":
+            cluster.update(replace(pod, status=replace(pod.status, phase="Running", conditions=(ready,))))
+    work(cluster)

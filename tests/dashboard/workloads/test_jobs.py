@@ -1,0 +1,265 @@
+"""Jobs on the dashboard: how far they are, their time limit, stopping, resuming, running again; CronJobs and theirs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from django.test import Client
+from msgspec.structs import replace
+
+from claims.kinds.pods import Pod
+from dashboard.workloads.pods.composer import limit_of, seconds_of
+from manciple.api import verbs
+from manciple.api.namespaces import ensure_namespaces
+from manciple.wire.base import timestamp
+from manciple.wire.identity import SYSTEM
+from tests.builders import make_request, make_template
+from tests.dashboard.browsing import admin, member, signed_in, viewer, words
+from tests.dashboard.workload_scene import gpu_template, let_run, work
+from tests.scheduling.cluster import Cluster
+from tests.workloads.cluster import make_cron_job, make_job
+from workloads.kinds.cron_jobs import CronJob
+from workloads.kinds.jobs import JOB, Job
+from workloads.models import Workload
+
+__all__ = ["admin", "viewer"]
+
+TRAIN = "/workloads/jobs/default/train"
+
+
+def trains(cluster: Cluster, name: str = "train", *, gpus: int = 0, **spec: Any) -> Job:
+    ensure_namespaces()
+    if gpus:
+        cluster.create(make_template(name, requests=[make_request(count=gpus)]))
+        plain = gpu_template(template=name)
+        spec["template"] = replace(plain, spec=replace(plain.spec, restart_policy="Never"))
+    cluster.now = datetime.now(UTC)  # a Job begins by the server's clock
+    made: Job = verbs.create(JOB, make_job(name, **spec), namespace="default", identity=SYSTEM)
+    work(cluster)
+    return made
+
+
+def ends(cluster: Cluster, name: str, phase: str = "Succeeded") -> None:
+    cluster.finish(name, phase)
+    work(cluster)
+
+
+def acts(client: Client, path: str = TRAIN) -> list[str]:
+    return [key for key, _, _ in client.get(path).context["page"].acts]
+
+
+def test_an_indexed_job_on_few_devices_shows_how_far_it_is(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    trains(cluster, gpus=1, completions=5, parallelism=3, completion_mode="Indexed", active_deadline_seconds=3600)
+    let_run(cluster)
+    page = admin.get(TRAIN).context["page"]
+    assert (page.summary.state, page.devices, dict(page.counts)) == ("Running", 2, {"Waiting": 1, "Running": 2})
+    assert page.verdict_of
+    assert (page.place.position, page.place.of) == (1, 1)
+    first = next(pod.metadata.name for pod in cluster.all(Pod) if pod.metadata.name.startswith("train-0-"))
+    ends(cluster, first)
+    progress = admin.get(TRAIN).context["page"].progress
+    assert (progress.succeeded, progress.completions, progress.succeeded_indexes, progress.limit) == (1, 5, "0", 3600)
+    assert progress.active == 3
+    assert 0 < progress.left <= 3600
+    row = Workload.objects.get(name="train")
+    assert (row.wanted, row.ready, row.time_limit) == (5, 1, 3600)
+    text = admin.get(TRAIN).content.decode()
+    assert f'href="/pods/default/{first}?tab=logs"' in text
+
+
+def test_the_time_limit_of_a_job_is_what_its_devices_are_expected_back_by(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    trains(cluster, gpus=1, active_deadline_seconds=600)
+    trains(cluster, "later", gpus=1)
+    started = cluster.get(Job, "train").status.start_time
+    place = admin.get("/workloads/jobs/default/later").context["page"].place
+    assert place.starts_at is not None
+    assert timestamp(place.starts_at - timedelta(seconds=600)) == started
+
+
+def test_a_time_limit_is_extended_by_who_may(admin: Client, viewer: Client, cluster: Cluster) -> None:
+    made = trains(cluster, active_deadline_seconds=600)
+    assert "extend" in acts(admin)
+    assert viewer.get(f"{TRAIN}/extend").status_code == 403
+    preview = admin.get(f"{TRAIN}/extend").context["preview"]
+    assert (preview.asked, "1 h 10 min" in str(preview.effect)) == ("60", True)
+    assert admin.get(f"{TRAIN}/extend?minutes=0").status_code == 422
+    assert admin.get(f"{TRAIN}/extend?minutes=x").status_code == 422
+    admin.post(f"{TRAIN}/extend", {"minutes": "30", "uid": made.metadata.uid})
+    assert cluster.get(Job, "train").spec.active_deadline_seconds == 2400
+    trains(cluster, "endless")
+    assert "extend" not in acts(admin, "/workloads/jobs/default/endless")
+
+
+def test_a_job_is_stopped_and_resumed(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    uid = {"uid": trains(cluster, gpus=1).metadata.uid}
+    effect = admin.get(f"{TRAIN}/stop").context["preview"].effect
+    assert any("1 device" in " ".join(line.sentences) for line in effect.consequences if line.term == "Frees")
+    admin.post(f"{TRAIN}/stop", uid)
+    work(cluster)
+    assert admin.get(TRAIN).context["page"].summary.state == "Suspended"
+    assert acts(admin) == ["resume", "rerun", "delete"]
+    admin.post(f"{TRAIN}/resume", uid)
+    work(cluster)
+    assert acts(admin) == ["stop", "rerun", "delete"]
+    assert cluster.get(Job, "train").spec.suspend is False
+
+
+def test_a_job_that_has_ended_is_run_again_under_another_name(admin: Client, cluster: Cluster) -> None:
+    made = trains(cluster, completions=2, parallelism=2)
+    for pod in cluster.all(Pod):
+        ends(cluster, pod.metadata.name)
+    page = admin.get(TRAIN).context["page"]
+    assert (page.summary.state, page.summary.ready) == ("Complete", 2)
+    assert acts(admin) == ["rerun", "delete"]
+    assert words(admin, f"{TRAIN}/rerun").count("Job") > 1
+    answer = admin.post(f"{TRAIN}/rerun", {"uid": made.metadata.uid})
+    assert answer["Location"] == "/workloads/jobs/default/train-2"
+    again = cluster.get(Job, "train-2")
+    assert again.spec.selector != made.spec.selector, "each Job has pods of its own"
+    assert (again.spec.completions, again.status.succeeded) == (2, 0)
+    work(cluster)
+    assert cluster.get(Job, "train-2").status.active == 2
+
+
+def test_a_failed_job_says_why(admin: Client, cluster: Cluster) -> None:
+    trains(cluster, backoff_limit=0)
+    (pod,) = cluster.all(Pod)
+    ends(cluster, pod.metadata.name, "Failed")
+    page = admin.get(TRAIN).context["page"]
+    assert (page.summary.state, page.verdict.title) == ("Failed", page.summary.reason)
+    assert page.summary.finished_at is not None
+    assert Workload.objects.get(name="train").reason == page.summary.reason != ""
+
+
+def test_a_cron_job_shows_its_jobs_and_runs_one_now(admin: Client, cluster: Cluster) -> None:
+    made = cluster.create(make_cron_job("nightly", schedule="0 0 1 1 *"))
+    work(cluster)
+    path = "/workloads/cronjobs/default/nightly"
+    assert admin.get(path).context["page"].summary.state == "Scheduled"
+    answer = admin.post(f"{path}/rerun", {"uid": made.metadata.uid})
+    work(cluster)
+    (job,) = cluster.all(Job)
+    assert answer["Location"] == f"/workloads/jobs/default/{job.metadata.name}"
+    page = admin.get(path).context["page"]
+    assert ([one.row.name for one in page.children], page.number) == ([job.metadata.name], 1)
+    assert admin.get(answer["Location"]).context["page"].above.title == "CronJob nightly"
+    admin.post(f"{path}/stop", {"uid": made.metadata.uid})
+    assert cluster.get(CronJob, "nightly").spec.suspend
+    assert "resume" in acts(admin, path)
+
+
+@pytest.mark.parametrize("act", ["stop", "rerun", "delete"])
+def test_a_stranger_does_nothing_to_a_job(act: str, cluster: Cluster) -> None:
+    made = trains(cluster)
+    stranger = signed_in("sam", "namespace:other")
+    assert stranger.post(f"{TRAIN}/{act}", {"uid": made.metadata.uid}).status_code == 404
+    assert len(cluster.all(Job)) == 1
+    mia = member("mia", "default")
+    assert mia.post(f"{TRAIN}/{act}", {"uid": made.metadata.uid}).status_code == 302
+
+
+# The form ------------------------------------------------------------------------------------------------------------
+
+FORM = {
+    "from": "form", "kind": "Job", "name": "train", "namespace": "default", "image": "example.com/x",
+    "devices": "class", "class": "gpu.example.com", "completions": "50", "parallelism": "8", "time_limit": "2h",
+}  # fmt: skip
+
+
+def made(client: Client, **fields: str) -> Any:
+    return client.post("/pods/new/made", {**FORM, **fields}).context
+
+
+def test_a_job_is_made_by_the_form_with_devices_and_a_time_limit(admin: Client, cluster: Cluster) -> None:
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    context = made(admin)
+    assert (context["form"].composed.problem, context["form"].composed.kept) == ("", [])
+    assert context["started"].good
+    answer = admin.post("/pods/new", FORM)
+    assert answer.headers.get("Location") == "/workloads/jobs/default/train", answer.content.decode()
+    spec = cluster.get(Job, "train").spec
+    assert (spec.completions, spec.parallelism, spec.active_deadline_seconds) == (50, 8, 7200)
+    assert spec.template.spec.restart_policy == "Never"
+    work(cluster)
+    assert len([pod for pod in cluster.all(Pod) if pod.spec.node_name]) == 2
+    assert len(cluster.all(Pod)) == 8
+
+
+def test_a_pod_becomes_a_job_and_back_and_what_it_says_besides_stays(admin: Client, cluster: Cluster) -> None:
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    pod = made(admin, kind="Pod", time_limit="90m")["form"].composed
+    assert "activeDeadlineSeconds: 5400" in pod.text
+    assert "completions" not in pod.text, "a Pod has none"
+    text = pod.text.replace("name: main\n", "name: main\n    workingDir: /srv\n")
+    job = made(admin, kind="Job", time_limit="90m", yaml=text, base=text)["form"].composed
+    document = next(one for one in yaml.safe_load_all(job.text) if one["kind"] == "Job")
+    assert (document["apiVersion"], document["spec"]["activeDeadlineSeconds"]) == ("batch/v1", 5400)
+    inner = document["spec"]["template"]["spec"]
+    assert (inner["containers"][0]["workingDir"], inner["restartPolicy"]) == ("/srv", "Never")
+    assert "activeDeadlineSeconds" not in inner
+    assert job.kept == ["spec.template.spec.containers[0].workingDir"]
+    back = made(admin, kind="Pod", time_limit="90m", yaml=job.text, base=job.base)["form"].composed
+    assert yaml.safe_load_all(back.text) is not None
+    assert [*yaml.safe_load_all(back.text)] == [*yaml.safe_load_all(text)]
+
+
+def test_the_form_follows_a_jobs_yaml(admin: Client, cluster: Cluster) -> None:
+    ensure_namespaces()
+    first = made(admin)["form"].composed
+    text = first.text.replace("completions: 50", "completions: 7").replace("7200", "45")
+    values = json.loads(first.in_json)
+    followed = admin.post("/pods/new/made", {**values, "yaml": text, "base": first.base}).context["form"].composed
+    assert (followed.values["completions"], followed.values["time_limit"], followed.text) == ("7", "45s", text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"time_limit": "soon"}, "time_limit"),
+        ({"time_limit": "0"}, "time_limit"),
+        ({"completions": "many"}, "completions"),
+        ({"parallelism": "-1"}, "parallelism"),
+        ({"completions": "99999999999"}, "completions"),
+        ({"name": "Not A Name"}, "name"),
+    ],
+)
+def test_mistakes_in_a_job_stand_at_their_fields(
+    fields: dict[str, str], field: str, admin: Client, cluster: Cluster
+) -> None:
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    answer = admin.post("/pods/new", {**FORM, **fields})
+    assert answer.status_code == 422
+    errors = answer.context["page"].form.errors
+    assert field in errors, errors
+    assert cluster.all(Job) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "shown"),
+    [
+        ("90", 90, "90s"),
+        ("90m", 5400, "90m"),
+        ("1h30m", 5400, "90m"),
+        ("2h", 7200, "2h"),
+        ("1d 12h", 129_600, "36h"),
+        ("7d", 604_800, "7d"),
+        ("", None, ""),
+        ("h", None, ""),
+        ("1x", None, ""),
+        ("-5m", None, ""),
+        ("0s", None, ""),
+    ],
+)
+def test_time_limits_as_people_write_them(text: str, seconds: int | None, shown: str) -> None:
+    assert seconds_of(text) == seconds
+    assert (limit_of(seconds) if seconds else "") == shown

@@ -1,0 +1,124 @@
+"""Workloads in Chromium, against the running system: their buttons, the form of a Job, a phone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.api_client import Document, Hands
+from tests.e2e.pages.browser import PHONE
+from tests.e2e.pages.manifests import template
+from tests.e2e.processes import Up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+DEPLOYMENTS, JOBS = "/apis/apps/v1/namespaces/demo/deployments", "/apis/batch/v1/namespaces/demo/jobs"
+
+
+def pod_spec(gpus_of: str = "", **more: object) -> Document:
+    container: Document = {"name": "main", "image": "example.com/main"}
+    spec: Document = {"containers": [container], **more}
+    if gpus_of:
+        container["resources"] = {"claims": [{"name": "gpus"}]}
+        spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": gpus_of}]
+    return spec
+
+
+def deployment(name: str, replicas: int, gpus_of: str) -> Document:
+    labels = {"app": name}
+    template_ = {"metadata": {"labels": labels}, "spec": pod_spec(gpus_of)}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template_}
+    meta = {"name": name, "namespace": "demo"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
+def job(name: str, gpus_of: str, **spec: object) -> Document:
+    inner = {"template": {"spec": pod_spec(gpus_of, restartPolicy="Never")}, **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "demo"}, "spec": inner}
+
+
+@pytest.fixture
+def hall(hands: Hands) -> Iterator[Hands]:
+    """Templates of one GPU and of eight; whatever a test leaves goes with them."""
+    hands.apply(template("one", 1), template("eight", 8))
+    yield hands
+    for collection in (DEPLOYMENTS, JOBS):
+        for found in hands.listed(collection):
+            hands.delete(f"{collection}/{found['metadata']['name']}")
+    hands.clear("demo", "Pod", "ResourceClaim", "ResourceClaimTemplate")
+
+
+def test_a_deployment_is_scaled_restarted_paused_and_deleted_by_its_buttons(hall: Hands, page: Page, up: Up) -> None:
+    hall.made(DEPLOYMENTS, deployment("web", 1, "one"))
+    page.goto(f"{up.web}/workloads")
+    row = page.get_by_role("row", name="web")
+    expect(row).to_contain_text(re.compile(r"Ready.*1/1", re.DOTALL))
+    row.get_by_role("link", name="web").click()
+    expect(page.get_by_role("heading", name="web", exact=True)).to_be_visible()
+
+    page.get_by_role("link", name="Scale…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Number of pods").fill("3")
+    dialog.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Scale Deployment").click()
+    expect(page.locator("#workload-head")).to_contain_text("3 of 3")
+    assert hall.found("Deployment", "web", "demo")["spec"]["replicas"] == 3
+
+    page.get_by_role("link", name="Pause…").click()
+    dialog.get_by_role("button", name="Pause Deployment").click()
+    expect(page.locator("#workload-head")).to_contain_text("Paused")
+    page.get_by_role("link", name="Resume…").click()
+    dialog.get_by_role("button", name="Resume Deployment").click()
+    expect(page.locator("#workload-head")).to_contain_text("Ready")
+
+    page.get_by_role("link", name="Restart…").click()
+    dialog.get_by_role("button", name="Restart Deployment").click()
+    page.get_by_role("link", name="Revisions").click()
+    expect(page.get_by_role("heading", name="Revision 2")).to_be_visible()
+    page.get_by_role("link", name="Roll back to it…").click()
+    dialog.get_by_role("button", name="Roll back to revision 1").click()
+    expect(page.get_by_role("heading", name="web", exact=True)).to_be_visible()
+
+    page.get_by_role("link", name="Delete…").click()
+    expect(dialog).to_contain_text("web-")
+    dialog.get_by_role("button", name="Delete Deployment").click()
+    expect(page).to_have_url(re.compile("/workloads$"))
+    expect(page.get_by_role("row", name="web")).to_have_count(0)
+
+
+def test_a_job_waits_on_a_phone_with_its_place_and_is_stopped(hall: Hands, page: Page, up: Up) -> None:
+    page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    for number in range(3):
+        hall.made(JOBS, job(f"holds-{number}", "eight", activeDeadlineSeconds=3600))
+    hall.made(JOBS, job("train", "one", completions=5, parallelism=2, completionMode="Indexed"))
+    page.goto(f"{up.web}/workloads/jobs/demo/train")
+    place = page.locator("#workload-place")
+    expect(place).to_contain_text(re.compile(r"1 of 2.*60 min|1 of 2.*1 h|1 of 2.*59 min", re.DOTALL))
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.get_by_role("link", name="Stop…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop Job").click()
+    expect(page.locator("#workload-head")).to_contain_text("Suspended")
+    expect(place).to_be_empty()
+
+
+def test_the_form_makes_a_job_with_its_yaml_in_step(hall: Hands, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/new?ns=demo")
+    expect(page.get_by_label("Completions")).to_be_hidden()
+    page.get_by_label("Kind").select_option("Job")
+    expect(page.get_by_label("Completions")).to_be_visible()
+    page.get_by_label("Name", exact=True).fill("sweep")
+    page.get_by_label("Image").fill("example.com/sweep")
+    page.get_by_label("Completions").fill("4")
+    page.get_by_label("Time limit").fill("2h")
+    page.get_by_role("radio", name="gpu", exact=False).first.check()
+    yaml = page.locator("#yaml")
+    expect(yaml).to_have_value(re.compile("kind: Job"))
+    expect(yaml).to_have_value(re.compile("completions: 4"))
+    expect(yaml).to_have_value(re.compile("activeDeadlineSeconds: 7200"))
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page).to_have_url(re.compile("/workloads/jobs/demo/sweep$"))
+    spec = hall.found("Job", "sweep", "demo")["spec"]
+    assert (spec["completions"], spec["activeDeadlineSeconds"]) == (4, 7200)
