@@ -319,7 +319,7 @@ def node_table(report: Report) -> FunnelNodes:
         for stage in own[: COLUMNS - 1 - len(columns)]:
             number = stage.selector.index + 1 if stage.selector else 1
             columns.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
-        columns.append(("Not held", "that nobody holds, or that have room left", FREE))
+        columns.append(("Not held", "not held, or with room left", FREE))
     ranked = []
     for node in report.nodes:
         request = next((one for one in node.examination.requests if decisive and _key(one) == _key(decisive)), None)
