@@ -32,7 +32,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable, StreamFailed, StreamRefused
 from nodeagent.http.metrics import AgentMetrics
 from nodeagent.http.server import AgentServer, HttpsAnswer, Request, Upgraded
-from nodeagent.http.sessions import Session, SessionCount, TooManySessions
+from nodeagent.http.sessions import API_SERVER, Session, SessionCount, TooManySessions
 from nodeagent.node.registration import LEASE_DURATION, Registration
 from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogQuery
@@ -46,8 +46,6 @@ from nodeagent.storage import Disk
 REMEMBERED = 30.0
 #: Answers held in memory; beyond it the memory starts afresh.
 MEMORY_LIMIT = 256
-#: The name in which the API server comes.
-API_SERVER = "system:kube-apiserver"
 MASTERS = "system:masters"
 #: Whom ordinary tokens are meant for.
 API_AUDIENCE = "https://kubernetes.default.svc"
