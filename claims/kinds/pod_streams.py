@@ -49,12 +49,18 @@ class PortForwardOptions(ApiObject):
 
 
 def read_stream_options(query: Query, *, attach: bool) -> StreamOptions:
+    def wants(name: str) -> bool:
+        return next(iter(query.get(name, ())), "") in _TRUE
+
     return StreamOptions(
         api_version="v1",
         kind="PodAttachOptions" if attach else "PodExecOptions",
         container=next(iter(query.get("container", ())), ""),
         command=() if attach else tuple(query.get("command", ())),
-        **{name: next(iter(query.get(name, ())), "") in _TRUE for name in ("stdin", "stdout", "stderr", "tty")},
+        stdin=wants("stdin"),
+        stdout=wants("stdout"),
+        stderr=wants("stderr"),
+        tty=wants("tty"),
     )
 
 
