@@ -35,6 +35,7 @@ from claims.kinds.resource_usage import (
     COUNT,
     DRAFT_CLAIMS,
     IGNORED,
+    MEASURED,
     NONE,
     PODS,
     ExtendedNames,
@@ -330,7 +331,7 @@ class Tally:
     def measured(self) -> list[str]:
         """The resources of which objects count by what they say, as far as the quotas ask."""
         found = []
-        for resource in (PODS, CLAIMS, DRAFT_CLAIMS):
+        for resource in (PODS, CLAIMS, DRAFT_CLAIMS, *MEASURED):
             for one in self.limits:
                 keys = keys_of(resource, one.hard, self._classes)
                 if keys - {f"{COUNT}{resource}"} or (keys and one.scopes):
