@@ -71,7 +71,8 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.pods.volumes import MountFailed, PodSources, PodVolumes, StorageWatch
+from nodeagent.pods.claimed_volumes import MountFailed
+from nodeagent.pods.volumes import PodSources, PodVolumes, StorageWatch
 from nodeagent.runtimes.protocol import (
     Addresses,
     ContainerRequest,
@@ -394,7 +395,8 @@ class PodWorker:
         try:
             self._volumes.update(pod, starting=bool(step.starts))
         except MountFailed as error:
-            self._events.warn(pod, "FailedMount", str(error))
+            if not error.is_expected:
+                self._events.warn(pod, "FailedMount", str(error))
             if step.starts:
                 self._report(pod, self._observed(pod, step, prepared=False))
                 raise
@@ -420,9 +422,10 @@ class PodWorker:
             if not is_file_name(name):
                 raise ContainerFailed(f"{name!r} cannot be a file's name", reason="CreateContainerConfigError")
         devices = container_devices(pod, start.container, records)
+        mounted, container = self._volumes.mounted(pod, with_allocated(pod, start.container))
         return container_request(
-            pod,
-            with_allocated(pod, start.container),
+            mounted,
+            container,
             role=start.role,
             attempt=start.attempt,
             cdi_devices=devices,
