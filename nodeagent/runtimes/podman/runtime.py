@@ -129,6 +129,8 @@ SHORTLY = 0.05
 class PodmanRuntime:
     """A `Runtime`. Reads at once what the last agent left. Raises: ContainerFailed when podman does not answer."""
 
+    has_files = True
+
     def __init__(self, podman: Podman, setting: Setting, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._podman = podman
         self._setting = setting
