@@ -54,8 +54,15 @@ def read_stream_options(query: Query, *, attach: bool) -> StreamOptions:
         kind="PodAttachOptions" if attach else "PodExecOptions",
         container=next(iter(query.get("container", ())), ""),
         command=() if attach else tuple(query.get("command", ())),
-        **{name: next(iter(query.get(name, ())), "") in _TRUE for name in ("stdin", "stdout", "stderr", "tty")},
+        stdin=_flag(query, "stdin"),
+        stdout=_flag(query, "stdout"),
+        stderr=_flag(query, "stderr"),
+        tty=_flag(query, "tty"),
     )
+
+
+def _flag(query: Query, name: str) -> bool:
+    return next(iter(query.get(name, ())), "") in _TRUE
 
 
 def checked_stream_options(options: StreamOptions) -> StreamOptions:
