@@ -10,9 +10,11 @@ import select
 import struct
 import subprocess
 import termios
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -139,8 +141,63 @@ def test_a_session_ends_with_its_container(kubectl: Kubectl, web: str) -> None:
     assert command.wait(60) != 0
 
 
+def test_an_agent_that_is_killed_ends_sessions_and_its_successor_the_commands(
+    kubectl: Kubectl, real: RealNode, web: str
+) -> None:
+    command = started(kubectl, "exec", web, "-c", "main", "--", "sh", "-c", "echo on; sleep 4711; true")
+    assert command.stdout is not None
+    assert command.stdout.readline() == b"on\n"
+    real.process.kill()
+    out, _ = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert b"the node's agent has ended the session" in out
+    real.start()
+
+    def processes() -> str:
+        return kubectl("exec", web, "-c", "main", "--", "sh", "-c", SLEEPING, check=False)
+
+    wait_for("a session with its successor", lambda: "httpd" in (shown := processes()) and "4711" not in shown)
+
+
+@pytest.fixture(scope="module")
+def image(real: RealNode) -> Iterator[str]:
+    """The same root file system as an image: kubectl takes no other name for one."""
+    name = f"localhost/debugging-{uuid.uuid4().hex[:12]}:1"
+    with subprocess.Popen(["tar", "-C", str(real.rootfs), "-c", "."], stdout=subprocess.PIPE) as tar:
+        subprocess.run(["podman", "import", "-", name], stdin=tar.stdout, capture_output=True, check=True, timeout=120)
+    yield name
+    removal = ["podman", "rmi", "--force", name]  # its container is being removed by the agent
+    wait_for("the end of the image", lambda: not subprocess.run(removal, capture_output=True, check=False).returncode)
+
+
+def test_debugging_adds_a_container_that_sees_anothers_processes_and_runs_once(
+    kubectl: Kubectl, web: str, image: str
+) -> None:
+    words = ("debug", web, f"--image={image}", "--image-pull-policy=Never", "--profile=baseline", "--container=look")
+    debugging = started(kubectl, *words, "--target=main", "-i", "--", "sh", "-c", f"read -r go; {SLEEPING} exit 7")
+    wait_for("the container", lambda: ephemeral(kubectl, web).get("state", {}).get("running"))
+    out, _ = debugging.communicate(b"go\n", timeout=60)
+    assert b"httpd" in out
+    ended = wait_for("its end", lambda: ephemeral(kubectl, web)["state"].get("terminated"))
+    assert ended["exitCode"] == 7
+    assert "httpd" in kubectl("logs", web, "-c", "look")
+    kubectl("annotate", "pod", web, "seen=again")  # the agent looks at the pod once more
+    assert kubectl("exec", web, "-c", "main", "--", "echo", "hello") == "hello\n"
+    assert ephemeral(kubectl, web)["restartCount"] == 0
+    assert ephemeral(kubectl, web)["state"]["terminated"] == ended
+    assert kubectl("get", "pod", web, "-o", "jsonpath={.status.phase}") == "Running"
+
+
+def ephemeral(kubectl: Kubectl, pod: str) -> dict[str, Any]:
+    """What the pod says of its ephemeral container."""
+    found: dict[str, Any] = next(
+        iter(kubectl.json("get", "pod", pod)["status"].get("ephemeralContainerStatuses", [])), {}
+    )
+    return found
+
+
 #: The commands of all processes.
-SLEEPING = "for p in /proc/[0-9]*; do cat $p/cmdline; echo; done"
+SLEEPING = "for p in /proc/[0-9]*; do cat $p/cmdline; echo; done;"
 
 
 @contextmanager
