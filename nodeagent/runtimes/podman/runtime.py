@@ -556,6 +556,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        sessions.recover(SESSIONS / self._setting.mark)
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)
