@@ -183,6 +183,7 @@ class ContainerRequest(Value):
     host_network: bool = False
     host_pid: bool = False
     host_ipc: bool = False
+    target: str = ""  # the container whose processes it sees
     stdin: bool = False
     tty: bool = False
     cpu_millis: int = 0
@@ -634,8 +635,6 @@ def ungranted(pod: Pod, container: Container) -> Iterator[str]:
         yield f"os: this node runs linux, not {spec.os.name}"
     if of_pod.supplemental_groups_policy not in (None, "", "Merge"):
         yield f"supplementalGroupsPolicy: only Merge is served here, not {of_pod.supplemental_groups_policy}"
-    if isinstance(container, EphemeralContainer) and container.target_container_name:
-        yield f"targetContainerName: this node cannot share the processes of {container.target_container_name}"
     own = container.security_context or SecurityContext()
     if own.proc_mount not in (None, "", "Default"):
         yield f"procMount: only Default is served here, not {own.proc_mount}"
@@ -702,6 +701,7 @@ def container_request(
         host_network=spec.host_network,
         host_pid=spec.host_pid,
         host_ipc=spec.host_ipc,
+        target=container.target_container_name if isinstance(container, EphemeralContainer) else "",
         stdin=container.stdin,
         tty=container.tty,
         cpu_millis=_amount(container.resources.limits.get("cpu")).milli_value(),

@@ -411,6 +411,7 @@ class PodmanRuntime:
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
             network=network,
+            processes=self._processes_of(request.pod_uid, request.target) if request.target else None,
             user=user,
             folder=folder,
             volumes=tuple(volume_options(pod.folder, request)),
@@ -418,6 +419,18 @@ class PodmanRuntime:
             limits=self._limits,
             confinement=tuple(confinement.options(request)),
         )
+
+    def _processes_of(self, pod_uid: str, container: str) -> Path:
+        """Their namespace, by its file: podman keeps a container whose name another one was given. Raises:
+        ContainerFailed.
+        """
+        pod, run = self._known(pod_uid), self.runs(pod_uid).get(container)
+        if pod is not None and run is not None and run.running:
+            name = self._name(pod.notes[container].request)
+            seen = self._podman.inspect([name]).get(name)
+            if seen is not None and seen.running:
+                return Path(f"/proc/{seen.state.pid}/ns/pid")
+        raise ContainerFailed(f"unable to find target container {container}: it does not run")
 
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""

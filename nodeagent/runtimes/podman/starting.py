@@ -33,8 +33,8 @@ SHARES_PER_CPU, LEAST_SHARES = 1024, 2
 class Place:
     """A container's name in podman and its files on this machine.
 
-    network: None for the host's. user: "" for the image's. folder: the image, where it is a directory. confinement:
-    further options.
+    network: None for the host's. processes: the namespace of those that it sees, None for its own. user: "" for the
+    image's. folder: the image, where it is a directory. confinement: further options.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Place:
     message_file: Path
     hosts_file: Path
     network: Path | None
+    processes: Path | None = None
     user: str = ""
     folder: Path | None = None
     volumes: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
             "--workdir": request.working_dir,
             "--stop-signal": request.stop_signal,
             "--user": place.user,
-            "--pid": "host" if request.host_pid else "",
+            "--pid": "host" if request.host_pid else f"ns:{place.processes}" if place.processes else "",
             "--ipc": "host" if request.host_ipc else "",
         }
     )
