@@ -164,7 +164,9 @@ def access_of_pod(environment: Mapping[str, str], folder: Path = ACCOUNT_DIR) ->
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (folder / "token").exists():
         return None
-    return Access(f"https://{f'[{host}]' if ':' in host else host}:{port}", TokenFile(folder / "token"), folder / "ca.crt")
+    return Access(
+        f"https://{f'[{host}]' if ':' in host else host}:{port}", TokenFile(folder / "token"), folder / "ca.crt"
+    )
 
 
 def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def feature_gates(text: str) -> dict[str, bool]:
 
 def add_server(command: argparse.ArgumentParser) -> None:
     """Options for the address of the API server and the credentials."""
-    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token (in a pod: its service account)")
+    server = command.add_argument_group(
+        "the API server: a kubeconfig, or its address and a token (in a pod: its service account)"
+    )
     file = partial(server.add_argument, type=Path, metavar="FILE")
     file("--kubeconfig", help="take server, CA and token or certificate from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
