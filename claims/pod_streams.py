@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -29,16 +30,17 @@ import msgspec
 from claims.kinds.pod_streams import (
     StreamOptions,
     check_node,
+    checked_stream_options,
     container_on_node,
     port_of,
-    read_ports,
+    read_forward_options,
     read_stream_options,
 )
 from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress, AgentStream, SessionRefused
 from manciple.access.authentication import tokens
-from manciple.api.sockets import Session
+from manciple.api.sessions import Session
 from manciple.api.streams import in_reader
 from manciple.api.subresources import SessionRequest, Upgraded
 from manciple.store import objects
@@ -57,7 +59,8 @@ STREAM_SECONDS = 30.0
 #: Connections of one forwarding session at once, and bytes that wait for one of them.
 CONNECTIONS, HELD_BYTES = 128, 1 << 20
 
-Query = Mapping[str, Sequence[str]]
+#: Where an agent serves what these options are for.
+_AGENT_PATHS = {"PodExecOptions": "exec", "PodAttachOptions": "attach"}
 
 
 def _pod(namespace: str, name: str) -> Pod:
@@ -84,15 +87,13 @@ class StreamPlace:
     options: StreamOptions
 
 
-def find(namespace: str, name: str, query: Query, *, attach: bool) -> StreamPlace:
+def find(namespace: str, name: str, options: StreamOptions) -> StreamPlace:
     """Raises: ApiError in Kubernetes' words."""
     pod = _pod(namespace, name)
-    options = read_stream_options(query, attach=attach)
+    options = checked_stream_options(options)
     container = container_on_node(pod, options.container)
     agent = agents.locate(pod.spec.node_name)
-    return StreamPlace(
-        agent=agent, path=_path("attach" if attach else "exec", namespace, name, container), options=options
-    )
+    return StreamPlace(agent=agent, path=_path(_AGENT_PATHS[options.kind], namespace, name, container), options=options)
 
 
 class Client(Protocol):
@@ -205,8 +206,8 @@ class SpdyClient:
         await self.send(ERROR, status, last=True)
 
 
-async def _enter(request: SessionRequest, session: Session, *, attach: bool) -> None:
-    place = await in_reader(lambda: find(request.namespace, request.name, request.query, attach=attach))
+async def _enter(request: SessionRequest, session: Session) -> None:
+    place = await in_reader(lambda: find(request.namespace, request.name, request.options))
     client = _client(request, session, place.options)
     person = request.identity.name
     async with agents.converse(place.agent, place.path, place.options.query(), person=person) as agent:
@@ -330,7 +331,9 @@ async def _forward(request: SessionRequest, session: Session) -> None:
         protocol = channels.chosen(request.protocols, channels.FORWARDING_PROTOCOLS)
         if protocol is None:
             raise _no_protocol(request, (channels.TUNNELLED, *channels.FORWARDING_PROTOCOLS[:-1]))
-        await ChannelForwarder(session, forwarding, protocol, read_ports(request.query)).run()
+        if not request.options.ports:
+            raise BadRequest('query parameter "port" is required')
+        await ChannelForwarder(session, forwarding, protocol, request.options.ports).run()
 
 
 @dataclass(slots=True)
@@ -571,26 +574,6 @@ def connect_to_port(namespace: str, name: str, uid: str, port: int) -> AbstractA
 # What is served -------------------------------------------------------------------------------------------------------
 
 
-def _serve_exec(request: SessionRequest, session: Session) -> Coroutine[Any, Any, None]:
-    return _enter(request, session, attach=False)
-
-
-def _serve_attach(request: SessionRequest, session: Session) -> Coroutine[Any, Any, None]:
-    return _enter(request, session, attach=True)
-
-
-def _check_exec(namespace: str, name: str, query: Query) -> None:
-    find(namespace, name, query, attach=False)
-
-
-def _check_attach(namespace: str, name: str, query: Query) -> None:
-    find(namespace, name, query, attach=True)
-
-
-def _check_forward(namespace: str, name: str, _query: Query) -> None:
-    find_pod(namespace, name)
-
-
 _OF_STREAMS = (
     ("container", "string", "The container; required if the pod has several."),
     ("stdin", "boolean", "Whether standard input is sent."),
@@ -602,20 +585,23 @@ EXEC = Upgraded(
     name="exec",
     kind="PodExecOptions",
     parameters=(("command", "string", "The command and its arguments, each by itself; no shell."), *_OF_STREAMS),
-    serve=_serve_exec,
-    check=_check_exec,
+    read=partial(read_stream_options, attach=False),
+    check=find,
+    serve=_enter,
 )
 ATTACH = Upgraded(
     name="attach",
     kind="PodAttachOptions",
     parameters=_OF_STREAMS,
-    serve=_serve_attach,
-    check=_check_attach,
+    read=partial(read_stream_options, attach=True),
+    check=find,
+    serve=_enter,
 )
 PORT_FORWARD = Upgraded(
     name="portforward",
     kind="PodPortForwardOptions",
     parameters=(("ports", "integer", "The ports, for a WebSocket without SPDY."),),
+    read=read_forward_options,
+    check=lambda namespace, name, _options: find_pod(namespace, name),
     serve=_forward,
-    check=_check_forward,
 )

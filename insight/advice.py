@@ -311,7 +311,7 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             title = f"Pool `{trouble.pool}` is "
             many = _counted(abs(lacks), "slice")
             title += f"{many} short" if lacks > 0 else f"published with {many} too many"
-            whole = f"with its pool whole, {_counted(trouble.devices, 'device')} can be given again"
+            whole = f"once its pool is complete, {_counted(trouble.devices, 'device')} can be allocated again"
             step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
         case TaintedDevices(devices=count):
             are, them = ("is", "it") if count == 1 else ("are", "them")
@@ -320,11 +320,11 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             step = f"End what keeps {them} away, or tolerate the taint in the request"
             if trouble.unhealthy:
                 title = f"unhealthy (`{trouble.taint}`)"
-                step = f"Repair or replace {them}; the driver then takes the taint away"
+                step = f"Repair or replace {them}; the driver then removes the taint"
             title = f"{_counted(count, 'device')} {are} {title}"
         case TaintingRule(name=name):
             title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
-            step = f"Delete rule `{name}` once what it was made for is done"
+            step = f"Delete rule `{name}` once it is no longer needed"
         case ClosedNode(node=node):
             title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
             step = f"Uncordon node `{node}`" if trouble.cordoned else f"Start the agent of node `{node}` again"

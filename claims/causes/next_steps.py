@@ -67,7 +67,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Delete the claim of that name, if nothing needs it."),
     ("claim-busy", "A claim cannot be used now", "Wait until it can be used, or name another one."),
     ("claim-elsewhere", "A claim is allocated on another node", NO_SINGLE_CHANGE),
-    ("room", "Nodes are full", NO_SINGLE_CHANGE),
+    ("room", "Nodes lack resources", NO_SINGLE_CHANGE),
     ("error", "A selector fails", "Fix the expression on the page of its class."),
     ("claim-wrong", "A claim cannot be met as written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
-from claims.kinds.pod_streams import port_of, read_stream_options
+from claims.kinds.pod_streams import checked_stream_options, port_of, read_stream_options
 from claims.kinds.pods import ContainerStatus, Pod
 from manciple.wire.channels import AGENT_PROTOCOL
 from manciple.wire.errors import BadRequest
@@ -302,7 +302,7 @@ class Streams:
         self, namespace: str, name: str, container: str, request: Request, *, attach: bool
     ) -> HttpsAnswer | Upgraded:
         try:
-            options = read_stream_options(request.parameters, attach=attach)
+            options = checked_stream_options(read_stream_options(request.parameters, attach=attach))
         except BadRequest as error:
             return HttpsAnswer(code=400, body=error.message)
         pod = latest(self._pods(), namespace, name)

@@ -84,6 +84,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "what is being done at this moment": (
         "manciple.api.flow_control.COSTLY",
         "manciple.api.flow_control.SHORT_TURNS",
+        "manciple.api.sessions.OPEN",
         "manciple.controllers.tasks._running",
         "manciple.live.consumers._open",
         "manciple.store.sql._turn",

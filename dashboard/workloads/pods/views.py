@@ -581,7 +581,7 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
         workload = of_documents(documents)
         answer = refused(workload) or try_one(workload)
     except NotRehearsable as why:
-        return PodVerdict(good=False, title="Where it would start cannot be told.", text=str(why))
+        return PodVerdict(good=False, title="Where it would start is unknown.", text=str(why))
     except ApiError as refusal:
         return PodVerdict(good=False, title=f"It would wait because {refusal.message.rstrip('.')}.")
     if isinstance(answer, Placed):

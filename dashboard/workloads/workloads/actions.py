@@ -391,7 +391,7 @@ def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, 
     """Do it, if the workload is the one with this uid. Returns (why not, "" where it is done; what is there then)."""
     meta = one.metadata
     if uid != meta.uid:
-        return f"Another {kind.kind} has the name {meta.name} by now. This is what would happen to that one.", None
+        return f"Another {kind.kind} is now called {meta.name}. This is what would happen to that one.", None
     place: dict[str, Any] = {"namespace": meta.namespace, "identity": person.identity}
     try:
         if key == "delete":
