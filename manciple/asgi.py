@@ -59,6 +59,7 @@ _socket_limits = SocketLimits()
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Hands each connection to the part that serves it."""
     if scope["type"] == "websocket":
+        scope = sockets.entered(scope)
         await _serve_socket(scope, receive, NotingSocket(scope, send, unknown=NOT_SIGNED_IN))
     elif scope["type"] == "lifespan":
         await _live(receive, send)
@@ -82,6 +83,8 @@ async def _serve_socket(scope: Scope, receive: Receive, send: Send) -> None:
     serve = _pages_sockets if scope["path"] == PATH else closed_door
     if session := sockets.wanted(scope):
         serve = partial(sockets.serve, *session)
+        if sockets.is_of_page(scope):
+            serve = same_origin(serve)
     try:
         await _socket_limits.serve(serve, scope, receive, send)
     except Exception as error:

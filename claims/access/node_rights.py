@@ -36,7 +36,8 @@ A driver is a service account that a role lets create ResourceSlices. RBAC canno
 to, and the names in its roles' rules for `resourceclaims/driver` (as in `claims.access.status_rights`).
 
     slices            create, update, delete: those of the token's node, with "associated-node:update" or "…:patch" on
-                      `resourceclaims/driver` for `spec.driver`; with "arbitrary-node:…" all of that driver
+                      `resourceclaims/driver` for `spec.driver`, or where no role names a driver, as in charts made for
+                      Kubernetes, which has no such rule; with "arbitrary-node:…" all of that driver
     resourceclaims    one by its name, that a pod of the token's node names; with "arbitrary-node:…" as RBAC says
 
 Slices are checked for every service account. Reading claims is checked by an authorizer, because admission never sees a
@@ -901,7 +902,8 @@ def _slice_refusal(write: Write) -> str:
         where = f'on node "{node}"' if node else "that are not on a single node"
         bound = f'bound to node "{own}"' if own else "not bound to a node"
         return f"{_requires('arbitrary-node:update', driver)} to write slices {where}: the token is {bound}"
-    if not _may_report(write.identity, driver, _OWN_NODE):
+    names_a_driver = not _driver_verbs(write.identity, "").isdisjoint(_OWN_NODE)
+    if names_a_driver and not _may_report(write.identity, driver, _OWN_NODE):
         return f"{_requires('associated-node:update', driver)} to write slices of that driver"
     if write.old is None and isinstance(write.new, ResourceSlice):
         return why_not_in_pool(own, write.new)
@@ -961,7 +963,11 @@ def _claim_refusal(node: str, attributes: Attributes) -> str:
 
 def _reports_anywhere(identity: Identity, namespace: str) -> bool:
     """Whether roles let it report on devices of any driver on any node: then it needs claims of other nodes."""
+    return not _driver_verbs(identity, namespace).isdisjoint({*_ANY_NODE, "*"})
+
+
+def _driver_verbs(identity: Identity, namespace: str) -> set[str]:
+    """What roles let it do as a driver, whichever."""
     rules = CompiledRules(rbac.known_rules(identity, namespace).rules)
     attributes = Attributes(verb="", group=GROUP, resource="resourceclaims", subresource="driver")
-    verbs = {verb for place in places_of(attributes) for verb in rules.resources.get(place, ())}
-    return not verbs.isdisjoint({*_ANY_NODE, "*"})
+    return {verb for place in places_of(attributes) for verb in rules.resources.get(place, ())}

@@ -464,15 +464,15 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Found = TypeVar("Found")
 
 
-async def admitted(scope: Scope) -> Admission:
-    """Who may have the stream that this request asks for.
+async def admitted(scope: Scope, way: type[Admission] = Admission) -> Admission:
+    """Who may have the stream that this request asks for. way: in which they are identified.
 
     Raises: as `door.admit`; ServiceUnavailable while the server stops: what is opened now would be cut off.
     """
     refuse_when_stopping()
     method = scope.get("method", "GET")  # a WebSocket begins with one
     shown, wanted = shown_in(scope), attributes_of(method, scope["path"], query_of(scope))
-    admission = await in_reader(lambda: Admission.of(shown, wanted))
+    admission = await in_reader(lambda: way.of(shown, wanted))
     claim_connection(scope, admission.identity)
     return admission
 

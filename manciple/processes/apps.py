@@ -18,7 +18,7 @@ class ProcessesConfig(AppConfig):
 
         config = runtime_config.parse(settings.RUNTIME_CONFIG)
         try:
-            config.check({*registry.places(), *REVIEWS})
+            config.check({*(one.place for one in registry.registered()), *REVIEWS})
         except ValueError as error:
             raise ImproperlyConfigured(f"MANCIPLE_RUNTIME_CONFIG: {error}") from None
         runtime_config.use(config)

@@ -531,9 +531,9 @@ class Registry:
             or _named(self._added(True).by_resource, wanted)
         )
 
-    def places(self) -> Iterator[tuple[str, str, str]]:
-        """(group, version, plural) of everything that is registered, served or not."""
-        return iter(self._served)
+    def registered(self) -> Iterator[Served]:
+        """Each version of the server's own kinds, served or not."""
+        return iter(self._served.values())
 
     def served_as(self, kind: Kind, version: str) -> Served | None:
         """The kind in that version, which may be of another group."""

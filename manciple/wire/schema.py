@@ -335,7 +335,9 @@ def _summary(type_: type[Value]) -> str:
 
 
 def _summary_of(element: Any) -> str:
-    return _summary(element) if isinstance(element, type) and issubclass(element, Value) else ""
+    """Of a type that does not describe itself."""
+    is_value = isinstance(element, type) and issubclass(element, Value)
+    return _summary(element) if is_value and not issubclass(element, _OF_BODIES) else ""
 
 
 @cache

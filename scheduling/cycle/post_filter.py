@@ -96,7 +96,7 @@ from scheduling.claims.extended_resources import owner_uid
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
 from scheduling.claims.readiness import PodRequest, given_to, request_of
 from scheduling.metrics import PREEMPTION_ATTEMPTS, PREEMPTION_VICTIMS, PluginRun
-from scheduling.queue.hints import Wakes, claim_key, resource_key
+from scheduling.queue.hints import RESOURCE_KEY, Wakes, claim_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import SCHEDULING_GATED, Placement, Retry, Wait, nominated
 from scheduling.state import node_fit
@@ -679,7 +679,7 @@ def refused_by_nodes(
         room=remedy.nominate if remedy.eviction is None else "",
     )
     awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
-    awaited |= {resource_key(name) for name in extended_names(request.pod)}
+    awaited |= {f"{RESOURCE_KEY}{name}" for name in extended_names(request.pod)}
     hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
     return Wait(
         pod=request.pod,

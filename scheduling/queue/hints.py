@@ -38,9 +38,8 @@ def claim_key(namespace: str, name: str) -> str:
     return f"claim:{namespace}/{name}"
 
 
-def resource_key(name: str) -> str:
-    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
-    return f"resource:{name}"
+#: Before the name of an extended resource: what a pod awaits when it waits for a DeviceClass that serves it.
+RESOURCE_KEY = "resource:"
 
 
 def class_key(name: str) -> str:
@@ -208,7 +207,7 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
     """For pods that request the class by the name of an extended resource."""
     for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{about.name}", seen.spec.extended_resource_name):
         if name:
-            yield Wake(reasons=reasons, key=resource_key(name))
+            yield Wake(reasons=reasons, key=f"{RESOURCE_KEY}{name}")
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:

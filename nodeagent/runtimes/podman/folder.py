@@ -153,16 +153,25 @@ MESSAGE_BYTES = 4096
 LOG_MESSAGE_BYTES, LOG_MESSAGE_LINES = 2048, 80
 
 
+class Backoff(Value):
+    """An image that could not be pulled: not again before `until`, and then after `wait` seconds more."""
+
+    until: float
+    wait: float
+    message: str
+
+
 class ContainerNote(Value):
     """One container of the pod.
 
     request: the latest attempt, without what is confidential in its environment. outcome: how that ended, where podman
-    cannot say: it never ran, or is lost. before: the attempt before it.
+    cannot say: it never ran, or is lost. before: the attempt before it. backoff: while its image cannot be pulled.
     """
 
     request: ContainerRequest
     outcome: ContainerRun | None = None
     before: ContainerRun | None = None
+    backoff: Backoff | None = None
 
 
 # Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
@@ -274,7 +283,7 @@ def _written(note: ContainerNote) -> ContainerNote:
     if not request.confidential:
         return note
     outcome, before = (run and replace(run, environment=request.environment) for run in (note.outcome, note.before))
-    return ContainerNote(request=request, outcome=outcome, before=before)
+    return replace(note, request=request, outcome=outcome, before=before)
 
 
 def _hosts(request: ContainerRequest) -> str:

@@ -16,7 +16,7 @@ from manciple.wire.schema import ServedKind
 
 def every_kind() -> Iterator[ServedKind]:
     """In each version, also those whose gates are off."""
-    for served in registry._served.values():
+    for served in registry.registered():
         yield ServedKind(served.group, served.own_version, served.kind.kind, served.shape)
 
 

@@ -174,8 +174,15 @@ DOORS = {
     (LOGS, "scraper"): 403,
     (LOGS, "server"): 200,
     (LOGS, "root"): 200,
-    ("/exec/default/p/main", "root"): 404,
-    ("/exec/default/p/main", ""): 401,
+    **{
+        (path, token): code
+        for path in ("/exec/default/p/main?command=true&stdout=true", "/attach/default/p/main?stdout=true")
+        for token, code in {"": 401, "stranger": 401, "scraper": 403, "server": 400, "root": 400}.items()
+    },
+    ("/portForward/default/p?port=80", "scraper"): 403,
+    ("/portForward/default/p?port=80", "server"): 400,
+    ("/run/default/p/main", "root"): 404,
+    ("/run/default/p/main", ""): 401,
 }
 
 

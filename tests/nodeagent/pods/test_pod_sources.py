@@ -144,7 +144,7 @@ def test_a_container_waits_for_the_sources_of_its_variables(simulated: Machine) 
     simulated.api.put("pods", pod("p", container("main", env=[variable])))
     simulated.look()
     assert waiting(simulated) == ("CreateContainerConfigError", 'secret "login" not found')
-    assert simulated.events("Failed") == ['Error: container main: secret "login" not found']
+    assert simulated.events("Failed") == ['Error: secret "login" not found']
 
     secret(simulated.api, password="x")
     simulated.settle()

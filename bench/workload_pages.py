@@ -1,4 +1,4 @@
-"""What pages cost with a Deployment of 10,000 pods, a device each, and 2,000 Jobs: `python bench/workloads.py`.
+"""What pages cost with a Deployment of 10,000 pods, a device each, and 2,000 Jobs: `python bench/workload_pages.py`.
 
 In one process, on an empty database in memory: milliseconds of CPU from the request to its answer, the least of some.
 Half of the Jobs have ended, half wait for devices; nothing is followed live meanwhile.
@@ -65,9 +65,12 @@ def fill(pods: int, jobs: int) -> None:
         owned = replace(make_replica_set("web-1", replicas=pods), spec=_of(web, pods))
         meta = replace(owned.metadata, owner_references=(owner_reference(web),))
         replicas = writer.create(REPLICA_SET, REPLICA_SET.prepare_create(replace(owned, metadata=meta)))
-        numbers = {"replicas": pods, "ready_replicas": pods, "available_replicas": pods}
-        writer.update(REPLICA_SET, replace(replicas, status=ReplicaSetStatus(**numbers)))
-        status = DeploymentStatus(**numbers, updated_replicas=pods, observed_generation=web.metadata.generation)
+        counted = ReplicaSetStatus(replicas=pods, ready_replicas=pods, available_replicas=pods)
+        writer.update(REPLICA_SET, replace(replicas, status=counted))
+        status = DeploymentStatus(
+            replicas=pods, ready_replicas=pods, available_replicas=pods, updated_replicas=pods,
+            observed_generation=web.metadata.generation,
+        )  # fmt: skip
         writer.update(DEPLOYMENT, replace(web, status=status))
     for first in range(0, pods, BATCH):
         with objects.writing() as writer:
@@ -96,11 +99,13 @@ def _run(writer: objects.Writer, number: int, owner: OwnerReference, now: dateti
     started = timestamp(now - timedelta(hours=1))
     pod: Pod = kind(PODS).prepare_create(make_pod(name, claims={"gpu": f"{name}-gpu"}, node=node))
     meta = replace(pod.metadata, uid="", owner_references=(owner,))
-    made = writer.create(kind(PODS), replace(pod, metadata=meta, status=PodStatus(phase="Running", start_time=started)))
+    status = PodStatus(phase="Running", start_time=started)
+    made = writer.create(kind(PODS), replace(pod, metadata=meta, status=status))
+    assert isinstance(made, Pod)
     claim: ResourceClaim = kind(CLAIMS).prepare_create(make_claim(f"{name}-gpu"))
     allocation = make_allocation(make_result(device, pool=node), node=node)
-    status = ResourceClaimStatus(allocation=allocation, reserved_for=(make_consumer(made),))
-    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid=""), status=status))
+    held = ResourceClaimStatus(allocation=allocation, reserved_for=(make_consumer(made),))
+    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid=""), status=held))
 
 
 def _job(writer: objects.Writer, number: int, now: datetime) -> list[QueuedPod]:
