@@ -1,4 +1,4 @@
-"""What pages cost with a Deployment of 10,000 pods, a device each, and 2,000 Jobs: `python bench/workloads.py`.
+"""What pages cost with a Deployment of 10,000 pods, a device each, and 2,000 Jobs: `python bench/workload_pages.py`.
 
 In one process, on an empty database in memory: milliseconds of CPU from the request to its answer, the least of some.
 Half of the Jobs have ended, half wait for devices; nothing is followed live meanwhile.
