@@ -532,7 +532,7 @@ def _first_page(query: Query) -> Page:
 def _selected_page(query: Query) -> Page:
     revision, found = sql.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
     matching = query.select(found)
-    items = _read(query, matching, _expired())
+    items = _read(query, matching)
     if len(items) == len(matching):
         return Page(items=items, revision=revision, continue_token="", remaining=None)
     return _unfinished(revision, items, remaining=0)
@@ -560,13 +560,13 @@ def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> 
     return Page(items=items, revision=revision, continue_token=token, remaining=remaining or None)
 
 
-def _read(query: Query, found: Sequence[sql.LatestRow], expired: Expired) -> tuple[Stored, ...]:
-    """As many of `found` as fit on the page, with their documents. Raises: `expired`."""
+def _read(query: Query, found: Sequence[sql.LatestRow], expired: Expired | None = None) -> tuple[Stored, ...]:
+    """As many of `found` as fit on the page, with their documents. Raises: `expired`, or Expired."""
     shown = found[: query.limit] if query.limit else found
     texts = sql.texts(row.revision for row in shown)
     # A document can only be missing when pruning has overtaken this list.
     if len(texts) < len(shown):
-        raise expired
+        raise expired or _expired()
     return tuple(row.stored(query.kind.resource, texts[row.revision]) for row in shown)
 
 
