@@ -61,8 +61,9 @@ from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceReques
 from claims.kinds.resource_usage import parsed
 from claims.kinds.runtime_classes import RUNTIME_CLASS
 from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
-from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import PersistentVolumeClaim, class_of
 from claims.kinds.volumes import (
+    VOLUME_CLAIMS,
     ConfigMapProjection,
     DownwardAPIProjection,
     DownwardAPIVolumeFile,

@@ -257,9 +257,9 @@ class Progress:
     def _why_failed(self) -> Why | None:
         spec = self.spec
         for pod in self._pods if spec.pod_failure_policy else ():
-            if self._has_failed(pod) and _of_job(pod).is_tracked:  # one that is counted was judged then
-                if self._action(pod) == FAIL_JOB:
-                    return "PodFailurePolicy", judge(spec.pod_failure_policy, pod, self._namespace)[1]
+            # One that is counted was judged then.
+            if self._has_failed(pod) and _of_job(pod).is_tracked and self._action(pod) == FAIL_JOB:
+                return "PodFailurePolicy", judge(spec.pod_failure_policy, pod, self._namespace)[1]
         limit = spec.backoff_limit or 0
         if self._failed > limit or self._restarts_reach(limit):
             return _BACKOFF

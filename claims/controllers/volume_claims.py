@@ -53,7 +53,8 @@ from claims.kinds.volume_binding import (
     size_of,
     unprovisionable,
 )
-from claims.kinds.volume_claims import LOST, PENDING, VOLUME_CLAIM, VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import LOST, PENDING, VOLUME_CLAIM, PersistentVolumeClaim, class_of
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store import objects, sql
