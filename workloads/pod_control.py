@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.db import Error
 from msgspec.structs import replace
 
 from claims import event_recorder
@@ -44,7 +45,8 @@ log = logging.getLogger(__name__)
 BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
-
+#: Seconds of rest of a workload that cannot be looked after for a fault of ours.
+REST_AFTER_FAULT = 60.0
 #: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
 AT_ONCE, SHARE = 10, 1.0
 #: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
@@ -95,9 +97,11 @@ def take_turns(
                     changed += written
                 except (Conflict, NotFound):  # somebody else has written: the log says so, too
                     continue
-                except ApiError:
-                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
-                    later[key] = now.timestamp() + RETRY_AFTER
+                except Error:  # the database is away, for all of them
+                    raise
+                except Exception as error:  # of this one alone: the others have their turns
+                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
+                    later[key] = now.timestamp() + (RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT)
                 if is_over := time.monotonic() > until:
                     break
     finally:
