@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -39,6 +39,7 @@ from claims.kinds.pod_streams import (
 from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress, AgentStream, SessionRefused
+from manciple.access.authentication import tokens
 from manciple.api.sessions import Session
 from manciple.api.streams import in_reader
 from manciple.api.subresources import SessionRequest, Upgraded
@@ -307,9 +308,11 @@ class Forwarding:
         return agents.converse(self.agent, self.path, [("port", str(port))], person=self.person)
 
 
-def find_pod(namespace: str, name: str) -> tuple[AgentAddress, str]:
+def find_pod(namespace: str, name: str, *, uid: str = "") -> tuple[AgentAddress, str]:
     """(agent, path). Raises: ApiError in Kubernetes' words."""
     pod = _pod(namespace, name)
+    if uid not in ("", pod.metadata.uid):
+        raise NotFound.of("pods", name)
     check_node(pod)
     if pod.status.phase != "Running":
         raise BadRequest(f"unable to forward port because pod is not running. Current status={pod.status.phase}")
@@ -527,6 +530,45 @@ class ChannelForwarder:
 
     async def _tell(self, channel: int, data: bytes) -> None:
         await self._session.send(self._protocol.message(channel, data))
+
+
+# The API server's own connections -------------------------------------------------------------------------------------
+
+
+class PortStream:
+    """A port of a pod."""
+
+    def __init__(self, agent: AgentStream) -> None:
+        self._agent = agent
+
+    async def send(self, data: bytes) -> None:
+        """Raises: OSError."""
+        await self._agent.send(STDIN, data)
+
+    async def receive(self) -> bytes:
+        """b"" at the end. Raises: OSError."""
+        try:
+            while (frame := await self._agent.receive()) is not None:
+                channel, data = frame
+                if channel == STDOUT:
+                    return data
+                if channel in (ERROR, CLOSE):
+                    break
+        except BadMessage as error:
+            raise ConnectionError(str(error)) from error
+        return b""
+
+
+def connect_to_port(namespace: str, name: str, uid: str, port: int) -> AbstractAsyncContextManager[PortStream]:
+    """For webhooks that run in pods. Raises: ApiError, also on entering."""
+    agent, path = find_pod(namespace, name, uid=uid)
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[PortStream]:
+        async with agents.converse(agent, path, [("port", str(port))], person=tokens.API_SERVER.name) as stream:
+            yield PortStream(stream)
+
+    return connected()
 
 
 # What is served -------------------------------------------------------------------------------------------------------

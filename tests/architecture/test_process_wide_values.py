@@ -49,6 +49,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
         "manciple.access.people.READ_WITH",
+        "manciple.access.webhook_client._pod_connectors",
         "manciple.store.hooks._checks",
         "manciple.store.hooks._completions",
         "manciple.store.hooks._gates",
