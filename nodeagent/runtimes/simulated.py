@@ -108,6 +108,7 @@ class SimulatedRuntime:
 
     api: ClassVar[None] = None
     counts_evenly: ClassVar[bool] = True
+    has_files = False
 
     def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder

@@ -138,6 +138,8 @@ SHORTLY = 0.05
 class PodmanRuntime:
     """A `Runtime`. Reads at once what the last agent left. Raises: ContainerFailed when podman does not answer."""
 
+    has_files = True
+
     def __init__(self, podman: Podman, setting: Setting, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._podman = podman
         self._setting = setting
@@ -601,6 +603,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        sessions.recover(SESSIONS / self._setting.mark)
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)

@@ -34,7 +34,10 @@ from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, pod
 from tests.nodeagent.pods.given_sources import GivenSources
 
-APPLETS = "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill"
+APPLETS = (
+    "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill "
+    "stty tar"
+)
 
 
 def needs_podman() -> None:
