@@ -368,7 +368,7 @@ TAINT_RULE_DELETED = Text("Taint rule {} is deleted.")
 # Timeline and usage
 NOTHING_HELD = Text("Nothing was held in this time")
 NOTHING_HELD_OF_THE_CHOICE = Text("Try other filters.")
-NOTHING_USED_OF_THE_CHOICE = Text("Other namespaces or classes may have.")
+NOTHING_USED_OF_THE_CHOICE = Text("Try other filters.")
 ALLOCATIONS_IN = Text("{} allocations in the last {}")
 NEVER_HELD = Text("{} was never held in this time.")
 USE_IN_FIGURES = Text("{} {} now, {} at most, {} on average, {} device-hours")
