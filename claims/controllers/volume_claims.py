@@ -292,10 +292,10 @@ def of_claim(view: VolumeView, claim: PersistentVolumeClaim, taken: set[str]) ->
     if best is not None:
         taken.add(best.metadata.name)
         return _binding(best, claim)
-    return _provisioning(claim, storage, node)
+    return _provisioning(view, claim, storage, node)
 
 
-def _provisioning(claim: PersistentVolumeClaim, storage: StorageClass | None, node: str) -> Step:
+def _provisioning(view: VolumeView, claim: PersistentVolumeClaim, storage: StorageClass | None, node: str) -> Step:
     """No volume is there for the claim."""
     if storage is None:
         return _without_class(claim)
@@ -304,7 +304,7 @@ def _provisioning(claim: PersistentVolumeClaim, storage: StorageClass | None, no
     if not node:
         message = "waiting for first consumer to be created before binding"
         return Step(regarding=claim, reason="WaitForFirstConsumer", message=message)
-    volume = provisioned(claim, storage, node)
+    volume = provisioned(claim, storage, node, _labels(view, node))
     _, bound = bound_together(volume, claim)
     message = f"Successfully provisioned volume {volume.metadata.name}"
     writes = ((VOLUME_CLAIM, claim, bound), (VOLUME, None, volume))
@@ -363,8 +363,11 @@ def _smallest(view: VolumeView, claim: PersistentVolumeClaim, node: str, taken: 
 
 def _reaches(view: VolumeView, node: str, volume: PersistentVolume) -> bool:
     selector = volume.selector
-    labels = view.nodes[node].metadata.labels if node in view.nodes else {}
-    return selector is None or node_selector_matches(selector, node, labels)
+    return selector is None or node_selector_matches(selector, node, _labels(view, node))
+
+
+def _labels(view: VolumeView, node: str) -> dict[str, str]:
+    return view.nodes[node].metadata.labels if node in view.nodes else {}
 
 
 def _without_class(claim: PersistentVolumeClaim) -> Step:

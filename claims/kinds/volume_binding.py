@@ -33,6 +33,7 @@ from manciple.wire.selectors import as_label_selector
 #: Annotations of claims and volumes that the controller has bound.
 BIND_COMPLETED, BOUND_BY_CONTROLLER = "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"
 PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+HOSTNAME = "kubernetes.io/hostname"
 _ON_ONE_NODE = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
@@ -118,10 +119,15 @@ def bound_together(
     return its_claim, its_volume
 
 
-def provisioned(claim: PersistentVolumeClaim, storage: StorageClass, node: str) -> PersistentVolume:
-    """A folder of that node for the claim."""
-    requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
-    selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
+def provisioned(
+    claim: PersistentVolumeClaim, storage: StorageClass, node: str, labels: Mapping[str, str]
+) -> PersistentVolume:
+    """A folder of that node, which has these labels, for the claim."""
+    by_name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    by_label = NodeSelectorRequirement(key=HOSTNAME, operator="In", values=(labels.get(HOSTNAME, ""),))
+    shown = (by_label,) if HOSTNAME in labels else ()  # `kubectl describe` shows no fields
+    term = NodeSelectorTerm(match_fields=(by_name,), match_expressions=shown)
+    selector = NodeSelector(node_selector_terms=(term,))
     meta, name = claim.metadata, f"pvc-{claim.metadata.uid}"
     reference = ObjectReference(
         api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
