@@ -60,7 +60,7 @@ from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from claims.kinds.resource_usage import parsed
 from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
-from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,
@@ -352,7 +352,7 @@ def ensure_storage_class() -> None:
 def with_default_class(write: Write) -> PersistentVolumeClaim:
     """The new claim; of the default class where it names none (upstream: admission plugin DefaultStorageClass)."""
     claim: PersistentVolumeClaim = write.new
-    if class_of(claim) is not None:
+    if claim.storage_class is not None:
         return claim
     classes = (objects.decoded(one, StorageClass) for one in objects.list(STORAGE_CLASS).items)
     defaults = [one.metadata for one in classes if one.is_default]

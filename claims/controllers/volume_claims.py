@@ -53,7 +53,7 @@ from claims.kinds.volume_binding import (
     size_of,
     unprovisionable,
 )
-from claims.kinds.volume_claims import LOST, PENDING, VOLUME_CLAIM, VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import LOST, PENDING, VOLUME_CLAIM, VOLUME_CLAIMS, PersistentVolumeClaim
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store import objects, sql
@@ -284,7 +284,7 @@ def of_claim(view: VolumeView, claim: PersistentVolumeClaim, taken: set[str]) ->
         return _let_go(view, claim)
     if claim.spec.volume_name:
         return _of_claim_with_volume(view, claim)
-    storage = view.classes.get(class_of(claim) or "")
+    storage = view.classes.get(claim.storage_class or "")
     node = next(iter(view.users.get(claim.key, {}).values()), "")
     waits = storage is not None and storage.waits and not node
     kept = next((one for one in view.kept.get(claim.key, {}).values() if is_for(one, claim)), None)
@@ -355,7 +355,7 @@ def _smallest(view: VolumeView, claim: PersistentVolumeClaim, node: str, taken: 
     """Of the volumes that would do, and that the node reaches, where one is named."""
     fitting = [
         one
-        for name, one in view.free.get(class_of(claim) or "", {}).items()
+        for name, one in view.free.get(claim.storage_class or "", {}).items()
         if name not in taken and satisfies(one, claim) and (not node or _reaches(view, node, one))
     ]
     return min(fitting, key=lambda one: (size_of(one.spec.capacity).nanos, one.metadata.name), default=None)
@@ -371,7 +371,7 @@ def _labels(view: VolumeView, node: str) -> dict[str, str]:
 
 
 def _without_class(claim: PersistentVolumeClaim) -> Step:
-    name = class_of(claim)
+    name = claim.storage_class
     if name:
         return _failed(claim, f'storageclass.storage.k8s.io "{name}" not found')
     message = "no persistent volumes available for this claim and no storage class is set"

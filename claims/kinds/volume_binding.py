@@ -22,7 +22,7 @@ from claims.kinds.persistent_volumes import (
 )
 from claims.kinds.pods import Pod
 from claims.kinds.storage_classes import DELETE, LOCAL_PROVISIONER, StorageClass
-from claims.kinds.volume_claims import BOUND, STORAGE, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import BOUND, STORAGE, PersistentVolumeClaim
 from claims.kinds.volumes import driven_volume
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.base import ObjectMeta, ObjectReference
@@ -73,7 +73,7 @@ def satisfies(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     spec, wanted = volume.spec, claim.spec
     if spec.claim_ref is not None or volume.metadata.deletion_timestamp is not None:
         return False
-    if spec.storage_class_name != (class_of(claim) or "") or spec.volume_mode != wanted.volume_mode:
+    if spec.storage_class_name != (claim.storage_class or "") or spec.volume_mode != wanted.volume_mode:
         return False
     if not {*wanted.access_modes} <= {*spec.access_modes}:
         return False

@@ -120,3 +120,30 @@ def test_a_claim_without_a_class_gets_the_newest_default(api: Api, spec: dict[st
     if not spec and times["first"] == times["second"]:
         expected = "first"
     assert made.json["spec"]["storageClassName"] == expected
+
+
+QUOTA = "/api/v1/namespaces/default/resourcequotas"
+
+
+@pytest.mark.parametrize("is_counted_later", [False, True])
+def test_a_quota_limits_what_claims_ask_for(api: Api, is_counted_later: bool) -> None:
+    hard = {"requests.storage": "2Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}
+    quota = {"metadata": {"name": "storage"}, "spec": {"hard": hard}}
+
+    def make(name: str, **spec: Any) -> int:
+        return api.send("POST", CLAIMS, body={**claim(**spec), "metadata": {"name": name}}).code
+
+    if not is_counted_later:
+        assert api.send("POST", QUOTA, body=quota).code == 201
+    assert make("a", storageClassName="gold") == 201
+    if is_counted_later:
+        assert api.send("POST", QUOTA, body=quota).code == 201
+    assert make("b", storageClassName="gold") == 403
+    assert make("b", storageClassName="") == 201
+    assert make("c", storageClassName="") == 403
+    used = api.get(f"{QUOTA}/storage").json["status"]["used"]
+    assert used == {"requests.storage": "2Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}
+    assert api.send("DELETE", f"{CLAIMS}/b").code == 200
+    merge = "application/merge-patch+json"
+    assert api.send("PATCH", f"{CLAIMS}/b", body={"metadata": {"finalizers": None}}, content_type=merge).code == 200
+    assert make("c", storageClassName="") == 201
