@@ -122,6 +122,19 @@ def test_a_claim_without_a_class_gets_the_newest_default(api: Api, spec: dict[st
     assert made.json["spec"]["storageClassName"] == expected
 
 
+@pytest.mark.parametrize(("expands", "code"), [(True, 200), (False, 403), (None, 403)])
+def test_a_claim_grows_where_its_class_can(api: Api, expands: bool | None, code: int) -> None:
+    if expands is not None:
+        body = {**storage_class("gold", is_default=False), "allowVolumeExpansion": expands}
+        assert api.send("POST", CLASSES, body=body).code == 201
+    assert api.send("POST", CLAIMS, body=claim(storageClassName="gold")).code == 201
+    merge = "application/merge-patch+json"
+    bound = api.send("PATCH", f"{CLAIMS}/data/status", body={"status": {"phase": "Bound"}}, content_type=merge)
+    assert bound.code == 200
+    body = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    assert api.send("PATCH", f"{CLAIMS}/data", body=body, content_type=merge).code == code
+
+
 QUOTA = "/api/v1/namespaces/default/resourcequotas"
 
 
