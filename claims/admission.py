@@ -60,6 +60,8 @@ from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from claims.kinds.resource_usage import parsed
 from claims.kinds.runtime_classes import RUNTIME_CLASS
+from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
+from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim, class_of
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,
@@ -109,6 +111,7 @@ def register() -> None:
     hooks.register_rule(keep_extended_claims, operations={"CREATE", "UPDATE"}, resources=CLAIMS_AND_TEMPLATES)
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
     hooks.register_finisher(settle_quotas)
+    hooks.register_completion(VOLUME_CLAIMS, with_default_class)
     hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
 
 
@@ -312,7 +315,6 @@ def _forbidden(one: PriorityClass, why: str) -> Forbidden:
 # Limit ranges ---------------------------------------------------------------------------------------------------------
 
 
-VOLUME_CLAIMS = "persistentvolumeclaims"
 LIMITS: hooks.PolicyCache[tuple[LimitRange, ...]]
 LIMITS = hooks.PolicyCache(LIMIT_RANGE.resource, lambda found: found, nothing=())
 
@@ -336,6 +338,30 @@ def check_limits(writer: Writer, write: Write) -> None:
         if found := limit_ranges.violations(write.new, type_, ranges):
             text = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
             raise Forbidden.of(write.kind.resource, write.new.metadata.name, text)
+
+
+# Storage classes ------------------------------------------------------------------------------------------------------
+
+
+def ensure_storage_class() -> None:
+    """Create the class of folders, unless there is one of its name."""
+    with objects.writing(identity=SYSTEM) as writer:
+        if writer.get(STORAGE_CLASS, "", LOCAL.metadata.name) is None:
+            writer.create(STORAGE_CLASS, LOCAL)
+
+
+def with_default_class(write: Write) -> PersistentVolumeClaim:
+    """The new claim; of the default class where it names none (upstream: admission plugin DefaultStorageClass)."""
+    claim: PersistentVolumeClaim = write.new
+    if class_of(claim) is not None:
+        return claim
+    classes = (objects.decoded(one, StorageClass) for one in objects.list(STORAGE_CLASS).items)
+    defaults = [one.metadata for one in classes if one.is_default]
+    if not defaults:
+        return claim
+    newest = max(one.creation_timestamp or "" for one in defaults)
+    name = min(one.name for one in defaults if (one.creation_timestamp or "") == newest)
+    return replace(claim, spec=replace(claim.spec, storage_class_name=name))
 
 
 # Quotas ---------------------------------------------------------------------------------------------------------------

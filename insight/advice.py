@@ -63,7 +63,7 @@ from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations import Apart, Explanation, NodeReport, Report, cluster, explain_pod
-from scheduling.rehearsal.quota_refusals import RaisedLimit, raises_for, with_limits
+from scheduling.rehearsal.quota_refusals import RaisedLimit, limit_on_new, raises_for, with_limits
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.repairs import (
     SMALL,
@@ -226,8 +226,8 @@ def told(step: Step, claims: Mapping[str, ResourceClaim], sees: Callable[[str], 
             words = words_of(trouble, sees)[1]
         case CreateClass(name=name):
             words = f"Create class `{name}` so that it selects such devices"
-        case CreateClaim(name=name, template=template):
-            words = f"Create {'template' if template else 'claim'} `{name}`"
+        case CreateClaim():
+            words = f"Create {_named(step.act)}"
         case ServeResource(device_class=device_class, resource=resource):
             words = f"Let class `{device_class}` serve `{resource}`, which no class serves yet"
         case RaiseQuota(limits=limits):
@@ -292,6 +292,10 @@ def _awaited(act: Await, sees: Callable[[str], bool]) -> str:
     return f"Wait until {_joined(parts)}{held}"
 
 
+def _named(act: CreateClaim) -> str:
+    return f"{'template' if act.template else 'claim'} `{act.name}`"
+
+
 def follows(step: Step) -> str:
     """What was found to happen then."""
     if not step.node:
@@ -311,7 +315,7 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             title = f"Pool `{trouble.pool}` is "
             many = _counted(abs(lacks), "slice")
             title += f"{many} short" if lacks > 0 else f"published with {many} too many"
-            whole = f"with its pool whole, {_counted(trouble.devices, 'device')} can be given again"
+            whole = f"once its pool is complete, {_counted(trouble.devices, 'device')} can be allocated again"
             step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
         case TaintedDevices(devices=count):
             are, them = ("is", "it") if count == 1 else ("are", "them")
@@ -320,11 +324,11 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             step = f"End what keeps {them} away, or tolerate the taint in the request"
             if trouble.unhealthy:
                 title = f"unhealthy (`{trouble.taint}`)"
-                step = f"Repair or replace {them}; the driver then takes the taint away"
+                step = f"Repair or replace {them}; the driver then removes the taint"
             title = f"{_counted(count, 'device')} {are} {title}"
         case TaintingRule(name=name):
             title = f"Rule `{name}` taints devices (`{trouble.taint}`)"
-            step = f"Delete rule `{name}` once what it was made for is done"
+            step = f"Delete rule `{name}` once it is no longer needed"
         case ClosedNode(node=node):
             title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
             step = f"Uncordon node `{node}`" if trouble.cordoned else f"Start the agent of node `{node}` again"
@@ -507,12 +511,12 @@ def _steps(subject: Subject) -> Iterator[Step]:
     assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
     cause, workload = _because(subject.cause), subject.workload
     if isinstance(cause, ClaimNotFound):
-        yield Step(act=CreateClaim(subject.namespace, cause.name), then="the pod cannot be tried without it")
+        yield _creating(CreateClaim(subject.namespace, cause.name), "the pod cannot be tried without it")
     if isinstance(cause, ClaimNotCreated) and subject.pod is not None:
         missing = _missing_template(subject.pod, cause.entry)
         if missing:
-            yield Step(
-                act=CreateClaim(subject.namespace, missing, template=True), then="its claim cannot be made without it"
+            yield _creating(
+                CreateClaim(subject.namespace, missing, template=True), "its claim cannot be made without it"
             )
     if workload is None:
         return
@@ -530,6 +534,13 @@ def _steps(subject: Subject) -> Iterator[Step]:
         yield from _with_class(workload, cause.name)
     if subject.report is not None:
         yield from _with_room(workload, subject.report)
+
+
+def _creating(act: CreateClaim, then: str) -> Step:
+    limit = limit_on_new(act.namespace, TEMPLATES if act.template else CLAIMS)
+    if limit is None:
+        return Step(act=act, then=then)
+    return Step(act=RaiseQuota(act.namespace, (limit,)), then=f"{_named(act)} can then be created")
 
 
 def _missing_template(pod: Pod, entry: str) -> str:
@@ -608,7 +619,10 @@ def _without_gates(workload: Workload) -> Iterator[Step]:
 
 
 def _with_higher_limits(workload: Workload, cause: QuotaUsedUp) -> Iterator[Step]:
-    namespace, limits = workload.pod.metadata.namespace, raises_for(workload, cause)
+    namespace, mine = workload.pod.metadata.namespace, workload.pod.key
+    with cluster() as state:
+        others = [pod.key for pod in state.pending.values() if pod.metadata.namespace == namespace and pod.key != mine]
+    limits = raises_for(workload, cause, others)
     if not limits:
         return
 

@@ -21,6 +21,8 @@ from inventory.models import Incident
 
 #: severity -> its label, the worst first.
 SEVERITIES: Mapping[str, str] = {"critical": "Critical", "major": "Major", "minor": "Minor"}
+#: Unhealthy devices and unreachable nodes: major unless somebody rates them.
+BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="")
 #: In place of a name: incidents that nobody is on.
 NOBODY = "nobody"
 #: Comments on one incident, and names that are offered.
@@ -28,7 +30,9 @@ MOST_COMMENTS, OFFERED = 500, 200
 
 
 def severity_of(incident: Incident) -> str:
-    return (_rows(incident) or IncidentHandling()).severity or ("major" if incident.unhealthy else "minor")
+    unreachable = bool(incident.node) and not incident.driver and not incident.pool
+    by_default = "major" if incident.unhealthy or unreachable else "minor"
+    return (_rows(incident) or IncidentHandling()).severity or by_default
 
 
 def is_rated(incident: Incident) -> bool:
@@ -48,7 +52,7 @@ def _rows(incident: Incident) -> IncidentHandling | None:
 def rated(severity: str) -> Q:
     """Incidents of this severity."""
     unrated = Q(handling=None) | Q(handling__severity="")
-    default = {"major": unrated & Q(unhealthy=True), "minor": unrated & Q(unhealthy=False)}
+    default = {"major": unrated & BROKEN, "minor": unrated & ~BROKEN}
     return Q(handling__severity=severity) | default.get(severity, Q(pk=None))
 
 

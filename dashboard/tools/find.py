@@ -133,7 +133,7 @@ class HitSection:
 
     @property
     def left_out(self) -> str:
-        return f"the first {len(self.found)}; write more of the name to see fewer" if self.more else ""
+        return f"the first {len(self.found)}; type more to narrow it down" if self.more else ""
 
 
 def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
@@ -656,7 +656,7 @@ class Command:
 
 
 COMMANDS: Sequence[Command] = (
-    Command(title="New pod", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
+    Command(title="New pod or Job", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
     Command(title="New class", place="class-new", may=lambda person: person.may("create", CLASSES)),
     Command(title="New taint rule", place="taint-rule-new", may=lambda person: person.may("create", TAINT_RULES)),
     Command(title="New namespace", place="namespaces", may=lambda person: person.may("create", NAMESPACES)),
@@ -736,7 +736,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "On every page": {
         "/, Ctrl K": "Find, go or do",
         "?": "Show these keys",
-        "Tab": "Next control; the device grid is one",
+        "Tab": "Next control; the device grid counts as one",
         "Esc": "Close panel, menu or dialog",
     },
     "In what is found": {
@@ -761,7 +761,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "On the timeline": {
         "←, →": "Read along the axis",
         "Enter": "Mark one end of a range, then the other",
-        "Esc": "Take the mark back",
+        "Esc": "Clear the mark",
     },
     "On the wallboard": {"Esc": "Leave it"},
     "In an editor": {"Ctrl Space": "Complete what is allowed there", "Tab": "Leave the editor"},

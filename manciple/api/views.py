@@ -248,7 +248,7 @@ class ResourceView(ApiView):
         """A session is answered before it comes here. Raises: ApiError."""
         if isinstance(below, Upgraded):
             query = {name: self.http.GET.getlist(name) for name in self.http.GET}
-            below.check(self.where.namespace, self.where.name, query)
+            below.check(self.where.namespace, self.where.name, below.read(query))
             raise BadRequest("Upgrade request required")
 
     def _connect(self, request: Request, below: Connected) -> HttpResponse:

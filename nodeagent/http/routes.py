@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
-from claims.kinds.pod_streams import port_of, read_stream_options
+from claims.kinds.pod_streams import checked_stream_options, port_of, read_stream_options
 from claims.kinds.pods import ContainerStatus, Pod
 from manciple.wire.channels import AGENT_PROTOCOL
 from manciple.wire.errors import BadRequest
@@ -32,7 +32,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable, StreamFailed, StreamRefused
 from nodeagent.http.metrics import AgentMetrics
 from nodeagent.http.server import AgentServer, HttpsAnswer, Request, Upgraded
-from nodeagent.http.sessions import Session, SessionCount, TooManySessions
+from nodeagent.http.sessions import API_SERVER, Session, SessionCount, TooManySessions
 from nodeagent.node.registration import LEASE_DURATION, Registration
 from nodeagent.runtimes.conversations import Conversation
 from nodeagent.runtimes.logs import LogQuery
@@ -46,8 +46,6 @@ from nodeagent.storage import Disk
 REMEMBERED = 30.0
 #: Answers held in memory; beyond it the memory starts afresh.
 MEMORY_LIMIT = 256
-#: The name in which the API server comes.
-API_SERVER = "system:kube-apiserver"
 MASTERS = "system:masters"
 #: Whom ordinary tokens are meant for.
 API_AUDIENCE = "https://kubernetes.default.svc"
@@ -268,12 +266,17 @@ def _names(pod: Pod) -> frozenset[str]:
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
-    reported = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    shown = pod.status
+    reported = (*shown.init_container_statuses, *shown.container_statuses, *shown.ephemeral_container_statuses)
     return next((status for status in reported if status.name == container), ContainerStatus())
 
 
 def _awaits_restart(status: ContainerStatus) -> bool:
     return status.state.waiting is not None and status.last_state.terminated is not None
+
+
+#: What kubelet says instead of a reason.
+_UNPULLED = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
 
 
 def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bool) -> str:
@@ -284,7 +287,8 @@ def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bo
     if status.state.terminated is not None:
         return f"{which} is terminated"
     if status.state.waiting is not None:
-        return f"{which} is waiting to start: {status.state.waiting.reason}"
+        reason = status.state.waiting.reason
+        return f"{which} is waiting to start: {_UNPULLED.get(reason, reason)}"
     return f"{which} is waiting to start - no logs yet"
 
 
@@ -304,7 +308,7 @@ class Streams:
         self, namespace: str, name: str, container: str, request: Request, *, attach: bool
     ) -> HttpsAnswer | Upgraded:
         try:
-            options = read_stream_options(request.parameters, attach=attach)
+            options = checked_stream_options(read_stream_options(request.parameters, attach=attach))
         except BadRequest as error:
             return HttpsAnswer(code=400, body=error.message)
         pod = latest(self._pods(), namespace, name)

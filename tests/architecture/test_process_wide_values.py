@@ -49,6 +49,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
         "manciple.access.people.READ_WITH",
+        "manciple.access.webhook_client._pod_connectors",
         "manciple.store.hooks._checks",
         "manciple.store.hooks._completions",
         "manciple.store.hooks._gates",
@@ -83,6 +84,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "what is being done at this moment": (
         "manciple.api.flow_control.COSTLY",
         "manciple.api.flow_control.SHORT_TURNS",
+        "manciple.api.sessions.OPEN",
         "manciple.controllers.tasks._running",
         "manciple.live.consumers._open",
         "manciple.store.sql._turn",

@@ -220,10 +220,7 @@ class Grid:
             try:
                 found = count(self.snapshot, self.classes[name])
             except CompileError as error:
-                counts.append(
-                    f"Class {name}: no device is allocated through it, as a selector does not compile: "
-                    f"{complaint(error)}."
-                )
+                counts.append(f"Class {name} allocates nothing: a selector does not compile: {complaint(error)}.")
                 continue
             except TimeLimitExceeded:
                 continue  # `unjudged` says so

@@ -263,6 +263,22 @@ def test_sidecars_are_stopped_after_the_main_containers(node: Node) -> None:
     assert (node.run().exit_code, node.run("side").exit_code) == (0, 1)
 
 
+@pytest.mark.long
+def test_a_sidecar_that_ignores_the_signal_has_the_rest_of_the_grace_period(node: Node) -> None:
+    """As a shell without a trap does, the first process of its container; upstream's extended resources have one."""
+    spec = {"terminationGracePeriodSeconds": 3}
+    node.start(node.container("echo up; while true; do sleep 0.1; done", name="side"), role="sidecar", spec=spec)
+    node.start(node.container("trap exit TERM; echo up; while true; do sleep 0.1; done"), spec=spec)
+    node.prints("up")
+    wait_for("the sidecar to be up", lambda: node.log("side") == "up\n")
+    began = time.monotonic()
+
+    node.stop(grace=3)
+
+    assert 3 <= time.monotonic() - began < 3 + 10
+    assert (node.run().exit_code, node.run("side").exit_code) == (0, 137)
+
+
 def test_the_pre_stop_hook_runs_before_the_signal(node: Node) -> None:
     script = "trap 'cat /tmp/hook; exit 0' TERM; echo up; while true; do sleep 0.1; done"
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 1; echo hooked > /tmp/hook"]}}}
