@@ -45,6 +45,31 @@ def test_resources_are_those_of_the_reference(api: Api, version: str) -> None:
         assert {**one, "verbs": sorted(one["verbs"])} == expected[name]
 
 
+#: An API version -> schemas of documents that are never stored, which its paths take and answer.
+UNSTORED = {
+    "api/v1": {
+        "io.k8s.api.authentication.v1.TokenRequest",
+        "io.k8s.api.authentication.v1.TokenRequestSpec",
+        "io.k8s.api.core.v1.Binding",
+        "io.k8s.api.policy.v1.Eviction",
+    },
+    "apis/apps/v1": {"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleStatus"},
+    "apis/authorization.k8s.io/v1": {"io.k8s.api.authorization.v1.SelfSubjectAccessReview"},
+}
+
+
+@pytest.mark.parametrize("version", UNSTORED)
+def test_documents_that_are_never_stored_are_described(api: Api, version: str) -> None:
+    document = api.get(f"/openapi/v3/{version}").json
+    schemas = document["components"]["schemas"]
+    assert UNSTORED[version] <= schemas.keys()
+    assert not {f"{name}List" for name in UNSTORED[version]} & schemas.keys()
+    if version == "api/v1":
+        eviction = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/eviction"]["post"]
+        content = eviction["requestBody"]["content"]["*/*"]["schema"]
+        assert content["$ref"].endswith("io.k8s.api.policy.v1.Eviction")
+
+
 @pytest.mark.parametrize("path", TABLES)
 def test_columns_are_those_of_the_reference(api: Api, path: str) -> None:
     answer = api.get(path.replace("/NS/", "/default/"), accept=TABLE)
