@@ -113,6 +113,14 @@ def test_the_author_of_a_service_is_warned_of_what_has_no_effect(api: Api, spec:
     assert bool(text) == bool(answer.header("Warning"))
 
 
+def test_a_load_balancer_is_spoken_of_once(api: Api) -> None:
+    api.made(SERVICES, make_service())
+    change: dict[str, Any] = {"spec": {"type": "LoadBalancer"}}
+    assert "not served here" in api.patch(f"{SERVICES}/web", change, content_type=MERGE).header("Warning")
+    change = {"metadata": {"labels": {"a": "b"}}}
+    assert not api.patch(f"{SERVICES}/web", change, content_type=MERGE).header("Warning")
+
+
 @pytest.mark.parametrize("kind", ["Ingress", "NetworkPolicy"])
 def test_the_author_of_what_nobody_serves_is_told(api: Api, kind: str) -> None:
     assert "here" in api.post(KINDS[kind], document(kind, "valid", {})).header("Warning")
