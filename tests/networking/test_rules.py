@@ -184,6 +184,7 @@ RULES: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     ("Ingress", {"rules": [{"host": "*.example.com"}, {"host": "a.example.com"}]}, set()),
     ("Ingress", {"rules": [{"host": "*"}, {"host": "192.0.2.1"}]}, {"rules[0].host", "rules[1].host"}),
+    ("Ingress", {"rules": [{"host": f"*.{'a.' * 125}com"}]}, {"rules[0].host"}),
     ("Ingress", {"rules": [{"http": {"paths": []}}]}, {"rules[0].http.paths"}),
     ("Ingress", {"tls": [{"hosts": ["A"], "secretName": "A_"}]}, {"tls[0].hosts[0]", "tls[0].secretName"}),
     ("Ingress", {"ingressClassName": "A_"}, {"ingressClassName"}),
