@@ -63,7 +63,7 @@ from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations import Apart, Explanation, NodeReport, Report, cluster, explain_pod
-from scheduling.rehearsal.quota_refusals import RaisedLimit, raises_for, with_limits
+from scheduling.rehearsal.quota_refusals import RaisedLimit, limit_on_new, raises_for, with_limits
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.repairs import (
     SMALL,
@@ -226,8 +226,8 @@ def told(step: Step, claims: Mapping[str, ResourceClaim], sees: Callable[[str], 
             words = words_of(trouble, sees)[1]
         case CreateClass(name=name):
             words = f"Create class `{name}` so that it selects such devices"
-        case CreateClaim(name=name, template=template):
-            words = f"Create {'template' if template else 'claim'} `{name}`"
+        case CreateClaim():
+            words = f"Create {_named(step.act)}"
         case ServeResource(device_class=device_class, resource=resource):
             words = f"Let class `{device_class}` serve `{resource}`, which no class serves yet"
         case RaiseQuota(limits=limits):
@@ -290,6 +290,10 @@ def _awaited(act: Await, sees: Callable[[str], bool]) -> str:
         parts.append(f"{which}, which no pod uses, {'is' if len(act.claims) == 1 else 'are'} released")
     held = f" ({_counted(act.devices, 'device')})" if act.devices else ""
     return f"Wait until {_joined(parts)}{held}"
+
+
+def _named(act: CreateClaim) -> str:
+    return f"{'template' if act.template else 'claim'} `{act.name}`"
 
 
 def follows(step: Step) -> str:
@@ -507,12 +511,12 @@ def _steps(subject: Subject) -> Iterator[Step]:
     assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
     cause, workload = _because(subject.cause), subject.workload
     if isinstance(cause, ClaimNotFound):
-        yield Step(act=CreateClaim(subject.namespace, cause.name), then="the pod cannot be tried without it")
+        yield _creating(CreateClaim(subject.namespace, cause.name), "the pod cannot be tried without it")
     if isinstance(cause, ClaimNotCreated) and subject.pod is not None:
         missing = _missing_template(subject.pod, cause.entry)
         if missing:
-            yield Step(
-                act=CreateClaim(subject.namespace, missing, template=True), then="its claim cannot be made without it"
+            yield _creating(
+                CreateClaim(subject.namespace, missing, template=True), "its claim cannot be made without it"
             )
     if workload is None:
         return
@@ -530,6 +534,13 @@ def _steps(subject: Subject) -> Iterator[Step]:
         yield from _with_class(workload, cause.name)
     if subject.report is not None:
         yield from _with_room(workload, subject.report)
+
+
+def _creating(act: CreateClaim, then: str) -> Step:
+    limit = limit_on_new(act.namespace, TEMPLATES if act.template else CLAIMS)
+    if limit is None:
+        return Step(act=act, then=then)
+    return Step(act=RaiseQuota(act.namespace, (limit,)), then=f"{_named(act)} can then be created")
 
 
 def _missing_template(pod: Pod, entry: str) -> str:
@@ -608,7 +619,10 @@ def _without_gates(workload: Workload) -> Iterator[Step]:
 
 
 def _with_higher_limits(workload: Workload, cause: QuotaUsedUp) -> Iterator[Step]:
-    namespace, limits = workload.pod.metadata.namespace, raises_for(workload, cause)
+    namespace, mine = workload.pod.metadata.namespace, workload.pod.key
+    with cluster() as state:
+        others = [pod.key for pod in state.pending.values() if pod.metadata.namespace == namespace and pod.key != mine]
+    limits = raises_for(workload, cause, others)
     if not limits:
         return
 

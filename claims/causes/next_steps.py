@@ -52,8 +52,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("claim-not-created", "A claim from a template is not created yet",
      "Its claim is created within seconds; if not, its events say why."),
     ("volume", "A volume needs a PersistentVolumeClaim",
-     "PersistentVolumeClaims are not served here: create the pod again with another volume (`emptyDir`, `hostPath`,"
-     " `configMap`, `secret`)."),
+     "Create the claim, of StorageClass `local` or with a PersistentVolume for it; its events say what it lacks."),
     ("group", "Their group is not complete",
      "Create the PodGroup, or its missing pods: all are placed together, or none."),
     ("parameters", "The requests of a claim are unknown",
@@ -101,6 +100,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ParametersMissing: "parameters",
     causes.VolumeClaimMissing: "volume",
     causes.VolumeClaimNotCreated: "volume",
+    causes.VolumeClaimUnusable: "volume",
     causes.QuotaUsedUp: "quota",
     causes.GroupMissing: "group",
     causes.GroupIncomplete: "group",

@@ -115,6 +115,15 @@ ANSWERED_BY_STATUS = frozenset(
 )
 
 
+#: (group, plural) of kinds that some commands create without looking whether they are served -> what to do instead.
+_UNSERVED = {
+    ("autoscaling", "horizontalpodautoscalers"): (
+        "HorizontalPodAutoscalers are not served here; set the number of replicas with kubectl scale"
+    ),
+    ("", "replicationcontrollers"): "ReplicationControllers are not served here; use a Deployment",
+}
+
+
 class _OurNegotiation(BaseContentNegotiation):
     """Keeps DRF from refusing media types it does not know: `negotiation.wanted_form` decides."""
 
@@ -170,9 +179,9 @@ class ResourceView(ApiView):
         path = requests.parse_path(self.http.path)
         served = path.served() if path else None
         if path is None or served is None:
-            raise unknown_path()
+            raise unknown_path(_UNSERVED.get((path.group, path.plural), "") if path else "")
         if not _known_subresource(path, served):
-            raise unknown_path(f"{path.plural}/{path.subresource}")
+            raise unknown_path(f"it does not serve {path.plural}/{path.subresource}")
         if served.kind.deprecation:
             records.warn(served.kind.deprecation)
         self.where: ResourcePath = path

@@ -266,12 +266,17 @@ def _names(pod: Pod) -> frozenset[str]:
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
-    reported = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    shown = pod.status
+    reported = (*shown.init_container_statuses, *shown.container_statuses, *shown.ephemeral_container_statuses)
     return next((status for status in reported if status.name == container), ContainerStatus())
 
 
 def _awaits_restart(status: ContainerStatus) -> bool:
     return status.state.waiting is not None and status.last_state.terminated is not None
+
+
+#: What kubelet says instead of a reason.
+_UNPULLED = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
 
 
 def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bool) -> str:
@@ -282,7 +287,8 @@ def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bo
     if status.state.terminated is not None:
         return f"{which} is terminated"
     if status.state.waiting is not None:
-        return f"{which} is waiting to start: {status.state.waiting.reason}"
+        reason = status.state.waiting.reason
+        return f"{which} is waiting to start: {_UNPULLED.get(reason, reason)}"
     return f"{which} is waiting to start - no logs yet"
 
 

@@ -74,7 +74,8 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.pods.volumes import MountFailed, PodSources, PodVolumes, StorageWatch
+from nodeagent.pods.claimed_volumes import MountFailed
+from nodeagent.pods.volumes import PodSources, PodVolumes, StorageWatch
 from nodeagent.runtimes import image_keys
 from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.protocol import (
@@ -444,7 +445,8 @@ class PodWorker:
         try:
             self._volumes.update(pod, starting=bool(step.starts))
         except MountFailed as error:
-            self._events.warn(pod, "FailedMount", str(error))
+            if not error.is_expected:
+                self._events.warn(pod, "FailedMount", str(error))
             if step.starts:
                 self._report(pod, self._observed(pod, step, prepared=False))
                 raise
@@ -488,9 +490,10 @@ class PodWorker:
             if not is_file_name(name):
                 raise ContainerFailed(f"{name!r} cannot be a file's name", reason="CreateContainerConfigError")
         devices = container_devices(pod, start.container, records)
+        mounted, container = self._volumes.mounted(pod, with_allocated(pod, start.container))
         return container_request(
-            pod,
-            with_allocated(pod, start.container),
+            mounted,
+            container,
             role=start.role,
             attempt=start.attempt,
             streak=start.streak,

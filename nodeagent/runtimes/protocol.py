@@ -311,6 +311,9 @@ def logged_run(runs: Mapping[str, ContainerRun], pod_uid: str, container: str, q
 class Runtime(Protocol):
     """Starts and stops containers. Thread-safe; one thread at a time works on one pod."""
 
+    #: whether containers see files of the node
+    has_files: bool
+
     @property
     def version(self) -> str:
         """As a node reports it: "<runtime>://<version>"."""

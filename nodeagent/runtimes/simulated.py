@@ -104,6 +104,7 @@ class SimulatedRuntime:
     """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
 
     api: ClassVar[None] = None
+    has_files = False
 
     def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder

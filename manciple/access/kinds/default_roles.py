@@ -423,6 +423,17 @@ _CONTROL_PLANE = (
         EVENTS_RULE,
     ),
     cluster_role(
+        f"{CONTROLLER}persistent-volume-binder",
+        rule(("create", "delete", "get", "list", "update", "watch"), CORE, "persistentvolumes"),
+        rule(("update",), CORE, "persistentvolumes/status"),
+        rule(("get", "list", "update", "watch"), CORE, "persistentvolumeclaims"),
+        rule(("update",), CORE, "persistentvolumeclaims/status"),
+        rule(READ, STORAGE, "storageclasses"),
+        rule(("get", "list"), CORE, "nodes"),
+        rule(READ, CORE, "pods"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}pod-garbage-collector",
         rule(("delete", "list", "watch"), CORE, "pods"),
         rule(READ, CORE, "nodes"),

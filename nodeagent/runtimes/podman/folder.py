@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,7 +29,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest, PodStorage
-from nodeagent.storage import Disk, make_public
+from nodeagent.storage import Disk, make_public, remove_tree
 
 # The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
 # Containers write to their volumes while the agent, as root, works on the same paths. So a path is never checked first
@@ -272,7 +271,7 @@ class PodFolder:
             for mounted in sorted(mounts_below(self.path), reverse=True):
                 unmount(mounted)
             if self.path.exists():
-                shutil.rmtree(self.path)
+                remove_tree(self.path)
         except OSError as error:
             raise ContainerFailed(f"the pod's folder {self.path} cannot be removed: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What is asked of the kernel: mounts, network namespaces of pods, word of the end of a process."""
+"""What is asked of the kernel: mounts, network namespaces of pods, word of the end of a process and of its memory."""
 
 from __future__ import annotations
 
@@ -55,6 +55,36 @@ def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+# Which containers the kernel has killed for their memory. The counters of a control group go with it, so its log is
+# read, which names the group. Source: mm/oom_kill.c (dump_oom_victim), Documentation/ABI/testing/dev-kmsg.
+
+KERNEL_LOG = Path("/dev/kmsg")
+_RECORD_BYTES = 8192
+
+
+def is_oom_killed(container_id: str, log: Path = KERNEL_LOG) -> bool:
+    """Whether the kernel's log says that a process of the container had to go. False where it cannot be read."""
+    group = container_id.encode()
+    try:
+        records = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        while True:
+            try:
+                record = os.read(records, _RECORD_BYTES)
+            except BrokenPipeError:  # it was overwritten meanwhile: the next one is read
+                continue
+            if not record:
+                return False
+            if b"oom-kill:" in record and group in record:
+                return True
+    except OSError:  # BlockingIOError: that was the last one
+        return False
+    finally:
+        os.close(records)
 
 
 # The network of a pod: a namespace that its containers share, with a loopback interface and the pod's address on it.

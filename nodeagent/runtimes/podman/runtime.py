@@ -29,7 +29,7 @@ from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
-from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
+from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, is_oom_killed
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
@@ -128,6 +128,8 @@ SHORTLY = 0.05
 
 class PodmanRuntime:
     """A `Runtime`. Reads at once what the last agent left. Raises: ContainerFailed when podman does not answer."""
+
+    has_files = True
 
     def __init__(self, podman: Podman, setting: Setting, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._podman = podman
@@ -251,6 +253,10 @@ class PodmanRuntime:
             if run.running and not self._watch(pod, note.request, seen):
                 run = lost(run, "the container and its monitor were killed", self._clock())
                 self._keep(pod, replace(note, outcome=run))
+            elif not run.running and self._exceeded_memory(note.request, run, seen):
+                # Written down: the kernel's log forgets.
+                run = replace(run, reason="OOMKilled", message=pod.folder.message(note.request, failed=True))
+                self._keep(pod, replace(note, outcome=run))
             elif not run.running and not run.message:
                 run = replace(run, message=pod.folder.message(note.request, failed=run.exit_code != 0))
         elif known is not None and known.attempt == note.request.attempt:
@@ -266,6 +272,10 @@ class PodmanRuntime:
         if not run.running:
             self._prober.forget(pod.uid, name)
             pod.blind.discard(name)
+
+    def _exceeded_memory(self, request: ContainerRequest, run: ContainerRun, seen: Seen) -> bool:
+        """Whether the kernel says so where podman does not."""
+        return bool(request.memory_bytes and run.exit_code and not run.reason and is_oom_killed(seen.id))
 
     def _watch(self, pod: KnownPod, request: ContainerRequest, seen: Seen) -> bool:
         """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
@@ -554,6 +564,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        sessions.recover(SESSIONS / self._setting.mark)
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)

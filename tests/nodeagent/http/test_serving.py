@@ -334,6 +334,21 @@ def test_a_container_that_waits_has_no_log_and_says_why(port: int, api: Reviewin
     assert said == 'container "main" in pod "q" is waiting to start: ContainerCreating'
 
 
+WAITING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+    "InvalidImageName": "InvalidImageName",
+}
+
+
+@pytest.mark.parametrize("reason", WAITING)
+def test_a_container_without_its_image_has_no_log_and_says_so(port: int, api: ReviewingApi, reason: str) -> None:
+    api.put("pods", pod("q", metadata={"annotations": {"manciple.dev/start-failure": reason}}))
+    path, words = "/containerLogs/default/q/main", WAITING[reason]
+    said = wait_for("the reason", lambda: (text := read(port, path).text) and words in text and text)
+    assert said == f'container "main" in pod "q" is waiting to start: {words}'
+
+
 def test_the_latest_attempt_is_the_previous_one_until_the_next_begins(port: int, api: ReviewingApi) -> None:
     annotations = {"manciple.dev/run-seconds": "0", "manciple.dev/exit-code": "1"}
     api.put("pods", pod("q", container("main"), metadata={"annotations": annotations}))
