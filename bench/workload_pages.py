@@ -11,6 +11,7 @@ import cProfile
 import pstats
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import cases.in_memory  # noqa: F401 - before any model
 from cases.figures import Figure
@@ -19,12 +20,14 @@ from django.core.management import call_command
 from django.test import Client
 from msgspec.structs import replace
 
+from claims import event_recorder
 from claims.causes.causes import DevicesInUse, encode
+from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from manciple.api.namespaces import ensure_namespaces
 from manciple.store import objects
-from manciple.wire.base import OwnerReference, timestamp
+from manciple.wire.base import timestamp
 from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, kind
 from scheduling.models import QueuedPod
@@ -42,16 +45,20 @@ from tests.builders import (
 from tests.workloads.cluster import make_deployment, make_job, make_replica_set
 from workloads.kinds.deployments import DEPLOYMENT, DeploymentStatus
 from workloads.kinds.jobs import JOB, JobCondition, JobStatus
-from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSetStatus
+from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from workloads.kinds.templates import owner_reference
 
 EACH, BATCH = 8, 500
 WEB, TRAIN = "/workloads/deployments/default/web", "/workloads/jobs/default/train-0001"
+POD = "/pods/default/web-1-00000"
 PAGES = (
-    "/workloads", "/workloads?sort=-devices", "/workloads?kind=Job&state=Starting&q=train", "/workloads.csv", WEB,
-    f"{WEB}?tab=rollout", f"{WEB}/scale?pods=10001", f"{WEB}/delete", TRAIN, "/pods",
-    "/pods?workload=deployments/default/web", "/pods?cols=pod,estimated-start", "/pods/default/train-0001-x",
-    "/namespaces/default", "/find?q=web", "/timeline?by=namespace",
+    "/overview", "/usage", "/workloads", "/workloads?sort=-devices", "/workloads?kind=Job&state=Starting&q=train",
+    "/workloads.csv", WEB, f"{WEB}?tab=rollout", f"{WEB}?tab=events", f"{WEB}?tab=history", f"{WEB}/scale?pods=10001",
+    f"{WEB}/delete", TRAIN, f"{TRAIN}/stop", "/pods", "/pods?sort=-devices", "/pods?workload=deployments/default/web",
+    "/pods?cols=pod,estimated-start", "/pods.csv", POD, f"{POD}?tab=history", "/pods/default/train-0001-x",
+    "/pods/new?kind=Job", "/claims", "/claims/default/web-1-00000-gpu", "/devices", "/nodes", "/nodes/gpu-0000",
+    "/classes/c/gpu.example.com", "/namespaces", "/namespaces/default", "/events", "/find?q=web", "/find?q=train-1999",
+    "/timeline?by=namespace", "/wallboard",
 )  # fmt: skip
 
 
@@ -64,13 +71,10 @@ def fill(pods: int, jobs: int) -> None:
         web = writer.create(DEPLOYMENT, DEPLOYMENT.prepare_create(make_deployment("web", replicas=pods)))
         owned = replace(make_replica_set("web-1", replicas=pods), spec=_of(web, pods))
         meta = replace(owned.metadata, owner_references=(owner_reference(web),))
-        replicas = writer.create(REPLICA_SET, REPLICA_SET.prepare_create(replace(owned, metadata=meta)))
-        counted = ReplicaSetStatus(replicas=pods, ready_replicas=pods, available_replicas=pods)
-        writer.update(REPLICA_SET, replace(replicas, status=counted))
-        status = DeploymentStatus(
-            replicas=pods, ready_replicas=pods, available_replicas=pods, updated_replicas=pods,
-            observed_generation=web.metadata.generation,
-        )  # fmt: skip
+        replicas: Any = writer.create(REPLICA_SET, REPLICA_SET.prepare_create(replace(owned, metadata=meta)))
+        numbers: dict[str, Any] = {"replicas": pods, "ready_replicas": pods, "available_replicas": pods}
+        writer.update(REPLICA_SET, replace(replicas, status=ReplicaSetStatus(**numbers)))
+        status = DeploymentStatus(**numbers, updated_replicas=pods, observed_generation=web.metadata.generation)
         writer.update(DEPLOYMENT, replace(web, status=status))
     for first in range(0, pods, BATCH):
         with objects.writing() as writer:
@@ -79,7 +83,7 @@ def fill(pods: int, jobs: int) -> None:
                 if number % EACH == 0:
                     writer.create(kind(NODES), kind(NODES).prepare_create(make_node(node)))
                     writer.create(kind(SLICES), make_slice(node=node, devices=make_devices(EACH)))
-                _run(writer, number, owner_reference(replicas), now)
+                _run(writer, number, replicas, now)
     for first in range(0, jobs, BATCH):
         rows = []
         with objects.writing() as writer:
@@ -88,24 +92,28 @@ def fill(pods: int, jobs: int) -> None:
         QueuedPod.objects.bulk_create(rows)
 
 
-def _of(web: object, pods: int) -> object:
-    template = web.spec.template  # type: ignore[attr-defined]  # of a Deployment
-    return replace(make_replica_set("web-1").spec, replicas=pods, template=template)
+def _of(web: Any, pods: int) -> ReplicaSetSpec:
+    return replace(make_replica_set("web-1").spec, replicas=pods, template=web.spec.template)
 
 
-def _run(writer: objects.Writer, number: int, owner: OwnerReference, now: datetime) -> None:
-    """A pod that has run for an hour, with its claim."""
+def _run(writer: objects.Writer, number: int, replicas: ReplicaSet, now: datetime) -> None:
+    """A pod that has run for an hour, with its claim and its events."""
     name, node, device = f"web-1-{number:05}", f"gpu-{number // EACH:04}", f"gpu-{number % EACH}"
     started = timestamp(now - timedelta(hours=1))
     pod: Pod = kind(PODS).prepare_create(make_pod(name, claims={"gpu": f"{name}-gpu"}, node=node))
-    meta = replace(pod.metadata, uid="", owner_references=(owner,))
-    status = PodStatus(phase="Running", start_time=started)
-    made = writer.create(kind(PODS), replace(pod, metadata=meta, status=status))
-    assert isinstance(made, Pod)
+    meta = replace(pod.metadata, uid="", owner_references=(owner_reference(replicas),))
+    made: Any = writer.create(
+        kind(PODS), replace(pod, metadata=meta, status=PodStatus(phase="Running", start_time=started))
+    )
     claim: ResourceClaim = kind(CLAIMS).prepare_create(make_claim(f"{name}-gpu"))
     allocation = make_allocation(make_result(device, pool=node), node=node)
-    held = ResourceClaimStatus(allocation=allocation, reserved_for=(make_consumer(made),))
-    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid=""), status=held))
+    status = ResourceClaimStatus(allocation=allocation, reserved_for=(make_consumer(made),))
+    writer.create(kind(CLAIMS), replace(claim, metadata=replace(claim.metadata, uid=""), status=status))
+    for note in (
+        {"regarding": replicas, "reason": "SuccessfulCreate", "message": f"Created pod: {name}"},
+        {"regarding": made, "reason": "Scheduled", "message": f"Successfully assigned default/{name} to {node}"},
+    ):
+        event_recorder.record(writer, EventNote(type="Normal", component="a-controller", **note), now=now)
 
 
 def _job(writer: objects.Writer, number: int, now: datetime) -> list[QueuedPod]:

@@ -656,7 +656,7 @@ class Command:
 
 
 COMMANDS: Sequence[Command] = (
-    Command(title="New pod", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
+    Command(title="New pod or Job", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
     Command(title="New class", place="class-new", may=lambda person: person.may("create", CLASSES)),
     Command(title="New taint rule", place="taint-rule-new", may=lambda person: person.may("create", TAINT_RULES)),
     Command(title="New namespace", place="namespaces", may=lambda person: person.may("create", NAMESPACES)),

@@ -1,4 +1,4 @@
-"""Whether a quota would refuse the generated claims of a pod. Nothing is written.
+"""Whether a quota would refuse the generated claims of a pod, or more pods like it. Nothing is written.
 
 They are created together, as the claim controller would create them, in a transaction that is rolled back: so the
 answer is the writer's own.
@@ -27,7 +27,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import SYSTEM
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, QUOTAS, TEMPLATES, kind
+from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, kind
 from scheduling.rehearsal.workload import Changes, Workload, replica
 
 
@@ -130,6 +130,32 @@ def _set_limits(writer: Writer, namespace: str, limits: Collection[RaisedLimit])
         stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
         if stored is not None:
             writer.update(kind(QUOTAS), with_limits(stored, limits))
+
+
+def raises_for_pods(pod: Pod, number: int) -> tuple[RaisedLimit, ...]:
+    """How high limits have to be so that so many more pods like this one are made; none where they are high enough, or
+    where other things refuse the pods as well.
+    """
+    namespace, raised = pod.metadata.namespace, list[RaisedLimit]()
+    for _ in range(MOST_RAISED):
+        made = 0
+        try:
+            with objects.writing(identity=SYSTEM, dry_run=True) as writer:
+                _set_limits(writer, namespace, raised)
+                while made < number:
+                    name = f"{pod.metadata.generate_name}{made}"
+                    writer.create(kind(PODS), structs.replace(pod, metadata=structs.replace(pod.metadata, name=name)))
+                    made += 1
+        except QuotaExceeded as error:
+            _, quota, key, requested, used, _ = error.excess
+            to = sum([Quantity.parse(requested)] * (number - made), start=Quantity.parse(used))
+            raised = [one for one in raised if (one.quota, one.key) != (quota, key)]
+            raised.append(RaisedLimit(quota, key, to.canonical()))
+        except ApiError:
+            return ()
+        else:
+            return tuple(raised)
+    return ()
 
 
 def with_limits(quota: ResourceQuota, raised: Iterable[RaisedLimit]) -> ResourceQuota:

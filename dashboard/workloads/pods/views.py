@@ -148,7 +148,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
 
 def may_create(person: Person) -> bool:
     """Whether there is a namespace in which they may create pods."""
-    return person.administers or bool(person.namespaces)
+    return person.may_somewhere("create", PODS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,7 +428,7 @@ class NewPodPage:
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_pod(request: HttpRequest) -> HttpResponse:
-    """`/pods/new`, by a form with its YAML, or as YAML alone (`?from=yaml`); `?ns=` chooses the namespace.
+    """`/pods/new`, by a form with its YAML, or as YAML alone (`?from=yaml`); `?ns=` and `?kind=` preset it.
 
     The text, which then is alone unless `?from=form` asks for both, is filled by `?example=NAME`, by
     `?like=NAMESPACE/NAME`, a pod to duplicate, and by `?rehearsed=1` with the question of a what-if. Checking goes all
@@ -549,7 +549,7 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
 
     Name and image may still be blank. None before the source of the devices is chosen.
     """
-    source = {"class": "device_class", "template": "template"}.get(form.text("devices"))
+    source = {"class": "device_class", "resource": "resource", "template": "template"}.get(form.text("devices"))
     if source and not form.text(source):
         return None
     only_checks()
@@ -638,10 +638,10 @@ def _show_new(
     from_form = form is not None or (request.method != "POST" and source != "yaml")
     editable = forms.editable_namespaces(person)
     chosen = _namespace(request, editable, namespace)
-    given = {} if text else {"namespace": chosen, "devices": "class"}
+    given = {} if text else {"kind": request.GET.get("kind", ""), "namespace": chosen, "devices": "class"}
     shown = form or _composed_form(person, given, text if from_form else "", "", bound=False)
     if from_form:
-        classes = DeviceClass.objects.values_list("name", flat=True)
+        classes = dict(DeviceClass.objects.values_list("name", "extended_resource_name"))
         shown.offer(forms.read_offers(person, shown.traits, classes))
     started = None
     if from_form and shown.is_bound:

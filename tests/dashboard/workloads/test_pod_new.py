@@ -342,8 +342,10 @@ def test_a_pod_is_duplicated_in_the_form(member: Client, devices: Cluster) -> No
 
 def test_the_navigation_leads_people_who_may_create_pods_to_the_form(member: Client, viewer: Client) -> None:
     for client, leads in ((member, True), (viewer, False)):
-        found = re.search(r'href="/pods/new"\s+aria-label="Submit a pod"', client.get("/pods").content.decode())
-        assert (found is not None) is leads
+        for path in ("/pods", "/workloads"):
+            text = client.get(path).content.decode()
+            assert (re.search(r'class="btn primary submit"\s+href="/pods/new"', text) is not None) is leads, path
+            assert (re.search(r'class="btn primary"\s+href="/pods/new', text) is not None) is leads, path
 
 
 def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:

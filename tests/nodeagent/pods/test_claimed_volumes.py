@@ -13,6 +13,7 @@ from claims.kinds.persistent_volumes import FOLDER_FINALIZER, NODE_LABEL
 from claims.kinds.storage_classes import LOCAL_PROVISIONER
 from nodeagent.pods import claimed_volumes
 from nodeagent.pods.claimed_volumes import FOLDER_MODE, ClaimedVolumes
+from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.storage import remove_tree
 from tests.nodeagent.machine import Machine
@@ -34,9 +35,9 @@ class WithFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    def start(self, request: ContainerRequest) -> None:
+    def start(self, request: ContainerRequest, keys: PullKeys = no_keys) -> None:
         self.started.append(request)
-        self._runtime.start(request)
+        self._runtime.start(request, keys)
 
 
 @pytest.fixture
