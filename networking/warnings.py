@@ -11,6 +11,7 @@ from itertools import islice
 from claims.admission import MOST_WARNINGS
 from manciple.store import hooks, records
 from manciple.store.hooks import Write
+from networking.kinds.api_services import API_SERVICE
 from networking.kinds.ingresses import INGRESS
 from networking.kinds.network_policies import NETWORK_POLICY
 from networking.kinds.services import (
@@ -31,6 +32,8 @@ NO_POLICIES = (
     "network whatever the node reaches"
 )
 
+NO_OTHER_SERVERS = "APIServices are kept and not served here: requests for their groups are answered 404"
+
 
 def warn(write: Write) -> None:
     if write.subresource or write.operation not in ("CREATE", "UPDATE"):
@@ -43,7 +46,7 @@ def warn(write: Write) -> None:
         records.warn(_UNSERVED[kind])
 
 
-_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES}
+_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES, API_SERVICE.kind: NO_OTHER_SERVERS}
 
 
 def _of_service(new: Service) -> Iterator[str]:
@@ -71,4 +74,4 @@ def _of_service(new: Service) -> Iterator[str]:
 
 
 def register() -> None:
-    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY)})
+    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY, API_SERVICE)})
