@@ -136,7 +136,7 @@ def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[Quot
         return not same_spec or is_charged(new) != is_charged(old) or named != was_named
     if resource == CLAIMS and any(quota.of_allocations for quota in limits):
         return bool(new.status.allocation != old.status.allocation)
-    return False
+    return resource in MEASURED and usage_of(resource, new, classes={}) != usage_of(resource, old, classes={})
 
 
 def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:

@@ -44,7 +44,7 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from claims.kinds.volumes import CLASS_ANNOTATION, VOLUME_CLAIMS
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds import gates
 from inventory.kinds.device_rules import is_node_resource, validate_amount
 from manciple.wire.base import EMPTY
@@ -607,7 +607,7 @@ def _volume_usage(claim: Any) -> dict[str, Quantity]:
     amounts = (claim.spec.resources.requests, claim.status.allocated_resources)  # the second while it grows
     texts = [one["storage"] for one in amounts if "storage" in one]
     asked = {STORAGE: max(map(Quantity.parse, texts), key=lambda one: one.nanos)} if texts else {}
-    name = claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storage_class_name)
+    name = claim.storage_class
     if not name:
         return asked
     of_class = {f"{name}{STORAGE_OF_CLASS}": amount for amount in asked.values()}

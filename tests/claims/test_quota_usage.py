@@ -189,6 +189,22 @@ def test_other_objects_count_for_being_there_under_all_their_names() -> None:
     assert used("secrets", None) == {"count/secrets": "1", "secrets": "1"}
 
 
+def test_a_volume_claim_counts_its_size_and_for_its_class() -> None:
+    resources = VolumeResourceRequirements(requests={"storage": "2Gi"})
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(resources=resources, storage_class_name="gold"))
+    plain = replace(claim, spec=replace(claim.spec, storage_class_name=None))
+    own = {"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1", "requests.storage": "2Gi"}
+    of_class = {
+        "gold.storageclass.storage.k8s.io/requests.storage": "2Gi",
+        "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+    }
+    assert used("persistentvolumeclaims", claim) == own | of_class
+    assert used("persistentvolumeclaims", plain) == own
+    grown = replace(claim, status=replace(claim.status, allocated_resources={"storage": "3Gi"}))
+    assert used("persistentvolumeclaims", grown)["requests.storage"] == "3Gi"
+    assert keys_of("persistentvolumeclaims", {*own, *of_class, "pods", "secrets"}, {}) == {*own, *of_class}
+
+
 KEYS = (
     "pods",
     "count/pods",

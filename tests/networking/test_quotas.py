@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from manciple.store import objects
@@ -41,6 +42,21 @@ def test_one_service_fits_and_two_do_not(cluster: Cluster, hard: dict[str, str],
     cluster.create(SERVICE, make_service("first", **spec))
     with pytest.raises(Forbidden, match="exceeded quota"):
         cluster.create(SERVICE, make_service("second", **spec))
+
+
+def test_a_service_that_changes_its_type_is_charged_for_that(cluster: Cluster) -> None:
+    def become(type_: str) -> None:
+        cluster.edit(SERVICE, "web", lambda one: replace(one, spec=replace(one.spec, type=type_)))
+
+    set_quota(services_nodeports="1", services_loadbalancers="0")
+    cluster.create(SERVICE, make_service("web"))
+    assert used()["services.nodeports"] == "0"
+    become("NodePort")
+    assert used()["services.nodeports"] == "1"
+    with pytest.raises(Forbidden, match="exceeded quota"):
+        become("LoadBalancer")
+    become("ClusterIP")
+    assert used()["services.nodeports"] == "0"
 
 
 def test_what_was_there_before_the_quota_counts_too(cluster: Cluster) -> None:
