@@ -9,9 +9,9 @@
                          what pods and volumes ask for
     quotas               limit the sum of a namespace's objects (`claims.quotas`); without quotas this costs nothing
     warnings             about fields without effect
-    unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass, as if the
-                         class did not exist; a PodGroup of a missing template. While the gate GenericWorkload is off, a
-                         pod's scheduling group is dropped with a warning (upstream: without one)
+    unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass; a PodGroup of
+                         a missing template. While the gate GenericWorkload is off, a pod's scheduling group is dropped
+                         with a warning (upstream: without one)
     service accounts     every pod runs as an account of its namespace, and gets its token
     pod security         pods may only have the powers that the labels of their namespace allow
 
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -59,6 +59,10 @@ from claims.kinds.priority_classes import DEFAULT_PREEMPTION_POLICY, PRIORITY_CL
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from claims.kinds.resource_usage import parsed
+from claims.kinds.runtime_classes import RUNTIME_CLASS
+from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
+from claims.kinds.volume_binding import size_of
+from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,
@@ -108,6 +112,8 @@ def register() -> None:
     hooks.register_rule(keep_extended_claims, operations={"CREATE", "UPDATE"}, resources=CLAIMS_AND_TEMPLATES)
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
     hooks.register_finisher(settle_quotas)
+    hooks.register_completion(VOLUME_CLAIMS, with_default_class)
+    hooks.register_rule(check_growth, operations={"UPDATE"}, resources={VOLUME_CLAIMS})
     hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
 
 
@@ -311,7 +317,6 @@ def _forbidden(one: PriorityClass, why: str) -> Forbidden:
 # Limit ranges ---------------------------------------------------------------------------------------------------------
 
 
-VOLUME_CLAIMS = "persistentvolumeclaims"
 LIMITS: hooks.PolicyCache[tuple[LimitRange, ...]]
 LIMITS = hooks.PolicyCache(LIMIT_RANGE.resource, lambda found: found, nothing=())
 
@@ -335,6 +340,44 @@ def check_limits(writer: Writer, write: Write) -> None:
         if found := limit_ranges.violations(write.new, type_, ranges):
             text = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
             raise Forbidden.of(write.kind.resource, write.new.metadata.name, text)
+
+
+# Storage classes ------------------------------------------------------------------------------------------------------
+
+
+def ensure_storage_class() -> None:
+    """Create the class of folders, unless there is one of its name."""
+    with objects.writing(identity=SYSTEM) as writer:
+        if writer.get(STORAGE_CLASS, "", LOCAL.metadata.name) is None:
+            writer.create(STORAGE_CLASS, LOCAL)
+
+
+def with_default_class(write: Write) -> PersistentVolumeClaim:
+    """The new claim; of the default class where it names none (upstream: admission plugin DefaultStorageClass)."""
+    claim: PersistentVolumeClaim = write.new
+    if claim.storage_class is not None:
+        return claim
+    classes = (objects.decoded(one, StorageClass) for one in objects.list(STORAGE_CLASS).items)
+    defaults = [one.metadata for one in classes if one.is_default]
+    if not defaults:
+        return claim
+    newest = max(one.creation_timestamp or "" for one in defaults)
+    name = min(one.name for one in defaults if (one.creation_timestamp or "") == newest)
+    return replace(claim, spec=replace(claim.spec, storage_class_name=name))
+
+
+def check_growth(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a claim that asks for more than its class can add (PersistentVolumeClaimResize)."""
+    sizes = (size_of(one.spec.resources.requests) for one in (write.new, write.old))
+    if write.subresource or next(sizes) <= next(sizes):
+        return
+    storage = writer.get(STORAGE_CLASS, "", write.old.storage_class or "")
+    if not isinstance(storage, StorageClass) or not storage.allow_volume_expansion:
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
+            "resize"
+        )
+        raise Forbidden.of(write.kind.resource, write.new.metadata.name, why)
 
 
 # Quotas ---------------------------------------------------------------------------------------------------------------
@@ -382,11 +425,13 @@ def warn_of_pod(write: Write) -> None:
 # Features that are not served -----------------------------------------------------------------------------------------
 
 
-def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
+def refuse_unserved(writer: Writer, write: Write) -> Pod | None:
     """The new pod without dropped fields. Raises: Forbidden."""
     pod: Pod = write.new
-    if pod.spec.runtime_class_name:
-        raise _rejected(pod, f'RuntimeClass "{pod.spec.runtime_class_name}" not found (none is served here)')
+    if name := pod.spec.runtime_class_name:
+        known: Any = writer.get(RUNTIME_CLASS, "", name)
+        why = "not found" if known is None else f"has the handler {known.handler}"
+        raise _rejected(pod, f'RuntimeClass "{name}" {why} (none is served here)')
     if pod.spec.overhead:
         raise _rejected(pod, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
     if pod.spec.scheduling_group is None or gates.enabled("GenericWorkload"):

@@ -24,7 +24,8 @@ class ClaimsConfig(AppConfig):
         from claims.evictions import EVICTION  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
-        from claims.pod_streams import ATTACH, EXEC, PORT_FORWARD  # noqa: PLC0415
+        from claims.pod_streams import ATTACH, EXEC, PORT_FORWARD, connect_to_port  # noqa: PLC0415
+        from manciple.access import webhook_client  # noqa: PLC0415
         from manciple.api import subresources  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
@@ -42,6 +43,7 @@ class ClaimsConfig(AppConfig):
         subresources.register("pods", EVICTION)
         for stream in (POD_LOG, EXEC, ATTACH, PORT_FORWARD):
             subresources.register("pods", stream)
+        webhook_client.reach_pods_by(connect_to_port)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)
         topics.register("pods", claims.of_pod)

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -29,15 +30,17 @@ import msgspec
 from claims.kinds.pod_streams import (
     StreamOptions,
     check_node,
+    checked_stream_options,
     container_on_node,
     port_of,
-    read_ports,
+    read_forward_options,
     read_stream_options,
 )
 from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress, AgentStream, SessionRefused
-from manciple.api.sockets import Session
+from manciple.access.authentication import tokens
+from manciple.api.sessions import Session
 from manciple.api.streams import in_reader
 from manciple.api.subresources import SessionRequest, Upgraded
 from manciple.store import objects
@@ -56,7 +59,8 @@ STREAM_SECONDS = 30.0
 #: Connections of one forwarding session at once, and bytes that wait for one of them.
 CONNECTIONS, HELD_BYTES = 128, 1 << 20
 
-Query = Mapping[str, Sequence[str]]
+#: Where an agent serves what these options are for.
+_AGENT_PATHS = {"PodExecOptions": "exec", "PodAttachOptions": "attach"}
 
 
 def _pod(namespace: str, name: str) -> Pod:
@@ -83,15 +87,13 @@ class StreamPlace:
     options: StreamOptions
 
 
-def find(namespace: str, name: str, query: Query, *, attach: bool) -> StreamPlace:
+def find(namespace: str, name: str, options: StreamOptions) -> StreamPlace:
     """Raises: ApiError in Kubernetes' words."""
     pod = _pod(namespace, name)
-    options = read_stream_options(query, attach=attach)
+    options = checked_stream_options(options)
     container = container_on_node(pod, options.container)
     agent = agents.locate(pod.spec.node_name)
-    return StreamPlace(
-        agent=agent, path=_path("attach" if attach else "exec", namespace, name, container), options=options
-    )
+    return StreamPlace(agent=agent, path=_path(_AGENT_PATHS[options.kind], namespace, name, container), options=options)
 
 
 class Client(Protocol):
@@ -204,8 +206,8 @@ class SpdyClient:
         await self.send(ERROR, status, last=True)
 
 
-async def _enter(request: SessionRequest, session: Session, *, attach: bool) -> None:
-    place = await in_reader(lambda: find(request.namespace, request.name, request.query, attach=attach))
+async def _enter(request: SessionRequest, session: Session) -> None:
+    place = await in_reader(lambda: find(request.namespace, request.name, request.options))
     client = _client(request, session, place.options)
     person = request.identity.name
     async with agents.converse(place.agent, place.path, place.options.query(), person=person) as agent:
@@ -306,9 +308,11 @@ class Forwarding:
         return agents.converse(self.agent, self.path, [("port", str(port))], person=self.person)
 
 
-def find_pod(namespace: str, name: str) -> tuple[AgentAddress, str]:
+def find_pod(namespace: str, name: str, *, uid: str = "") -> tuple[AgentAddress, str]:
     """(agent, path). Raises: ApiError in Kubernetes' words."""
     pod = _pod(namespace, name)
+    if uid not in ("", pod.metadata.uid):
+        raise NotFound.of("pods", name)
     check_node(pod)
     if pod.status.phase != "Running":
         raise BadRequest(f"unable to forward port because pod is not running. Current status={pod.status.phase}")
@@ -327,7 +331,9 @@ async def _forward(request: SessionRequest, session: Session) -> None:
         protocol = channels.chosen(request.protocols, channels.FORWARDING_PROTOCOLS)
         if protocol is None:
             raise _no_protocol(request, (channels.TUNNELLED, *channels.FORWARDING_PROTOCOLS[:-1]))
-        await ChannelForwarder(session, forwarding, protocol, read_ports(request.query)).run()
+        if not request.options.ports:
+            raise BadRequest('query parameter "port" is required')
+        await ChannelForwarder(session, forwarding, protocol, request.options.ports).run()
 
 
 @dataclass(slots=True)
@@ -526,27 +532,46 @@ class ChannelForwarder:
         await self._session.send(self._protocol.message(channel, data))
 
 
+# The API server's own connections -------------------------------------------------------------------------------------
+
+
+class PortStream:
+    """A port of a pod."""
+
+    def __init__(self, agent: AgentStream) -> None:
+        self._agent = agent
+
+    async def send(self, data: bytes) -> None:
+        """Raises: OSError."""
+        await self._agent.send(STDIN, data)
+
+    async def receive(self) -> bytes:
+        """b"" at the end. Raises: OSError."""
+        try:
+            while (frame := await self._agent.receive()) is not None:
+                channel, data = frame
+                if channel == STDOUT:
+                    return data
+                if channel in (ERROR, CLOSE):
+                    break
+        except BadMessage as error:
+            raise ConnectionError(str(error)) from error
+        return b""
+
+
+def connect_to_port(namespace: str, name: str, uid: str, port: int) -> AbstractAsyncContextManager[PortStream]:
+    """For webhooks that run in pods. Raises: ApiError, also on entering."""
+    agent, path = find_pod(namespace, name, uid=uid)
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[PortStream]:
+        async with agents.converse(agent, path, [("port", str(port))], person=tokens.API_SERVER.name) as stream:
+            yield PortStream(stream)
+
+    return connected()
+
+
 # What is served -------------------------------------------------------------------------------------------------------
-
-
-def _serve_exec(request: SessionRequest, session: Session) -> Coroutine[Any, Any, None]:
-    return _enter(request, session, attach=False)
-
-
-def _serve_attach(request: SessionRequest, session: Session) -> Coroutine[Any, Any, None]:
-    return _enter(request, session, attach=True)
-
-
-def _check_exec(namespace: str, name: str, query: Query) -> None:
-    find(namespace, name, query, attach=False)
-
-
-def _check_attach(namespace: str, name: str, query: Query) -> None:
-    find(namespace, name, query, attach=True)
-
-
-def _check_forward(namespace: str, name: str, _query: Query) -> None:
-    find_pod(namespace, name)
 
 
 _OF_STREAMS = (
@@ -560,20 +585,23 @@ EXEC = Upgraded(
     name="exec",
     kind="PodExecOptions",
     parameters=(("command", "string", "The command and its arguments, each by itself; no shell."), *_OF_STREAMS),
-    serve=_serve_exec,
-    check=_check_exec,
+    read=partial(read_stream_options, attach=False),
+    check=find,
+    serve=_enter,
 )
 ATTACH = Upgraded(
     name="attach",
     kind="PodAttachOptions",
     parameters=_OF_STREAMS,
-    serve=_serve_attach,
-    check=_check_attach,
+    read=partial(read_stream_options, attach=True),
+    check=find,
+    serve=_enter,
 )
 PORT_FORWARD = Upgraded(
     name="portforward",
     kind="PodPortForwardOptions",
     parameters=(("ports", "integer", "The ports, for a WebSocket without SPDY."),),
+    read=read_forward_options,
+    check=lambda namespace, name, _options: find_pod(namespace, name),
     serve=_forward,
-    check=_check_forward,
 )

@@ -27,7 +27,7 @@ from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, Key, kind
 from scheduling.cel import CompileError
 from scheduling.models import QueuedPod
-from scheduling.queue.hints import resource_key
+from scheduling.queue.hints import RESOURCE_KEY
 from scheduling.state.node_fit import ServingClasses
 
 #: Waiting pods whose claims are looked at, to tell which classes they ask for; the first in the queue.
@@ -117,7 +117,7 @@ def classes_asked(queue: QuerySet[QueuedPod]) -> dict[str, frozenset[str]]:
     Of the first pods in the queue, where there are many.
     """
     awaited = dict(queue.order_by("created_at").values_list("uid", "awaited")[:LOOKED_AT])
-    served = _served({uid: keys for uid, keys in awaited.items() if any(map(_is_resource, keys))})
+    served = _served({uid: keys for uid, keys in awaited.items() if any(key.startswith(RESOURCE_KEY) for key in keys)})
     pods = Pod.objects.filter(uid__in=list(awaited)).values_list("uid", "namespace", "claim_names")
     claims_of = {uid: [(namespace, name) for name in names] for uid, namespace, names in pods}
     wanted = {key for keys in claims_of.values() for key in keys}
@@ -129,10 +129,6 @@ def classes_asked(queue: QuerySet[QueuedPod]) -> dict[str, frozenset[str]]:
     }
 
 
-def _is_resource(key: str) -> bool:
-    return key.startswith(resource_key(""))
-
-
 def _served(awaited: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     """awaited: uid of a pod -> what it waits for, names of extended resources among it. Those that no class serves are
     left out."""
@@ -141,7 +137,7 @@ def _served(awaited: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     serving = ServingClasses(enabled=gates.enabled("DRAExtendedResource"))
     for stored in objects.list(kind(CLASSES)).items:
         serving.put(decoded(stored, kinds.DeviceClass))
-    classes = {resource_key(resource): name for resource, name in serving.by_resource.items()}
+    classes = {f"{RESOURCE_KEY}{resource}": name for resource, name in serving.by_resource.items()}
     return {uid: frozenset(classes[key] for key in keys if key in classes) for uid, keys in awaited.items()}
 
 

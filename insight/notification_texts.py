@@ -219,7 +219,7 @@ def silent_nodes(now: datetime) -> Iterator[Wrong]:
     """Nodes that are unreachable, as every page has it."""
     for node in nodes_with_leases().filter(unreachable(now)).order_by("position", "name"):
         heard = f" {duration((now - node.renewed_at).total_seconds())} ago" if node.renewed_at else ""
-        line = f"Node {node.name} is unreachable: " + (f"last heard of{heard}" if heard else "it was never heard of")
+        line = f"Node {node.name} is unreachable: " + (f"last heard of{heard}" if heard else "it never reported")
         yield _wrong(Happening.NODE_SILENT, node.name, line, node.get_absolute_url())
 
 
@@ -237,7 +237,7 @@ def incomplete_pools(_now: datetime) -> Iterator[Wrong]:
     published = Pool.objects.filter(driver=OuterRef("driver"), name=OuterRef("pool"))
     held = AllocatedDevice.objects.filter(~Exists(published), admin_access=False).order_by("driver", "pool")
     for driver, name in held.values_list("driver", "pool").distinct():
-        line = f"Driver {driver} does not publish pool {name} any more, and claims hold devices of it"
+        line = f"Driver {driver} no longer publishes pool {name}, whose devices are held"
         yield _wrong(Happening.POOL_INCOMPLETE, f"{driver}/{name}", line, _driver_path(driver))
 
 

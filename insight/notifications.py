@@ -313,7 +313,7 @@ def _tell_and_move(
 
 CONTROLLER = Controller(
     name="notify",
-    does="finds out whom to tell of pods and devices, by people's own rules",
+    does="notifies people about pods and devices, by their rules",
     reconcile=reconcile,
     # Nothing wakes it: a few seconds matter to nobody who reads a notification, and pods change all the time.
     every=5,

@@ -26,9 +26,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from claims.kinds.persistent_volumes import NODE_LABEL
 from inventory.kinds import gates
 from manciple.telemetry.logs import about
-from nodeagent.api.client import CLAIMS, LONGEST_DELAY, Client
+from nodeagent.api.client import CLAIMS, LONGEST_DELAY, VOLUMES, Client, WatchFollower
 from nodeagent.api.events import EventRecorder
 from nodeagent.cdi import CdiFolder
 from nodeagent.claims.checkpoint import Checkpoint, Quarantined
@@ -46,6 +47,8 @@ from nodeagent.node.credentials import Renewal
 from nodeagent.node.meters import MeterReports, read_meters
 from nodeagent.node.registration import Registration
 from nodeagent.node.slices import HealthRules, Publisher, unhealthy
+from nodeagent.pods.claimed_volumes import ClaimedVolumes
+from nodeagent.pods.usage import UsageSampler
 from nodeagent.pods.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.pods.worker import PodWorker
 from nodeagent.runtimes.protocol import Runtime
@@ -156,6 +159,14 @@ class Agent:
 
         # pods/
         sources = PodSources(self._client, monotonic=monotonic)
+        self._claimed = ClaimedVolumes(
+            self._client,
+            config.state_dir / "volumes" if self.runtime.has_files else None,
+            node=config.node_name,
+            warn=self._events.warn_about,
+            look=lambda: self._queue.add(Key("volumes")),
+            monotonic=monotonic,
+        )
         self._worker = PodWorker(
             pods=self._pods,
             client=self._client,
@@ -164,13 +175,15 @@ class Agent:
             events=self._events,
             health=lambda: known_health(self.registry.health_sources()),
             sources=sources,
-            volumes=PodVolumes(sources, PodTokens(self._client, clock=clock), self.runtime),
+            volumes=PodVolumes(sources, PodTokens(self._client, clock=clock), self.runtime, self._claimed),
             host_ip=config.node_ip,
             capacity={"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)},
             clock=clock,
             monotonic=monotonic,
             started=self.metrics.container_started,
         )
+
+        self._usage = UsageSampler(self.runtime, self._pods.all, clock=clock, monotonic=monotonic)
 
         # plugins/
         self.plugins: PluginHost | None = None  # unless there are drivers behind sockets
@@ -201,6 +214,15 @@ class Agent:
             ready=self.ready,
         )
         self.followers = self._watching.followers()
+        if self.runtime.has_files:
+            of_volumes = WatchFollower(
+                self._client,
+                VOLUMES,
+                label_selector=f"{NODE_LABEL}={config.node_name}",
+                replace=self._claimed.listed,
+                change=self._claimed.changed,
+            )
+            self.followers = (*self.followers, of_volumes)
         self._crew = Crew(
             self._queue, self._sync, size=config.workers, most=config.workers + config.pods, name=config.node_name
         )
@@ -223,6 +245,7 @@ class Agent:
             threads=lambda: self._threads,
             pods=self._pods.all,
             runtime=self.runtime,
+            usage=self._usage.report,
             metrics=self.metrics,
             disk=disk,
             clock=clock,
@@ -340,11 +363,8 @@ class Agent:
                 self.register()
             case "pod":
                 return self._worker.sync(key.name)
-            case "slices" if self._registration.is_gone:  # a Node owns its slices: they would be deleted again at once
-                name = self.config.node_name
-                log.warning("node %s: the devices of driver %s are not published: the Node is gone", name, key.name)
             case "slices":
-                self._publisher.publish(self._drivers[key.name])
+                self._publish(key.name)
             case "health" if self._health_rules is not None and not self._registration.is_gone:
                 others = (driver for driver in self.registry.health_sources() if driver.name not in self._drivers)
                 self._health_rules.sync({driver.name: driver.health() for driver in others})
@@ -356,11 +376,20 @@ class Agent:
                 self.plugins.publish(self._client, self._registration.owner())
             case "unused":
                 self.preparer.unprepare_unused()
+            case "volumes":
+                self._claimed.sweep()
             case "away":
                 return self._remove_slices(key.name)
             case "credential" if self._renewal is not None:
                 return self._renewal.step(self._client)
         return None
+
+    def _publish(self, driver: str) -> None:
+        if self._registration.is_gone:  # a Node owns its slices: they would be deleted again at once
+            name = self.config.node_name
+            log.warning("node %s: the devices of driver %s are not published: the Node is gone", name, driver)
+        else:
+            self._publisher.publish(self._drivers[driver])
 
     def _remove_slices(self, driver: str) -> float | None:
         """Remove a departed driver's slices after the grace period. Returns the seconds left of it."""
@@ -386,6 +415,7 @@ class Agent:
         ]
         return [
             Key("unused"),
+            *([Key("volumes")] if self.runtime.has_files else []),
             *([Key("credential")] if self._renewal is not None else []),
             *(published if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ()),
             *(Key("pod", uid) for uid in pods),
@@ -459,6 +489,8 @@ class Agent:
                     reported = now
             except AgentError as error:
                 log.warning("node %s: heartbeat: %s; trying again", self.config.node_name, error)
+            if not self.runtime.counts_evenly:
+                self._usage.sync()
             if now - looked >= self.config.resync_seconds:
                 looked = now
                 self._watching.look_at_everything()

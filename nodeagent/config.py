@@ -155,6 +155,20 @@ def read_kubeconfig(path: Path, *, ca_target: Path) -> Access:
     return Access(str(cluster["server"]), token, _ca_file(cluster, path, ca_target), certificate)
 
 
+#: What a container has of its pod's service account.
+ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def access_of_pod(environment: Mapping[str, str], folder: Path = ACCOUNT_DIR) -> Access | None:
+    """That of a program in a container, as client-go finds it; None outside of one. Raises: ValueError, OSError."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port or not (folder / "token").exists():
+        return None
+    return Access(
+        f"https://{f'[{host}]' if ':' in host else host}:{port}", TokenFile(folder / "token"), folder / "ca.crt"
+    )
+
+
 def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:
     found = next((entry for entry in document.get(section) or () if entry.get("name") == name), None)
     if found is None:

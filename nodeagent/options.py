@@ -20,6 +20,7 @@ from nodeagent.config import (
     AgentConfig,
     ListenAddress,
     TokenFile,
+    access_of_pod,
     machine_cpus,
     machine_memory,
     node_name,
@@ -73,7 +74,9 @@ def feature_gates(text: str) -> dict[str, bool]:
 
 def add_server(command: argparse.ArgumentParser) -> None:
     """Options for the address of the API server and the credentials."""
-    server = command.add_argument_group("the API server: a kubeconfig, or its address and a token")
+    server = command.add_argument_group(
+        "the API server: a kubeconfig, or its address and a token (in a pod: its service account)"
+    )
     file = partial(server.add_argument, type=Path, metavar="FILE")
     file("--kubeconfig", help="take server, CA and token or certificate from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
@@ -85,6 +88,8 @@ def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
     """What the options of `add_server` say. Raises: ValueError, OSError with what to correct."""
     if options.kubeconfig is not None:
         return read_kubeconfig(options.kubeconfig, ca_target=ca_folder / "ca.crt")
+    if options.server is None and options.token_file is None and (found := access_of_pod(os.environ)) is not None:
+        return found
     if options.server is None or options.token_file is None:
         raise ValueError("give --kubeconfig, or --server and --token-file")
     return Access(options.server, TokenFile(options.token_file.resolve()), options.ca_file)

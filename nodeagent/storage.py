@@ -8,8 +8,10 @@ fail or stop the agent at every one of them.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -48,6 +50,45 @@ def make_public(folder: Path) -> None:
         if not path.is_dir():
             path.mkdir(exist_ok=True)  # another thread may create it now
             path.chmod(0o755)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove `folder` and everything in it, which programs of others have made and may still be changing.
+
+    No link is followed. A tree may be deeper than a path can be long, than there are file descriptors, or than a
+    recursion gets: directories of directories are moved up first. Raises: OSError.
+    """
+    top = os.open(folder, _FOLDER)
+    try:
+        with os.scandir(top) as entries:
+            names = [entry.name for entry in entries]
+        while names:
+            name = names.pop()
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=top)
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                os.unlink(name, dir_fd=top)
+                continue
+            try:
+                with os.scandir(inner) as entries:
+                    below = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                for entry, is_folder in below:
+                    if is_folder:
+                        names.append(secrets.token_hex(16))
+                        os.rename(entry, names[-1], src_dir_fd=inner, dst_dir_fd=top)
+                    else:
+                        os.unlink(entry, dir_fd=inner)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    folder.rmdir()
 
 
 #: What a loss of power may do to a completed write. durable: nothing. whole: restore the old content. rebuilt: also

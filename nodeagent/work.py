@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
+from claims.kinds.persistent_volumes import PersistentVolume
 from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
@@ -264,13 +265,15 @@ class NamedLocks:
 class Key(NamedTuple):
     """A key of the queue. name: a pod's uid, or a driver's name; "" for kinds without.
 
-    unused: claims without pods. away: a driver behind a socket that has departed. published: slices that such drivers
-    publish through the agent. credential: the node's client certificate. health: taints by the health reports of
-    drivers behind sockets. uses: reports of the drivers in this process about the use of their devices. meters: what
-    the meters of these devices read.
+    unused: claims without pods. volumes: folders of deleted ones. away: a driver behind a socket that has departed.
+    published: slices that such drivers publish through the agent. credential: the node's client certificate. health:
+    taints by the health reports of drivers behind sockets. uses: reports of the drivers in this process about the use
+    of their devices. meters: what the meters of these devices read.
     """
 
-    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health", "uses", "meters"]
+    kind: Literal[
+        "node", "pod", "slices", "unused", "volumes", "away", "published", "credential", "health", "uses", "meters"
+    ]
     name: str = ""
 
 
@@ -337,7 +340,9 @@ def _newer(cached: Pod | None, pod: Pod) -> Pod:
     return pod if int(pod.metadata.resource_version or 0) >= int(cached.metadata.resource_version or 0) else cached
 
 
-Followers = tuple[WatchFollower[Node] | WatchFollower[Pod] | WatchFollower[ResourceSlice], ...]
+Followers = tuple[
+    WatchFollower[Node] | WatchFollower[Pod] | WatchFollower[ResourceSlice] | WatchFollower[PersistentVolume], ...
+]
 
 
 class SliceCount:

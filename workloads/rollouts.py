@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from manciple.wire.base import ObjectMeta, condition_of, timestamp
+from manciple.wire.quantity import whole
 from workloads.kinds.deployments import (
     AVAILABLE,
     NO_DEADLINE,
@@ -47,7 +48,7 @@ CREATED, FOUND = "NewReplicaSetCreated", "FoundNewReplicaSet"
 
 def revision_of(annotations: Mapping[str, str]) -> int:
     text = annotations.get(REVISION, "")
-    return int(text) if text.isdecimal() else 0
+    return whole(text) or 0
 
 
 def size(replica_set: ReplicaSet) -> int:
@@ -307,7 +308,7 @@ class Rollout:
             share = -size(one)
         else:
             text = one.metadata.annotations.get(MAXIMUM, "")
-            before = int(text) if text.isdecimal() and int(text) else self.deployment.status.replicas
+            before = whole(text) or self.deployment.status.replicas
             share = int(size(one) * allowed / before + 0.5) - size(one) if before else 0
         left = to_add - added
         return min(share, left) if to_add > 0 else max(share, left)

@@ -6,6 +6,8 @@ the pods bound to its node need, and nothing else:
 
     secrets, configmaps           get, list, watch: a single one by its name, if a pod of the node names it
     resourceclaims                get: likewise. An agent never writes a claim
+    persistentvolumes             get, patch: of claims of the node's pods, and folders of the node; list and watch
+                                  the latter by their label
     serviceaccounts               get, and create of token: accounts of the node's pods
     pods                          get by name, list and watch by spec.nodeName or name: those of the node
     nodes, leases                 its own
@@ -19,6 +21,7 @@ NodeRestriction (`restrict`) checks the content of what an agent writes:
     pods              mirror pods bound to itself, which refer to nothing; deletion, eviction and status of its own
                       pods, but neither their labels nor which claims are theirs
     leases            its own
+    persistentvolumes nothing but the finalizer of a folder of its own
     resourceslices    created and deleted: its own (the authorizer checks updates: it knows the slice's node);
                       not in a pool that has the name of another node, or of a pool of no single node
     devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
@@ -36,7 +39,8 @@ A driver is a service account that a role lets create ResourceSlices. RBAC canno
 to, and the names in its roles' rules for `resourceclaims/driver` (as in `claims.access.status_rights`).
 
     slices            create, update, delete: those of the token's node, with "associated-node:update" or "…:patch" on
-                      `resourceclaims/driver` for `spec.driver`; with "arbitrary-node:…" all of that driver
+                      `resourceclaims/driver` for `spec.driver`, or where no role names a driver, as in charts made for
+                      Kubernetes, which has no such rule; with "arbitrary-node:…" all of that driver
     resourceclaims    one by its name, that a pod of the token's node names; with "arbitrary-node:…" as RBAC says
 
 Slices are checked for every service account. Reading claims is checked by an authorizer, because admission never sees a
@@ -55,10 +59,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from cryptography.x509.oid import NameOID
 from django.conf import settings
+from msgspec import structs
 
 from claims.access.status_rights import NODE_NAME
 from claims.kinds.containers import Container
+from claims.kinds.persistent_volumes import FOLDER_FINALIZER, NODE_LABEL, VOLUMES, PersistentVolume
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
+from claims.kinds.volume_claims import VOLUME_CLAIMS
 from claims.pod_claims import claim_names
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
@@ -200,6 +207,19 @@ def _authorize_volume_claim(node: str, attributes: Attributes) -> Decision:
     return _related(node, attributes)
 
 
+def _authorize_volume(node: str, attributes: Attributes) -> Decision:
+    """Upstream's agents get volumes only; ours watch the folders of their nodes, and mark them (`_restrict_volume`)."""
+    own, required = (NODE_LABEL, (node,)), attributes.labels.requirements
+    match (attributes.subresource, attributes.verb):
+        case ("", "list" | "watch") if any(
+            (one.key, one.values) == own and one.operator in ("=", "In") for one in required
+        ):
+            return _ALLOWED
+        case ("", "patch") if _related(node, attributes).allowed:
+            return _ALLOWED
+    return _get_only(node, attributes)
+
+
 def _authorize_service_account(node: str, attributes: Attributes) -> Decision:
     if attributes.verb == "get" and not attributes.subresource:
         return _read_single(node, attributes)
@@ -308,7 +328,7 @@ _AUTHORIZE: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
     ("", "secrets"): _read_single,
     ("", "configmaps"): _read_single,
     ("", "persistentvolumeclaims"): _authorize_volume_claim,
-    ("", "persistentvolumes"): _get_only,
+    ("", "persistentvolumes"): _authorize_volume,
     ("resource.k8s.io", "resourceclaims"): _get_only,
     ("cdi.k8s.io", "resourceclaims"): _get_only,
     ("storage.k8s.io", "volumeattachments"): _get_only,
@@ -347,11 +367,13 @@ class NodeGraph(View):
     (`tests/claims/access/test_node_graph.py` measures it).
     """
 
-    resources: ClassVar[Sequence[str]] = (PODS, SLICES)
+    resources: ClassVar[Sequence[str]] = (VOLUMES, PODS, SLICES)
 
     def __init__(self) -> None:
         if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
-            self.resources = (PODS, SLICES, NODE_SLICES)  # type: ignore[misc]  # of a view of this process
+            self.resources = (VOLUMES, PODS, SLICES, NODE_SLICES)  # type: ignore[misc]  # of a view of this process
+        #: volume -> the claim that has it, the node whose folder it is
+        self._volumes: dict[str, tuple[ObjectKey | None, str]] = {}
         self._bound: dict[ObjectKey, _Bound] = {}
         #: node -> object -> how many pods on the node name it
         self._objects: dict[str, dict[ObjectKey, int]] = {}
@@ -363,12 +385,16 @@ class NodeGraph(View):
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
             meta = change.object.metadata
+            self._volumes.pop(meta.name if change.resource == VOLUMES else "", None)
             self._remove((change.resource, meta.namespace, meta.name))
             if change.type != "DELETED":
                 self._add(change.resource, change.object)
 
     def related(self, node: str, key: ObjectKey) -> bool:
-        """Whether the object is one of the node's pods or slices, or a pod of the node names it."""
+        """Whether the object is one of the node's pods or slices, or a pod of the node names it, or its claim."""
+        if key[0] == VOLUMES:
+            claim, place = self._volumes.get(key[2], (None, ""))
+            return place == node or (claim is not None and claim in self._objects.get(node, ()))
         return key in self._objects.get(node, ())
 
     def __len__(self) -> int:
@@ -376,6 +402,11 @@ class NodeGraph(View):
         return len(self._bound)
 
     def _add(self, resource: str, obj: Any) -> None:
+        if resource == VOLUMES:
+            reference = obj.spec.claim_ref
+            claim = None if reference is None else (VOLUME_CLAIMS, intern(reference.namespace), reference.name)
+            self._volumes[obj.metadata.name] = claim, obj.node if obj.is_folder else ""
+            return
         node = obj.spec.node_name
         if not node:
             return
@@ -423,7 +454,6 @@ def is_related(node: str, key: ObjectKey) -> bool:
 
 
 SECRETS, CONFIG_MAPS, ACCOUNTS = "secrets", "configmaps", "serviceaccounts"
-VOLUME_CLAIMS = "persistentvolumeclaims"
 
 
 class Reference(NamedTuple):
@@ -542,6 +572,26 @@ def _required(find: Find, resource: str, namespace: str, name: str) -> Any:
     if obj is None:
         raise NotFound.of(resource.removesuffix("s"), name)  # `pod "p" not found`, as informers say it
     return obj
+
+
+# Writes of volumes ----------------------------------------------------------------------------------------------------
+
+
+def _restrict_volume(node: str, write: Write, _find: Find) -> str:
+    """A finalizer says that a folder is there: its node sets it, and removes it with the folder."""
+    if write.subresource or write.operation != "UPDATE":
+        return f'node "{node}" can only patch persistentvolumes'
+    if not write.old.is_folder or write.old.node != node:
+        return f'node "{node}" can only patch persistentvolumes that are folders of its own'
+    old, new = (_without_folder_finalizer(one) for one in (write.old, write.new))
+    return "" if new == old else f'node "{node}" can only set and remove the finalizer {FOLDER_FINALIZER}'
+
+
+def _without_folder_finalizer(volume: PersistentVolume) -> PersistentVolume:
+    meta = volume.metadata
+    left = tuple(one for one in meta.finalizers if one != FOLDER_FINALIZER)
+    meta = structs.replace(meta, finalizers=left, managed_fields=(), resource_version="")
+    return structs.replace(volume, metadata=meta)
 
 
 # Writes of pods -------------------------------------------------------------------------------------------------------
@@ -767,12 +817,12 @@ def _concerns(node: str, event: Event, find: Find, *, gone: bool) -> bool:
     match about.kind:
         case "Node":
             return about.name == node
-        case "Pod":
-            pod = find("pods", about.namespace, about.name)
-            return gone if pod is None else pod.spec.node_name == node
-        case "ResourceSlice":
-            slice_ = find(SLICES, "", about.name)
-            return gone if slice_ is None else slice_.spec.node_name == node
+        case "Pod" | "ResourceSlice" | "PersistentVolume":
+            resource = {"Pod": PODS, "ResourceSlice": SLICES, "PersistentVolume": VOLUMES}[about.kind]
+            obj = find(resource, about.namespace if about.kind == "Pod" else "", about.name)
+            if isinstance(obj, PersistentVolume):
+                return obj.is_folder and obj.node == node
+            return gone if obj is None else obj.spec.node_name == node
         case "ResourceClaim":
             claim = find(CLAIMS, about.namespace, about.name)
             if claim is None:
@@ -860,6 +910,7 @@ _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     NODE_SLICES: _restrict_slice,
     TAINT_RULES: _restrict_taint_rule,
     EVENTS: _restrict_event,
+    VOLUMES: _restrict_volume,
     ACCOUNTS: _restrict_token,
     certificate_requests.RESOURCE: _restrict_certificate_request,
 }
@@ -901,7 +952,8 @@ def _slice_refusal(write: Write) -> str:
         where = f'on node "{node}"' if node else "that are not on a single node"
         bound = f'bound to node "{own}"' if own else "not bound to a node"
         return f"{_requires('arbitrary-node:update', driver)} to write slices {where}: the token is {bound}"
-    if not _may_report(write.identity, driver, _OWN_NODE):
+    names_a_driver = not _driver_verbs(write.identity, "").isdisjoint(_OWN_NODE)
+    if names_a_driver and not _may_report(write.identity, driver, _OWN_NODE):
         return f"{_requires('associated-node:update', driver)} to write slices of that driver"
     if write.old is None and isinstance(write.new, ResourceSlice):
         return why_not_in_pool(own, write.new)
@@ -961,7 +1013,11 @@ def _claim_refusal(node: str, attributes: Attributes) -> str:
 
 def _reports_anywhere(identity: Identity, namespace: str) -> bool:
     """Whether roles let it report on devices of any driver on any node: then it needs claims of other nodes."""
+    return not _driver_verbs(identity, namespace).isdisjoint({*_ANY_NODE, "*"})
+
+
+def _driver_verbs(identity: Identity, namespace: str) -> set[str]:
+    """What roles let it do as a driver, whichever."""
     rules = CompiledRules(rbac.known_rules(identity, namespace).rules)
     attributes = Attributes(verb="", group=GROUP, resource="resourceclaims", subresource="driver")
-    verbs = {verb for place in places_of(attributes) for verb in rules.resources.get(place, ())}
-    return not verbs.isdisjoint({*_ANY_NODE, "*"})
+    return {verb for place in places_of(attributes) for verb in rules.resources.get(place, ())}

@@ -90,7 +90,7 @@ class NobodyAllocates(Cause, frozen=True):
 
 
 class VolumeClaimMissing(Cause, frozen=True):
-    """A volume of the pod names a PersistentVolumeClaim, and none is served here."""
+    """A volume of the pod names a PersistentVolumeClaim that does not exist."""
 
     name: str
     volume: str = ""
@@ -101,6 +101,14 @@ class VolumeClaimNotCreated(Cause, frozen=True):
 
     name: str
     volume: str = ""
+
+
+class VolumeClaimUnusable(Cause, frozen=True):
+    """A volume of the pod is one of a PersistentVolumeClaim that cannot be mounted, as `message` says."""
+
+    name: str
+    volume: str
+    message: str
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
@@ -407,7 +415,8 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
-    | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
+    | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated
+    | VolumeClaimUnusable | QuotaUsedUp | GroupMissing
     | GroupIncomplete | AwaitingDrivers | NobodyAllocates | BindingFailed
 )  # fmt: skip
 OfDevices = (

@@ -267,7 +267,7 @@ def _conflict(cause: NotTogether) -> str:
 
 
 def _meant(cause: causes.NoCommonValue | causes.TooFewValues) -> str:
-    return f"; did you mean `{cause.meant}`?" if cause.meant else ""
+    return f", but they have `{cause.meant}`" if cause.meant else ""
 
 
 def _counters(cause: causes.CountersExhausted) -> str:
@@ -291,11 +291,6 @@ SCHEDULER_NAME = "default-scheduler"
 NO_NODES, CANNOT_ALLOCATE = "no nodes available to schedule pods", "cannot allocate all claims"
 CLAIM_IN_USE, DEALLOCATED = "resourceclaim in use", "deallocation of ResourceClaim completed"
 STILL_NOT_SCHEDULABLE, NO_NEW_CLAIMS = "still not schedulable", "no new claims to deallocate"
-#: Why a volume of a claim never gets one, and what to do.
-NO_VOLUME_CLAIMS = (
-    "PersistentVolumeClaims are not served here; create the pod again with an emptyDir, hostPath, configMap or secret "
-    "volume"
-)
 
 #: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
 LONGEST_DETAIL = 700
@@ -321,6 +316,7 @@ _AGAINST_NODE = {
     "NodeName": "didn't match the requested node name",
     "TaintToleration": "had untolerated taint {{{key}: {value}}}",
     "NodeAffinity": "didn't match Pod's node affinity/selector",
+    "VolumeBinding": "didn't match PersistentVolume's node affinity",
     "NodePorts": "didn't have free ports for the requested pod ports",
     "PodTopologySpread": "didn't match pod topology spread constraints",
     "PodTopologySpread missing-label": "didn't match pod topology spread constraints (missing required label)",
@@ -343,10 +339,10 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     " pods",
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
     causes.ParametersMissing: "resourceclaim {0.name}: {0.detail}",
-    causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found: volume "{0.volume}" cannot be mounted, '
-    f"because {NO_VOLUME_CLAIMS}",
-    causes.VolumeClaimNotCreated: 'persistentvolumeclaim "{0.name}" is not created: volume "{0.volume}" cannot be '
-    f"mounted, because {NO_VOLUME_CLAIMS}",
+    causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
+    causes.VolumeClaimNotCreated: 'persistentvolumeclaim "{0.name}" is not created: ephemeral volumes are not served '
+    'here; create the claim, and name it in volume "{0.volume}"',
+    causes.VolumeClaimUnusable: "{0.message}",
     causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
     "{0.key}={0.hard}",
     causes.GroupMissing: 'waiting for pods\'s pod group "{0.name}" to appear in scheduling queue',
@@ -505,10 +501,9 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotForPod: "claim `{0.claim}` was not created for it",
     causes.ClaimInUse: "its claim is in use by as many pods as can share it",
     causes.ClassMissing: "class `{0.name}` of request `{0.request}` does not exist",
-    **dict.fromkeys(
-        (causes.VolumeClaimMissing, causes.VolumeClaimNotCreated),
-        "its volume `{0.volume}` needs PersistentVolumeClaim `{0.name}`, and such claims are not served here",
-    ),
+    causes.VolumeClaimMissing: "its volume `{0.volume}` names PersistentVolumeClaim `{0.name}`, which does not exist",
+    causes.VolumeClaimNotCreated: "its volume `{0.volume}` is ephemeral, which is not served here",
+    causes.VolumeClaimUnusable: "its volume `{0.volume}` cannot be mounted: {0.message}",
     causes.SearchStopped: "the search for devices stopped after {0.trials} tries",
     causes.GroupMissing: "its PodGroup `{0.name}` does not exist",
     causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of {0.wanted} pods",

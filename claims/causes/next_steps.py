@@ -31,6 +31,8 @@ class Topic:
     next_step: str
 
 
+#: What is said where the server was too busy to try anything.
+UNKNOWN = "What would start it is unknown: the server is busy. Try again."
 #: What is said where requests, nodes or others would have to change, and no single change does.
 NO_SINGLE_CHANGE = "No single change that was tried would start it now. Try several at once with What if."
 
@@ -52,8 +54,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("claim-not-created", "A claim from a template is not created yet",
      "Its claim is created within seconds; if not, its events say why."),
     ("volume", "A volume needs a PersistentVolumeClaim",
-     "PersistentVolumeClaims are not served here: create the pod again with another volume (`emptyDir`, `hostPath`,"
-     " `configMap`, `secret`)."),
+     "Create the claim, of StorageClass `local` or with a PersistentVolume for it; its events say what it lacks."),
     ("group", "Their group is not complete",
      "Create the PodGroup, or its missing pods: all are placed together, or none."),
     ("parameters", "The requests of a claim are unknown",
@@ -67,7 +68,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Delete the claim of that name, if nothing needs it."),
     ("claim-busy", "A claim cannot be used now", "Wait until it can be used, or name another one."),
     ("claim-elsewhere", "A claim is allocated on another node", NO_SINGLE_CHANGE),
-    ("room", "Nodes are full", NO_SINGLE_CHANGE),
+    ("room", "Nodes lack resources", NO_SINGLE_CHANGE),
     ("error", "A selector fails", "Fix the expression on the page of its class."),
     ("claim-wrong", "A claim cannot be met as written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
@@ -101,6 +102,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ParametersMissing: "parameters",
     causes.VolumeClaimMissing: "volume",
     causes.VolumeClaimNotCreated: "volume",
+    causes.VolumeClaimUnusable: "volume",
     causes.QuotaUsedUp: "quota",
     causes.GroupMissing: "group",
     causes.GroupIncomplete: "group",

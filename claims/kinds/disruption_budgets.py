@@ -21,6 +21,7 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodCondition
+from manciple.wire import quantity
 from manciple.wire.base import (
     REPLACED,
     ApiObject,
@@ -310,8 +311,17 @@ def amount_of(amount: IntOrPercent, whole: int, *, up: bool = True) -> int:
         return amount
     if not amount.endswith("%") or not amount[:-1].isdecimal():
         raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
-    hundredths = int(amount[:-1]) * whole
+    percent = quantity.whole(amount[:-1].lstrip("0") or "0")
+    hundredths = (_ENDLESS if percent is None else percent) * whole
     return -(-hundredths // 100) if up else hundredths // 100
+
+
+#: Percent that nobody writes out.
+_ENDLESS = 10**18
+
+
+def is_zero(amount: IntOrPercent) -> bool:
+    return not (amount.removesuffix("%").strip("0") if isinstance(amount, str) else amount)
 
 
 def _desired(spec: PodDisruptionBudgetSpec, expected: int) -> int:

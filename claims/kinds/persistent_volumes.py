@@ -1,17 +1,19 @@
 """v1 PersistentVolume: storage that a claim can be bound to. PURE.
 
-Only volumes that are folders of nodes (`hostPath`, `local`) are mounted here. Sources: k8s.io/api/core/v1,
-pkg/apis/core/{v1/defaults.go,validation/validation.go} (ValidatePersistentVolume and below),
-pkg/registry/core/persistentvolume and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
+Only folders of nodes are mounted here: `hostPath`, `local`, and those made for claims (`is_folder`).
+
+Sources: k8s.io/api/core/v1, pkg/apis/core/{v1/defaults.go,validation/validation.go} (ValidatePersistentVolume and
+below), pkg/registry/core/persistentvolume and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec.structs import replace
 
 from claims.kinds.pod_strategy import canonical
+from claims.kinds.storage_classes import LOCAL_PROVISIONER
 from claims.kinds.volume_claims import STORAGE, access_modes_cell
 from claims.kinds.volume_rules import ACCESS_MODES, VOLUME_MODES
 from claims.kinds.volumes import PersistentVolumeSource
@@ -39,6 +41,10 @@ VOLUMES = "persistentvolumes"
 PROTECTION = "kubernetes.io/pv-protection"
 #: Of volumes that were made for a claim: who made them.
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+#: Of volumes that are folders of nodes: the node that has it.
+NODE_LABEL = f"{LOCAL_PROVISIONER}/node"
+#: Of the same: the node has made the folder, and removes it first.
+FOLDER_FINALIZER = f"{LOCAL_PROVISIONER}/folder"
 PENDING, AVAILABLE, BOUND, RELEASED, FAILED = "Pending", "Available", "Bound", "Released", "Failed"
 DELETE, RECYCLE, RETAIN = "Delete", "Recycle", "Retain"
 _PATH_BACK = "must not contain '..'"
@@ -89,8 +95,23 @@ class PersistentVolume(ApiObject):
         return self.spec.node_affinity.required if self.spec.node_affinity is not None else None
 
     @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of `LOCAL_PROVISIONER`, which the agent of `node` keeps under the volume's name."""
+        driven: Any = getattr(self.spec, "csi", None)
+        return driven is not None and driven.driver == LOCAL_PROVISIONER
+
+    @property
+    def node(self) -> str:
+        """The one node that reaches it, by its name; "" where others might, too."""
+        terms = self.selector.node_selector_terms if self.selector is not None else ()
+        if len(terms) != 1:
+            return ""
+        names = [one for one in terms[0].match_fields if (one.key, one.operator) == ("metadata.name", "In")]
+        return names[0].values[0] if names and len(names[0].values) == 1 else ""
+
+    @property
     def path(self) -> str:
-        """The folder of the node that it is; "" where it is something else, which is not mounted here."""
+        """The path on the node that it is; "" where it is something else, which is not mounted here."""
         if self.spec.host_path is not None:
             return self.spec.host_path.path
         return self.spec.local.path if self.spec.local is not None else ""
@@ -100,6 +121,9 @@ class PersistentVolume(ApiObject):
 
 
 def _with_defaults(volume: PersistentVolume) -> PersistentVolume:
+    if volume.is_folder and volume.node:  # by which the node's agent watches it
+        meta = volume.metadata
+        volume = replace(volume, metadata=replace(meta, labels={**meta.labels, NODE_LABEL: volume.node}))
     spec, reference = volume.spec, volume.spec.claim_ref
     host_path = spec.host_path
     if host_path is not None and host_path.type is None:
@@ -119,10 +143,11 @@ def _with_defaults(volume: PersistentVolume) -> PersistentVolume:
 
 
 def create_volume(new: PersistentVolume) -> PersistentVolume:
+    new = _with_defaults(new)
     meta = new.metadata
     if PROTECTION not in meta.finalizers:
         meta = replace(meta, finalizers=(*meta.finalizers, PROTECTION))
-    return replace(_with_defaults(new), metadata=meta, status=PersistentVolumeStatus(phase=PENDING))
+    return replace(new, metadata=meta, status=PersistentVolumeStatus(phase=PENDING))
 
 
 def update_volume(new: PersistentVolume, old: PersistentVolume) -> PersistentVolume:
@@ -142,11 +167,13 @@ def without_protection(prepared: PersistentVolume, sent: PersistentVolume) -> Pe
 
 
 def validate_volume(new: PersistentVolume) -> Errors:
-    return validate_object_meta(new.metadata, namespaced=False) + _validate_spec(new.spec)
+    found = validate_object_meta(new.metadata, namespaced=False) + _validate_spec(new.spec)
+    return found + (_validate_folder(new) if new.is_folder else [])
 
 
 def validate_volume_update(new: PersistentVolume, old: PersistentVolume) -> Errors:
     found = validate_object_meta_update(new.metadata, old.metadata) + _validate_spec(new.spec)
+    found += _validate_folder(new) if new.is_folder else []
     if _sources(new.spec) != _sources(old.spec):
         message = "spec.persistentvolumesource is immutable after creation"
         found.append(forbidden(SPEC.child("persistentvolumesource"), message))
@@ -224,6 +251,16 @@ def _validate_source(spec: PersistentVolumeSpec) -> Errors:
     if (driven := sources.get("csi")) is not None:
         at = SPEC.child("csi")
         found += [required(at.child(name)) for name in ("driver", "volumeHandle") if not getattr(driven, name)]
+    return found
+
+
+def _validate_folder(volume: PersistentVolume) -> Errors:
+    """Its name is that of its folder, so that no two volumes share one, and its node is the one that has it."""
+    driven: Any = getattr(volume.spec, "csi", None)
+    at, handle = SPEC.child("csi", "volumeHandle"), driven.volumeHandle
+    found = [] if handle == volume.metadata.name else [invalid(at, handle, "must be the name of the volume")]
+    if not volume.node:
+        found.append(required(SPEC.child("nodeAffinity"), "must name the one node of the folder, in matchFields"))
     return found
 
 

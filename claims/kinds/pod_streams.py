@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from claims.kinds.pod_logs import chosen_container
 from claims.kinds.pods import Pod
-from manciple.wire.base import Value
+from manciple.wire.base import ApiObject
 from manciple.wire.errors import BadRequest
 
 #: What a query names, each as often as it is given.
@@ -21,8 +23,8 @@ COMMAND_BYTES, PORTS = 128 * 1024, 64
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 
 
-class StreamOptions(Value):
-    """Of exec and attach. command: () for attach."""
+class StreamOptions(ApiObject):
+    """Of exec and attach: PodExecOptions, PodAttachOptions. command: () for attach."""
 
     container: str = ""
     command: tuple[str, ...] = ()
@@ -40,36 +42,51 @@ class StreamOptions(Value):
         ]
 
 
+class PortForwardOptions(ApiObject):
+    """PodPortForwardOptions. ports: of a WebSocket without SPDY, whose streams name theirs."""
+
+    ports: tuple[int, ...] = ()
+
+
 def read_stream_options(query: Query, *, attach: bool) -> StreamOptions:
-    """Raises: BadRequest. Of a terminal, stderr is part of stdout."""
-    command = () if attach else tuple(query.get("command", ()))
-    stdin, stdout, stderr, tty = (flag(query, name) for name in ("stdin", "stdout", "stderr", "tty"))
-    if not attach and not command:
+    return StreamOptions(
+        api_version="v1",
+        kind="PodAttachOptions" if attach else "PodExecOptions",
+        container=next(iter(query.get("container", ())), ""),
+        command=() if attach else tuple(query.get("command", ())),
+        stdin=_flag(query, "stdin"),
+        stdout=_flag(query, "stdout"),
+        stderr=_flag(query, "stderr"),
+        tty=_flag(query, "tty"),
+    )
+
+
+def _flag(query: Query, name: str) -> bool:
+    return next(iter(query.get(name, ())), "") in _TRUE
+
+
+def checked_stream_options(options: StreamOptions) -> StreamOptions:
+    """With a terminal, stderr is part of stdout. Raises: BadRequest."""
+    command = options.command
+    if options.kind == "PodExecOptions" and not command:
         raise BadRequest("you must specify at least 1 command for the container")
     if sum(len(word.encode()) for word in command) > COMMAND_BYTES:
         raise BadRequest(f"a command has at most {COMMAND_BYTES} bytes")
     if any("\0" in word for word in command):
         raise BadRequest("a command has no NUL bytes")
-    if not (stdin or stdout or stderr):
+    if not (options.stdin or options.stdout or options.stderr):
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
-    container = next(iter(query.get("container", ())), "")
-    return StreamOptions(
-        container=container, command=command, stdin=stdin, stdout=stdout, stderr=stderr and not tty, tty=tty
-    )
+    return replace(options, stderr=options.stderr and not options.tty)
 
 
-def flag(query: Query, name: str) -> bool:
-    return next(iter(query.get(name, ())), "") in _TRUE
-
-
-def read_ports(query: Query) -> tuple[int, ...]:
-    """The ports that a WebSocket without SPDY names in its query. Raises: BadRequest."""
+def read_forward_options(query: Query) -> PortForwardOptions:
+    """Raises: BadRequest."""
     texts = [text for value in query.get("ports", ()) for text in value.split(",")]
-    if not texts:
-        raise BadRequest('query parameter "port" is required')
     if len(texts) > PORTS:
         raise BadRequest(f"at most {PORTS} ports are forwarded at once")
-    return tuple(port_of(text) for text in texts)
+    return PortForwardOptions(
+        api_version="v1", kind="PodPortForwardOptions", ports=tuple(port_of(text) for text in texts)
+    )
 
 
 def port_of(text: str) -> int:

@@ -5,7 +5,6 @@ Containers and volumes have modules of their own. Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -499,11 +498,21 @@ class Pod(ApiObject):
 # megabytes once it is decoded, so these are left out. Writers read the stored pod first.
 
 
+#: A pod with more volumes of PersistentVolumeClaims is not scheduled.
+MOST_CLAIMED_VOLUMES = 32
+
+
+def _is_claimed(volume: Any) -> bool:
+    return volume.persistentVolumeClaim is not None or volume.ephemeral is not None
+
+
+def uses_volume_claims(pod: Pod) -> bool:
+    return any(map(_is_claimed, pod.spec.volumes))
+
+
 def outline(pod: Pod) -> Pod:
     """`pod` without the fields that no scheduling decision reads."""
     meta, spec = pod.metadata, pod.spec
-    volumes: Iterable[Any] = spec.volumes
-    unsupported = (one for one in volumes if one.persistentVolumeClaim is not None or one.ephemeral is not None)
     return structs.replace(
         pod,
         metadata=structs.replace(
@@ -517,7 +526,9 @@ def outline(pod: Pod) -> Pod:
             containers=tuple(map(_outline_of_container, spec.containers)),
             init_containers=tuple(map(_outline_of_container, spec.init_containers)),
             ephemeral_containers=(),
-            volumes=tuple(islice(unsupported, 1)),  # one is enough to keep the pod from its node
+            volumes=tuple(
+                islice(filter(_is_claimed, spec.volumes), MOST_CLAIMED_VOLUMES + 1)
+            ),  # one more keeps the pod from its node
             image_pull_secrets=(),
             host_aliases=(),
             dns_config=None,

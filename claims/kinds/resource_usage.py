@@ -466,10 +466,12 @@ def _readable_amounts(amounts: Mapping[str, str]) -> dict[str, Quantity]:
 
 
 PODS, CLAIMS, DRAFT_CLAIMS = "pods", "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"
+VOLUME_CLAIMS = "persistentvolumeclaims"
 #: Resources that do not count.
 IGNORED = frozenset({"events", "events.events.k8s.io"})
 #: Short keys of counts -> their resources.
-ALIASES = {name: name for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")}
+_ALIASED = ("configmaps", VOLUME_CLAIMS, "replicationcontrollers", "resourcequotas", "secrets", "services")
+ALIASES = {name: name for name in _ALIASED}
 ALIASES[RESOURCE_CLAIMS] = CLAIMS
 _ALIAS_OF = {resource: alias for alias, resource in ALIASES.items()}
 
@@ -481,6 +483,8 @@ CLAIMS_OF_CLASS = {
     CLAIMS: (".resourceclass.resource.k8s.io/resourceclaims", ".resourceclass.node.k8s.io/resourceclaims"),
     DRAFT_CLAIMS: (".resourceclass.cdi.k8s.io/resourceclaims",),
 }
+#: What PersistentVolumeClaims ask for; and what follows the name of a StorageClass in the keys that count its claims.
+STORAGE_REQUESTS, OF_STORAGE_CLASS = f"{REQUESTS}storage", ".storageclass.storage.k8s.io/"
 #: requests.deviceclass.resource.kubernetes.io/CLASS
 BY_CLASS = f"{REQUESTS}{DEVICE_CLASS_RESOURCE_PREFIX}"
 #: The condition of deleted pods that outlive their grace period: they no longer count. A controller writes it in
@@ -509,6 +513,8 @@ def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> froze
             for key in keys
             if key in own or key in _POD_KEYS or key.startswith(HUGE_PAGES) or _is_extended_resource(key)
         )
+    if resource == VOLUME_CLAIMS:
+        return frozenset(key for key in keys if key in own or key == STORAGE_REQUESTS or OF_STORAGE_CLASS in key)
     of_class = CLAIMS_OF_CLASS.get(resource, ())
     if resource == CLAIMS:
         return frozenset(
@@ -541,6 +547,8 @@ def usage_of(
     """
     if resource == PODS:
         return _pod_usage(obj)
+    if resource == VOLUME_CLAIMS:
+        return _volume_claim_usage(obj)
     counted = _counted(resource)
     if resource in CLAIMS_OF_CLASS and (name := obj.spec.resource_class_name):
         counted |= {f"{name}{suffix}": ONE for suffix in CLAIMS_OF_CLASS[resource]}
@@ -567,6 +575,17 @@ def is_extended_claim_of(claim: ResourceClaim, owner: Pod) -> bool:
 
 def _counted(resource: str) -> dict[str, Quantity]:
     return {key: ONE for key in (f"{COUNT}{resource}", _ALIAS_OF.get(resource, "")) if key}
+
+
+def _volume_claim_usage(claim: Any) -> Usage:
+    """Upstream: pkg/quota/v1/evaluator/core/persistent_volume_claims.go."""
+    asked = (claim.spec.resources.requests, claim.status.allocated_resources)
+    size = max((Quantity.parse(amounts["storage"]) for amounts in asked if "storage" in amounts), default=NONE)
+    usage = {**_counted(VOLUME_CLAIMS), STORAGE_REQUESTS: size}
+    if claim.storage_class:
+        of_class = f"{claim.storage_class}{OF_STORAGE_CLASS}"
+        usage |= {f"{of_class}{STORAGE_REQUESTS}": size, f"{of_class}{VOLUME_CLAIMS}": ONE}
+    return usage
 
 
 # What pods count in quotas --------------------------------------------------------------------------------------------

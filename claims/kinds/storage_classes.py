@@ -84,11 +84,11 @@ class StorageClass(ApiObject):
         return self.volume_binding_mode == WAIT
 
 
-#: There from the start: folders of the nodes where pods run.
+#: There from the start, for claims that name no class: folders of the nodes where pods run.
 LOCAL = StorageClass(
     api_version="storage.k8s.io/v1",
     kind="StorageClass",
-    metadata=ObjectMeta(name="local"),
+    metadata=ObjectMeta(name="local", annotations={DEFAULT_ANNOTATION: "true"}),
     provisioner=LOCAL_PROVISIONER,
     reclaim_policy=DELETE,
     volume_binding_mode=WAIT,

@@ -84,10 +84,10 @@ class PersistentVolumeClaim(ApiObject):
     spec: Annotated[PersistentVolumeClaimSpec, pb(2)] = always(PersistentVolumeClaimSpec())
     status: Annotated[PersistentVolumeClaimStatus, pb(3)] = always(PersistentVolumeClaimStatus())
 
-
-def class_of(claim: PersistentVolumeClaim) -> str | None:
-    """The name of its StorageClass; "" where it wants none, None where it names none."""
-    return claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storage_class_name)
+    @property
+    def storage_class(self) -> str | None:
+        """The name of its StorageClass; "" where it wants none, None where it names none."""
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
 
 # How they are stored --------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _validate_kept(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Er
     allowed = replace(
         before,
         volume_name=before.volume_name or spec.volume_name,
-        storage_class_name=spec.storage_class_name if class_of(old) is None else before.storage_class_name,
+        storage_class_name=spec.storage_class_name if old.storage_class is None else before.storage_class_name,
     )
     if spec.storage_class_name is None:
         allowed = replace(allowed, storage_class_name=before.storage_class_name)
@@ -278,7 +278,7 @@ VOLUME_CLAIM = Kind(
         Column(name="Volume", cell=lambda one, _now: one.spec.volume_name),
         Column(name="Capacity", cell=lambda one, _now: _capacity_cell(one)),
         Column(name="Access Modes", cell=lambda one, _now: _modes_cell(one)),
-        Column(name="StorageClass", cell=lambda one, _now: class_of(one) or ""),
+        Column(name="StorageClass", cell=lambda one, _now: one.storage_class or ""),
         Column(
             name="VolumeAttributesClass",
             cell=lambda one, _now: one.spec.volume_attributes_class_name or "<unset>",

@@ -5,7 +5,7 @@ Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -361,3 +361,12 @@ def claim_volume(name: str, claim: str) -> Volume:
     """A volume of a PersistentVolumeClaim."""
     source: dict[str, Any] = {"persistentVolumeClaim": _TYPES["PersistentVolumeClaimVolumeSource"][0](claimName=claim)}
     return Volume(name=name, **source)
+
+
+SpecT = TypeVar("SpecT", bound=ServedPersistentVolumeSource)
+
+
+def driven_volume(type_: type[SpecT], driver: str, handle: str) -> SpecT:
+    """The spec of a PersistentVolume that a driver serves."""
+    source: dict[str, Any] = {"csi": _TYPES["CSIPersistentVolumeSource"][0](driver=driver, volumeHandle=handle)}
+    return type_(**source)

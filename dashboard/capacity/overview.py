@@ -616,7 +616,7 @@ def _agents(signs: HealthSigns) -> HealthLine:
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
         url = f"{page_url('nodes')}?state=not-ready"
-        troubles.append(Warning(what=rest, step="The list of nodes names them.", url=url))
+        troubles.append(Warning(what=rest, step="See the list of nodes.", url=url))
     return HealthLine(
         name="Node agents",
         note=note,
@@ -641,7 +641,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     troubles = [_short(pool, now) for pool in driver.short[:NAMED]]
     if len(driver.short) > NAMED:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
-        troubles.append(Warning(what=rest, step="The driver's page names them.", url=driver_url(driver.name)))
+        troubles.append(Warning(what=rest, step="See the driver's page.", url=driver_url(driver.name)))
     if driver.lost:
         what = f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; no device of them is free."
         nodes = sorted(set(driver.lost), key=natural)
@@ -728,9 +728,7 @@ def _workers(signs: HealthSigns) -> HealthLine:
     failed = sum(one.failed for one in alive)
     if failed:
         troubles.append(
-            Warning(
-                what=f"{counted(failed, 'task')} failed in the last minute.", step="The log of the worker says why."
-            )
+            Warning(what=f"{counted(failed, 'task')} failed in the last minute.", step="See the worker's log.")
         )
     seen = [f"{one.name} seen {duration((signs.now - one.seen).total_seconds())} ago" for one in alive]
     more = f", and {len(seen) - NAMED} more" if len(seen) > NAMED else ""

@@ -174,7 +174,7 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
         )
     if gone := [name for name in nodes if name not in ready]:
         yield DriverTrouble(
-            f"It publishes devices of {', '.join(gone)}, which {'is no Node' if len(gone) == 1 else 'are no Nodes'}.",
+            f"It publishes devices of {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not registered.",
             "Register the node again, or delete its ResourceSlices.",
         )
     broken: dict[str, list[str]] = defaultdict(list)  # key of a taint -> the node of each device

@@ -1,7 +1,7 @@
 """How people handle an incident: its severity, who is on it, and what they write about it.
 
-Unless somebody rates it, an incident with unhealthy devices is major, any other one minor. Rows are kept with their
-incident, and deleted with it.
+Unless somebody rates it, an incident is major if something broke, and minor if devices are only tainted. Rows are kept
+with their incident, and deleted with it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from django.db.models import Case, Q, Value, When
 from dashboard.kit.forms import PageForm, code_area, code_input
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.models import IncidentComment, IncidentHandling
+from inventory.impairments import INCOMPLETE
 from inventory.models import Incident
 
 #: severity -> its label, the worst first.
 SEVERITIES: Mapping[str, str] = {"critical": "Critical", "major": "Major", "minor": "Minor"}
+#: Unhealthy devices, unreachable nodes and incomplete pools: major unless somebody rates them.
+BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="") | Q(key=INCOMPLETE)
 #: In place of a name: incidents that nobody is on.
 NOBODY = "nobody"
 #: Comments on one incident, and names that are offered.
@@ -28,7 +31,9 @@ MOST_COMMENTS, OFFERED = 500, 200
 
 
 def severity_of(incident: Incident) -> str:
-    return (_rows(incident) or IncidentHandling()).severity or ("major" if incident.unhealthy else "minor")
+    unreachable = bool(incident.node) and not incident.driver and not incident.pool
+    by_default = "major" if incident.unhealthy or unreachable or incident.key == INCOMPLETE else "minor"
+    return (_rows(incident) or IncidentHandling()).severity or by_default
 
 
 def is_rated(incident: Incident) -> bool:
@@ -48,7 +53,7 @@ def _rows(incident: Incident) -> IncidentHandling | None:
 def rated(severity: str) -> Q:
     """Incidents of this severity."""
     unrated = Q(handling=None) | Q(handling__severity="")
-    default = {"major": unrated & Q(unhealthy=True), "minor": unrated & Q(unhealthy=False)}
+    default = {"major": unrated & BROKEN, "minor": unrated & ~BROKEN}
     return Q(handling__severity=severity) | default.get(severity, Q(pk=None))
 
 

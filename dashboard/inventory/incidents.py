@@ -352,8 +352,7 @@ def count_open() -> OpenIncidents:
 
 def going_on() -> list[Incident]:
     """Those that have not ended: what nobody has acknowledged first, and of that what is broken or unreachable."""
-    broken = Q(unhealthy=True) | Q(driver="", pool="", node__gt="")
-    severity = Case(When(broken, then=Value(0)), default=Value(1))
+    severity = Case(When(handling.BROKEN, then=Value(0)), default=Value(1))
     return list(incidents().filter(ended_at=None).order_by("urgency", severity, "-began_at", "id")[:MOST_OPEN])
 
 

@@ -210,7 +210,7 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
     fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
     if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
         are = counted(free, "device is", "devices are")
-        said = f"{are} free now, and then only for claims with a toleration."
+        said = f"{are} free now; then only for claims with a toleration."
         yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)

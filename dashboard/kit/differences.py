@@ -37,7 +37,7 @@ class FieldChange:
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
-    """What people would call the fields that changed, in the documents' order; without what the server keeps."""
+    """What people would call the fields that changed, in the documents' order; without server-managed fields."""
     return tuple(_changes(written(before), written(after), ()))
 
 
@@ -52,7 +52,7 @@ def _changes(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[FieldCh
 
 
 def written(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without what the server keeps in its metadata."""
+    """The document without server-managed fields in its metadata."""
     metadata = document.get("metadata", {})
     kept = {name: value for name, value in metadata.items() if name not in KEPT_BY_SERVER}
     return {**document, "metadata": kept}

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
-
-from django.conf import settings
-from django.contrib.auth import get_user
-from django.http import HttpRequest
 
 from claims.live import claim_topics
-from dashboard.kit.signing_in import BY_PROXY
 from insight.notifications import may_hear
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
-from manciple.access.authentication.external import ProxyHeaders
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
+from manciple.access.page_sessions import signed_in_user
 from manciple.live import topics
 from manciple.notifications import sight
 from manciple.notifications.models import Notification
 from manciple.notifications.recording import TEST
 from manciple.people import Person, person_of_user
 from manciple.store.records import EventRecord
-from manciple.wire.errors import Unauthorized
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 from workloads.kinds.summaries import SUMMARIES
 
@@ -114,24 +106,8 @@ class Hearing:
 
 def heard_in(session: str, shown: Credentials) -> Hearing | None:
     """Of the person who is signed in by the session of this key; None where nobody is. Reads the database."""
-    store: Any = import_module(settings.SESSION_ENGINE).SessionStore(session or None)
-    request = HttpRequest()
-    request.session = store
-    user = get_user(request)
-    if not user.is_authenticated or not _still_vouched_for(user, store.get(BY_PROXY), shown):
-        return None
-    return Hearing.of(person_of_user(user))
-
-
-def _still_vouched_for(user: Any, by_proxy: object, shown: Credentials) -> bool:
-    """Whom a proxy signed in listens through the proxy alone."""
-    if not settings.PROXY_USER_HEADER:
-        return True
-    try:
-        identity = ProxyHeaders().authenticate(shown)
-    except Unauthorized:
-        return False
-    return identity.name == user.get_username() if identity else not by_proxy
+    user = signed_in_user(session, shown)
+    return None if user is None else Hearing.of(person_of_user(user))
 
 
 def may_tell(notification: Notification) -> bool:

@@ -42,6 +42,7 @@ from manciple.access.authentication.external import (
 )
 from manciple.access.invitations import LINK_TOKENS
 from manciple.access.models import SignInAttempts
+from manciple.access.page_sessions import BY_PROXY
 from manciple.access.people import BROWSER_COOKIE, locked_for
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
@@ -284,8 +285,6 @@ def _refused(request: HttpRequest, complaint: str, *, status: int = FORBIDDEN) -
 # Behind a proxy -------------------------------------------------------------------------------------------------------
 
 
-#: Where the session notes the groups with which a proxy vouched for its person. It ends when the proxy names nobody.
-BY_PROXY = "by_proxy"
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 

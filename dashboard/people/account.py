@@ -134,7 +134,7 @@ class ChangePasswordForm(PageForm):
     def clean(self) -> dict[str, Any]:
         found = self.cleaned_data
         if "new" in found and "again" in found and found["new"] != found["again"]:
-            self.add_error("again", "This is not the same as the new password.")
+            self.add_error("again", "The two passwords differ.")
         elif "new" in found:
             try:
                 password_validation.validate_password(found["new"], self._person)
@@ -249,7 +249,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     found = own if "all" in request.POST else own.filter(pk=whole(request.POST.get("token", "")) or 0)
     ended = tokens.revoke_all(found)
     if not ended:
-        raise Http404("That token does not exist, or was revoked before.")
+        raise Http404("That token does not exist, or is already revoked.")
     note_change(person_of(request).identity, "delete", TOKENS, user.get_username())
     messages.success(request, f"Revoked {counted(ended, 'token')}. They are no longer valid.")
     return redirect("account")

@@ -301,7 +301,7 @@ class TokenForm(PageForm):
 
     account = forms.ChoiceField(
         widget=forms.Select({"class": "input"}),
-        error_messages={"invalid_choice": "%(value)s is not here any more, or you may have no token of it."},
+        error_messages={"invalid_choice": "%(value)s does not exist, or you may not create its tokens."},
     )
     lifetime = forms.TypedChoiceField(
         coerce=int, choices=LIFETIMES, initial=8 * HOUR, widget=forms.Select({"class": "input"})
@@ -597,7 +597,7 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     if deletion.gone or not read_namespaces(person, name=name):
         messages.success(request, f"Namespace {name} is deleted.")
         return redirect("namespaces")
-    messages.success(request, f"Namespace {name} is being emptied; it is removed when its pods have ended.")
+    messages.success(request, f"Namespace {name} is being deleted; it is removed when its pods have ended.")
     return redirect(namespace_url(name))
 
 

@@ -188,7 +188,7 @@ class WebhookForm(PageForm):
             if not self.errors and pagerduty and same and not found["integration_key"]:
                 found["integration_key"] = addresses.secret_of(self._stored)
         except Undecipherable:
-            self.add_error("url", ValidationError("What is stored cannot be read any more.", code="unreadable"))
+            self.add_error("url", ValidationError("The stored address cannot be read.", code="unreadable"))
         if not self.errors and pagerduty and not found["url"]:
             found["url"] = webhook_formats.PAGERDUTY
         if not self.errors and not found["url"]:
@@ -392,7 +392,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
 def delete_rule(request: HttpRequest) -> HttpResponse:
     found = _own_rule(request, request.POST.get("rule", ""))
     if found is None:
-        raise Http404("That rule does not exist any more.")
+        raise Http404("That rule no longer exists.")
     note_change(person_of(request).identity, "delete", NOTIFICATION_RULES, _audited_name(found))
     found.delete()
     messages.success(request, "The rule is deleted.")
@@ -460,7 +460,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
                 channels.mail_confirmation(email, link)
                 messages.success(request, f"A link was sent to {email}. Follow it within a day.")
             elif not email:
-                messages.success(request, "You have no e-mail address here any more.")
+                messages.success(request, "The e-mail address is removed.")
         except (AddressProblem, DeliveryFailed) as problem:
             form.add_error("email", str(problem))
     if not form.is_valid():
@@ -478,7 +478,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
     try:
         delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
     except delivering.TestUnderWay:
-        messages.error(request, "Your last test is still under way. Wait a few seconds.")
+        messages.error(request, "Your last test is still running. Wait a few seconds.")
         return redirect("notifications")
     outcome = outcome_of(delivery)
     if delivery.state == Delivery.State.GIVEN_UP:

@@ -196,7 +196,7 @@ class StandingForm(_GroupsForm):
 
 
 UNPROCESSABLE = 422
-_KUBECONFIG = ", so HOME/kubeconfig lets nobody in now"
+_KUBECONFIG = ", so HOME/kubeconfig no longer works"
 COLUMNS = (
     ListColumn[PersonRow](title="Name", sort="name", text=lambda row: row.name),
     ListColumn[PersonRow](title="Groups", text=lambda row: " ".join(row.groups)),
@@ -331,7 +331,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     found = own if "all" in request.POST else own.filter(pk__in=[one.pk for one in own if str(one.pk) == given])
     ended = tokens.revoke_all(found)
     if not ended:
-        raise Http404("That token does not exist, or was revoked before.")
+        raise Http404("That token does not exist, or is already revoked.")
     note_change(person.identity, "delete", TOKENS, row.name)
     messages.success(request, f"Revoked {counted(ended, 'token')} of {row.name}.")
     return redirect(row.url)

@@ -655,10 +655,10 @@ def take_role(request: HttpRequest, name: str) -> HttpResponse:
     try:
         step = _take(kind, where, binding, taken, person)
     except NotFound as gone:
-        raise Http404(f"{taken.name} does not have {name} by {binding} any more.") from gone
+        raise Http404(f"{taken.name} no longer has {name} by {binding}.") from gone
     except ApiError as refusal:
         return draw_role(request, name, None, refusal.message)
-    undo.offer(request, f"{name} was taken away from {taken.name}.", [step])
+    undo.offer(request, f"{name} was removed from {taken.name}.", [step])
     return redirect(held.url)
 
 

@@ -181,8 +181,8 @@ def effect_of_deleting(resource: str, picked: Picks, person: Person) -> BulkEffe
 
 #: act on nodes -> (the change, what it does, why a node stays as it is)
 _OF_NODES: Mapping[str, tuple[What, str, str]] = {
-    "cordon": ("cordon", "No new pod comes to them; running ones stay.", "they are cordoned already"),
-    "uncordon": ("uncordon", "New pods come to them again.", "they are not cordoned"),
+    "cordon": ("cordon", "They get no new pods; running ones stay.", "they are cordoned already"),
+    "uncordon": ("uncordon", "They get new pods again.", "they are not cordoned"),
     "drain": (
         "drain",
         "They are cordoned, and their pods are evicted; those of DaemonSets stay.",

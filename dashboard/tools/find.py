@@ -87,6 +87,8 @@ class Sought:
     def rank(self, name: str, place: str = "") -> int | None:
         """How well an object fits; None if it does not."""
         if self.words and self.text.lower() not in name.lower():
+            if re.findall(r"[^\W_]+", name.lower()) == self.words:  # "gpu a17" is the node gpu-a17
+                return EXACT
             both = f"{place} {name}".lower()
             return PART if all(word in both for word in self.words) else None
         wanted_place, wanted = (part.lower() for part in self.parts)
@@ -133,7 +135,7 @@ class HitSection:
 
     @property
     def left_out(self) -> str:
-        return f"the first {len(self.found)}; write more of the name to see fewer" if self.more else ""
+        return f"the first {len(self.found)}; type more to narrow it down" if self.more else ""
 
 
 def hit(text: str, rank: int, title: str, *, url: str, aside: str, thing: Thing = ()) -> Hit:
@@ -736,7 +738,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "On every page": {
         "/, Ctrl K": "Find, go or do",
         "?": "Show these keys",
-        "Tab": "Next control; the device grid is one",
+        "Tab": "Next control; the device grid counts as one",
         "Esc": "Close panel, menu or dialog",
     },
     "In what is found": {
@@ -761,7 +763,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "On the timeline": {
         "←, →": "Read along the axis",
         "Enter": "Mark one end of a range, then the other",
-        "Esc": "Take the mark back",
+        "Esc": "Clear the mark",
     },
     "On the wallboard": {"Esc": "Leave it"},
     "In an editor": {"Ctrl Space": "Complete what is allowed there", "Tab": "Leave the editor"},

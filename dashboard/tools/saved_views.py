@@ -117,7 +117,7 @@ def keep_view(request: HttpRequest) -> HttpResponse:
     """Save what a page shows now, and show it again."""
     path, query = request.POST.get("path", ""), request.POST.get("query", "").removeprefix("?")
     if not _page_of(path):
-        raise Http404(f"Of {path} no view can be saved.")
+        raise Http404(f"Views of {path} cannot be saved.")
     asked = {name: name in request.POST for name in ("shared", "usual")}
     try:
         view = save_view(request.user, path, request.POST.get("name", ""), query, **asked)

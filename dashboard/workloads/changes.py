@@ -135,4 +135,4 @@ def kept_as_it_is(pod: Pod) -> str:
     if pod.metadata.deletion_timestamp is not None:
         return "it is being deleted"
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-    return f"{owner.kind} {owner.name} made it and would make another as it was; change that instead" if owner else ""
+    return f"{owner.kind} {owner.name} created it and would create the same again; change that instead" if owner else ""

@@ -139,9 +139,9 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
             return redirect(pod_url(namespace, name))
     plan = plan_for(pod.metadata.uid)
     shown = shown_plan(plan, person) if plan else None
-    refused = "no few moves were found that would start it"
+    refused = "no few moves would start it"
     if pod.spec.node_name:
-        refused = f"it has its place on node {pod.spec.node_name}"
+        refused = f"it is already on node {pod.spec.node_name}"
     preview = MovePreview(
         action="Move",
         noun="pods",
@@ -203,11 +203,11 @@ def _refused(namespaces: Iterable[str], person: Person) -> str:
 def _move(request: HttpRequest, pod: Pod, picks: Sequence[str], person: Person) -> str:
     """Returns why nothing was moved, "" if something was."""
     if request.POST.get("uid", "") != pod.metadata.uid:
-        return f"Another pod has the name {pod.metadata.name} by now. {_CURRENT}"
+        return f"Another pod is now called {pod.metadata.name}. {_CURRENT}"
     picked = read_picked(PODS, picks, person)
     victims = [one.object for one in picked.found]
     if picked.gone or not 0 < len(victims) <= MOST or any("@" not in one for one in picks):
-        return f"Nothing was moved: the pods that were shown are not there any more. {_CURRENT}"
+        return f"Nothing was moved: the pods shown no longer exist. {_CURRENT}"
     if refused := _refused({one.namespace for one in picked.found}, person):
         return f"Nothing was moved: {refused}."
     outcome = carry_out(pod, victims, lambda victim: evict(victim, person.identity))

@@ -115,6 +115,8 @@ class AdmissionRequest:
         if body is None:
             return None
         document = codec.to_builtins(body)
+        if self.write.operation == "CONNECT":
+            del document["metadata"]  # of options there is none
         served = registry.served_as(self.kind, version)
         if served is None or self.body_kind != self.kind.kind:
             return document
@@ -124,7 +126,9 @@ class AdmissionRequest:
         """A document of that version as what is to be written in place of `write.new`. Raises: BadRequest, Invalid."""
         served = registry.served_as(self.kind, version)
         if served is None or self.body_kind != self.kind.kind:
-            return codec.decode_value(type(self.write.new), document)
+            decoded = codec.decode_value(type(self.write.new), document)
+            is_connect = self.write.operation == "CONNECT"
+            return structs.replace(decoded, metadata=self.write.new.metadata) if is_connect else decoded
         decoded = decode_document(served, document, strictness="Ignore").object
         return served.completed(decoded, self.write.new)
 

@@ -355,6 +355,10 @@ class Noting:
         await self._send(message)
 
 
+#: Of a message that accepts a page's session only to refuse it: code and body of the refusal.
+REFUSAL = "manciple.refusal"
+
+
 class NotingSocket:
     """The `send` of a WebSocket: the trail is told where it is refused, or begins a session on an object.
 
@@ -376,7 +380,7 @@ class NotingSocket:
         if message["type"] == "websocket.close" and not self._heard:
             self._note(message.get("code"))
         elif message["type"] == "websocket.accept" and self._origin.resource:
-            conclude(self._origin, self._path, code=SWITCHING_PROTOCOLS, body=b"")
+            conclude(self._origin, self._path, **message.get(REFUSAL, {"code": SWITCHING_PROTOCOLS, "body": b""}))
         elif message["type"] == "websocket.http.response.start":
             self._code = message["status"]
         elif message["type"] == "websocket.http.response.body" and not self._origin.closed:

@@ -523,7 +523,7 @@ class PatientConnection(HttpToolsProtocol):
 #: Bytes of frames that are taken in at once, and pings of a client without a message between them, and seconds in which
 #: they are too many: a frame of no bytes costs the event loop a thousand times what its bytes do.
 FRAMES_BYTES, PINGS, PING_SECONDS = 8 * 1024, 100, 10.0
-#: Bytes of a message on the socket of a page, and of a session (`manciple.api.sockets`).
+#: Bytes of a message on the socket of a page, and of a session (`manciple.api.sessions`).
 PAGE_MESSAGE, SESSION_MESSAGE = 1 << 20, 2 << 20
 _TOO_MANY_PINGS = 1008
 
@@ -612,7 +612,7 @@ class PageSocket(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         self.conn.max_message_size = PAGE_MESSAGE
-        if event.path.startswith("/api/"):
+        if event.path.startswith(("/api/", "/sessions/")):
             self.conn.max_message_size = SESSION_MESSAGE
             self.ping_interval = None
             keep_alive(self.transport)

@@ -33,6 +33,7 @@ from manciple.access import authorization
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import Credentials
 from manciple.access.authorization import ANY_FIELDS, ANY_LABELS, Attributes
+from manciple.access.page_sessions import signed_in
 from manciple.api.answers import CHALLENGE, status_of
 from manciple.api.requests import ResourcePath, parse_path, truth
 from manciple.wire.errors import ApiError, BadRequest, Unauthorized
@@ -116,7 +117,8 @@ def _name_in(fields: FieldSelector) -> str:
 
 # Authentication -------------------------------------------------------------------------------------------------------
 
-# Sessions are for the pages and mean nothing to the API, so no request to it needs CSRF protection.
+# Sessions are for the pages and mean nothing to the API, so no request to it needs CSRF protection. WebSockets that a
+# page opens (`PageAdmission`) are of the same origin.
 
 
 def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
@@ -275,7 +277,12 @@ class Admission:
     @classmethod
     def of(cls, shown: Credentials, wanted: Attributes) -> Admission:
         """Raises: as `admit`."""
-        return cls(shown, wanted, admit(shown, wanted))
+        return cls(shown, wanted, cls.let_in(shown, wanted))
+
+    @classmethod
+    def let_in(cls, shown: Credentials, wanted: Attributes) -> Identity:
+        """Raises: as `admit`."""
+        return admit(shown, wanted)
 
     def refused(self, *, identified: bool) -> ApiError | None:
         """Why they may not stay; None where they may. identified: what they showed need not be looked at again."""
@@ -283,7 +290,20 @@ class Admission:
             if identified:
                 authorization.demand(self.identity, self.wanted)
             else:
-                admit(self.shown, self.wanted)
+                self.let_in(self.shown, self.wanted)
         except Exception as error:  # the database may be away
             return status_of(error)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class PageAdmission(Admission):
+    """Of somebody whom the session of their browser signs in: what a page opens. Whom it names may do the same there
+    as by the API.
+    """
+
+    @classmethod
+    def let_in(cls, shown: Credentials, wanted: Attributes) -> Identity:
+        identity = signed_in(shown)
+        authorization.demand(identity, wanted)
+        return identity

@@ -2,11 +2,13 @@
 
     GET  .../pods/NAME/exec   Upgrade: websocket     -> needs the verbs `get` and `create` on the subresource
     POST .../pods/NAME/exec   Upgrade: SPDY/3.1      -> needs `create`
+    GET  /sessions/api/v1/...  of a page             -> the same rights, of whoever is signed in
 
-What such a subresource does is registered as `Upgraded`. Before the connection is accepted every refusal is a Status,
-as for other requests. The session then lasts until its work is done, its client goes, the client may not have it any
-more, or the server stops. It may take no more of the event loop than the watches of the same tenant (`SendingPace`,
-which both share), and nobody has more than `MOST_EACH` of them, the connections that a session makes included.
+What such a subresource does is registered as `Upgraded`. Admission is asked about its options (CONNECT), and may change
+them. Before the connection is accepted every refusal is a Status, as for other requests. The session then lasts until
+its work is done, its client goes, the client may not have it any more, or the server stops. `manciple.api.sessions`
+bounds what one may take. A browser tells no script why it was refused: a page's session is accepted first, and the
+Status comes on its error channel.
 
 Source: apiserver/pkg/endpoints/handlers/rest.go (ConnectResource); KEP-4006; kubernetes
 pkg/registry/core/pod/rest/subresources.go (AuthorizePodWebsocketUpgradeCreatePermission).
@@ -16,134 +18,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
-from django.conf import settings
+from django.db import close_old_connections
+from msgspec import structs
 
 from manciple.access import authorization
 from manciple.api import requests, subresources
-from manciple.api.answers import error_answer, status_of
-from manciple.api.door import Admission
+from manciple.api.answers import error_answer, status_of, unknown_path
+from manciple.api.auditing import REFUSAL
+from manciple.api.door import ORIGIN, Admission
 from manciple.api.flow_control import flow_of
 from manciple.api.requests import ResourcePath
+from manciple.api.sessions import ENDED, OPEN, Session
 from manciple.api.streams import (
     Hub,
     Receive,
     Scope,
     Send,
-    SendingPace,
     admitted,
     in_reader,
+    is_of_page,
     refuse_when_stopping,
     refused,
     stopping,
 )
 from manciple.api.subresources import SessionRequest, Upgraded
-from manciple.wire.errors import ApiError, TooManyRequests
+from manciple.store import hooks, records
+from manciple.store.hooks import Write
+from manciple.wire import channels
+from manciple.wire.base import ObjectMeta
+from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 
 logger = logging.getLogger(__name__)
 
-#: Sessions of one person and connections of these to agents; of all people the part of the connections of a process.
-MOST_EACH, MOST_PART = 64, 0.25
-#: Seconds after which somebody with too many should try again.
-RETRY_SECONDS = 5
-#: Seconds that a client may take to close when all is said.
-CLOSING_SECONDS = 5.0
-_ENDED, _GOING_AWAY, _FAILED = 1000, 1001, 1011
-
-
-class _Open:
-    """Who has how many sessions open in this process. Used from one event loop."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    @contextmanager
-    def one_more(self, owner: str) -> Iterator[None]:
-        """Raises: TooManyRequests."""
-        if self.counts[owner] >= MOST_EACH:
-            raise _too_many(f"you have reached the limit of open sessions ({MOST_EACH}): end some first")
-        if self.counts.total() >= max(MOST_EACH, settings.CONNECTIONS * MOST_PART):
-            raise _too_many("the server has as many sessions as it may have: try again later")
-        self.counts[owner] += 1
-        try:
-            yield
-        finally:
-            self.counts[owner] -= 1
-            if not self.counts[owner]:
-                del self.counts[owner]
-
-
-_open = _Open()
-
-
-def open_sessions(owner: str) -> int:
-    """How many somebody has, with the connections that they make."""
-    return _open.counts[owner]
-
-
-def _too_many(message: str) -> TooManyRequests:
-    return TooManyRequests(message, details={"retryAfterSeconds": RETRY_SECONDS})
-
-
-class Session:
-    """One connection, seen from the server: messages of a WebSocket, or the bytes of SPDY as they come.
-
-    pace: of all that its owner's connections send and receive.
-    """
-
-    def __init__(self, receive: Receive, send: Send, *, owner: str, pace: SendingPace | None) -> None:
-        self._receive, self._send = receive, send
-        self._owner, self._pace = owner, pace
-        self.accepted = self._closed = False
-
-    async def accept(self, protocol: str) -> None:
-        refuse_when_stopping()
-        self.accepted = True
-        await self._send({"type": "websocket.accept", "subprotocol": protocol or None})
-
-    async def receive(self) -> str | bytes | None:
-        """The next message; None when the client has gone."""
-        message = await self._receive()
-        if message["type"] != "websocket.receive":
-            self._closed = True
-            return None
-        found: str | bytes = message["bytes"] if message.get("bytes") is not None else message["text"]
-        if self._pace is not None:
-            await self._pace.wait(len(found))
-        return found
-
-    async def send(self, message: str | bytes) -> None:
-        """Returns when the client takes more."""
-        if self._pace is not None:
-            await self._pace.wait(len(message))
-        key = "text" if isinstance(message, str) else "bytes"
-        await self._send({"type": "websocket.send", key: message})
-
-    async def close(self, code: int = _ENDED) -> None:
-        """Twice is once."""
-        if not self._closed:
-            self._closed = True
-            await self._send({"type": "websocket.close", "code": code})
-
-    async def until_gone(self) -> None:
-        """Let the client take what was sent, and hang up first."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING_SECONDS):
-                while await self.receive() is not None:
-                    pass
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """A connection that this session makes. Raises: TooManyRequests."""
-        with _open.one_more(self._owner):
-            yield
+_GOING_AWAY, _FAILED = 1001, 1011
+#: Asks admission, whose webhooks may take their time: they keep nobody else waiting.
+_admitting = ThreadPoolExecutor(max_workers=4, thread_name_prefix="session-admission")
 
 
 def wanted(scope: Scope) -> tuple[Upgraded, ResourcePath] | None:
@@ -167,11 +84,12 @@ async def serve(upgraded: Upgraded, where: ResourcePath, scope: Scope, receive: 
         identity = admission.identity
         owner = flow_of(identity)
         session = Session(receive, send, owner=owner, pace=Hub.of_running_loop().pace_of(identity))
-        with _open.one_more(owner):
-            await _until_the_end(upgraded.serve(_request(where, scope, identity), session), admission)
+        with OPEN.one_more(owner):
+            request = await _request(upgraded, where, scope, identity)
+            await _until_the_end(upgraded.serve(request, session), admission)
     except Exception as error:
         if session is None or not session.accepted:
-            await _refuse(status_of(error), send)
+            await (_refuse_page if is_of_page(scope) else _refuse)(status_of(error), scope, send)
             return
         if not isinstance(error, ApiError | OSError):
             raise
@@ -190,12 +108,32 @@ async def _admitted(scope: Scope) -> Admission:
     return also
 
 
-def _request(where: ResourcePath, scope: Scope, identity: Identity) -> SessionRequest:
-    query = scope["query_string"].decode("latin-1")
+async def _request(upgraded: Upgraded, where: ResourcePath, scope: Scope, identity: Identity) -> SessionRequest:
+    """Raises: ApiError."""
+    options = upgraded.read(parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    options = structs.replace(options, metadata=ObjectMeta(namespace=where.namespace, name=where.name))
+
+    def ask() -> Any:
+        close_old_connections()
+        served = where.served()
+        if served is None:
+            raise unknown_path()
+        write = Write(
+            operation="CONNECT",
+            kind=served.kind,
+            new=options,
+            subresource=upgraded.name,
+            identity=identity,
+            verb="connect",
+            version=served.version,
+        )
+        with records.collecting(scope.get(ORIGIN)):
+            return hooks.ask_all(write)
+
     return SessionRequest(
         namespace=where.namespace,
         name=where.name,
-        query=parse_qs(query, keep_blank_values=True),
+        options=await asyncio.get_running_loop().run_in_executor(_admitting, ask),
         protocols=tuple(scope.get("subprotocols", ())),
         is_spdy=scope.get("method", "GET") != "GET",
         identity=identity,
@@ -222,7 +160,19 @@ async def _until_the_end(work: Coroutine[Any, Any, None], admission: Admission) 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _refuse(error: ApiError, send: Send) -> None:
+async def _refuse_page(error: ApiError, scope: Scope, send: Send) -> None:
+    protocol = channels.chosen(scope.get("subprotocols", ()))
+    answer = error_answer(error)
+    if protocol is None or not protocol.has_status:
+        await _refuse(error, scope, send)
+        return
+    refusal = {"code": answer.status_code, "body": answer.content}
+    await send({"type": "websocket.accept", "subprotocol": protocol.name, REFUSAL: refusal})
+    await send({"type": "websocket.send", "bytes": protocol.message(channels.ERROR, answer.content)})
+    await send({"type": "websocket.close", "code": ENDED})
+
+
+async def _refuse(error: ApiError, _scope: Scope, send: Send) -> None:
     answer = error_answer(error)
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
     headers.append((b"content-length", str(len(answer.content)).encode()))

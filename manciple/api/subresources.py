@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -22,6 +22,7 @@ from manciple.api import requests
 from manciple.api.answers import status_of, success
 from manciple.api.door import Admission
 from manciple.api.requests import ResourcePath, WriteOptions
+from manciple.api.sessions import Session
 from manciple.api.streams import (
     Hub,
     Receive,
@@ -42,9 +43,6 @@ from manciple.wire.identity import Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
 from manciple.wire.validation import METADATA, validate_annotations, validate_labels
-
-if TYPE_CHECKING:
-    from manciple.api.sockets import Session
 
 logger = logging.getLogger(__name__)
 
@@ -126,11 +124,14 @@ class Connected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """What is wanted of which object, by whom. protocols: of the client, the best first. is_spdy: else a WebSocket."""
+    """What is wanted of which object, by whom. options: what `Upgraded.read` made of the query, as admission left it.
+
+    protocols: of the client, the best first. is_spdy: else a WebSocket.
+    """
 
     namespace: str
     name: str
-    query: Mapping[str, Sequence[str]]
+    options: Any
     protocols: tuple[str, ...]
     is_spdy: bool
     identity: Identity
@@ -140,15 +141,17 @@ class SessionRequest:
 class Upgraded:
     """One whose connection becomes a session (`manciple.api.sockets`).
 
-    kind: of its options, which are the query. serve: returns when the session is over. Raises: ApiError before the
-    session is accepted. check: the same refusals, of a request that asks for no upgrade.
+    kind: of its options, which are the query. read: they as an object, that admission is asked about (CONNECT).
+    serve: returns when the session is over. check: (namespace, name, options), whether there could be one: of a request
+    that asks for no upgrade. Each raises: ApiError; serve before the session is accepted.
     """
 
     name: str
     kind: str
     parameters: tuple[tuple[str, str, str], ...]
+    read: Callable[[Mapping[str, Sequence[str]]], ApiObject]
+    check: Callable[[str, str, Any], object]
     serve: Callable[[SessionRequest, Session], Coroutine[Any, Any, None]]
-    check: Callable[[str, str, Mapping[str, Sequence[str]]], None]
     media: str = "*/*"
 
 

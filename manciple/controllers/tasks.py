@@ -446,9 +446,9 @@ class WakeTable:
         questions = {one.name: one.has_work for one in self._declared if one.name in names and one.has_work}
         if not questions:
             return list(names)
-        answers = sql.fetch_together(list(questions.values()))
-        idle = {name for name, ((found,),) in zip(questions, answers, strict=True) if not found}
-        return [name for name in names if name not in idle]
+        asked = list(dict.fromkeys(questions.values()))  # once each: several controllers ask the same
+        answers = {query: found for query, ((found,),) in zip(asked, sql.fetch_together(asked), strict=True)}
+        return [name for name in names if name not in questions or answers[questions[name]]]
 
     def concerned_by(self, changes: Iterable[Sketch]) -> dict[str, bool]:
         """The same for changes in the log, without controllers that look at them by themselves; and whether each surely

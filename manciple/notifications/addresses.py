@@ -133,7 +133,7 @@ def host_of(known: NotificationAddress) -> str:
     try:
         parts = urlsplit(url_of(known))
     except sealing.Undecipherable:
-        return "an address that cannot be read any more"
+        return "an unreadable address"
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{addresses.in_url(parts.hostname or '')}{port}/…"
 

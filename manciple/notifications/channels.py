@@ -80,7 +80,7 @@ def post(known: NotificationAddress, message: Message, *, now: datetime) -> Atte
 def _prepared(known: NotificationAddress, message: Message, *, now: datetime) -> Post:
     """Raises: DeliveryFailed."""
     if not known.webhook:
-        raise DeliveryFailed("you have no webhook any more", hopeless=True)
+        raise DeliveryFailed("your webhook is removed", hopeless=True)
     try:
         url = addresses.url_of(known)
         secret = addresses.secret_of(known) if known.webhook_secret else ""
@@ -192,4 +192,4 @@ def _send(
     try:
         letter.send()
     except OSError as error:  # smtplib's errors too
-        raise DeliveryFailed(f"the mail was not taken: {error}") from error
+        raise DeliveryFailed(f"the mail server did not take it: {error}") from error

@@ -93,7 +93,7 @@ def _prepared(one: Delivery, now: datetime) -> Dispatch | None:
         _end(one, "the account is closed", now=now)
         return None
     if not sight.may_tell(notification):
-        _end(one, "you may not see what it is about any more", now=now)
+        _end(one, "you may no longer see what it is about", now=now)
         return None
     closed = Delivery.objects.filter(notification__closes=notification, channel=one.channel, state=Delivery.State.SENT)
     if one.attempts > 1 and closed.exists():  # what would be opened now is closed by nobody

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.admission import ensure_priority_classes
+from claims.admission import ensure_priority_classes, ensure_storage_class
 from manciple.access.bootstrap import ensure_roles
 from manciple.api.namespaces import ensure_namespaces
 from networking import kubernetes_service
@@ -13,3 +13,4 @@ def ensure_standing_objects() -> None:
     ensure_roles()
     ensure_priority_classes()
     kubernetes_service.ensure()
+    ensure_storage_class()

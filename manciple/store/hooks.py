@@ -49,12 +49,13 @@ if TYPE_CHECKING:  # the writer asks the rules
 # Rules ----------------------------------------------------------------------------------------------------------------
 
 
-Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Operation = Literal["CONNECT", "CREATE", "UPDATE", "DELETE"]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object.
 
+    CONNECT writes nothing: `new` are the options of a session with the object, whose name and namespace they have.
     verb: what the client asked for ("create", "update", "patch", "delete"), where the API's verbs know; else "".
     version: of the API, in which the client asked; "" for the stored one. options: CreateOptions, UpdateOptions or
     DeleteOptions as a document.

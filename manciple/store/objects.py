@@ -517,7 +517,7 @@ def list(
     """
     query = Query(kind, namespace, labels, fields, limit)
     if continue_token:
-        return _later_page(query, decode_token(continue_token), _expired())
+        return _later_page(query, decode_token(continue_token))
     if exactly:
         too_old = Expired(f"The resourceVersion for the provided list is too old: {exactly}.")
         return _later_page(query, Continue(exactly, "", "", remaining=0), too_old)
@@ -549,8 +549,8 @@ def _selected_page(query: Query) -> Page:
     return _unfinished(revision, items, remaining=0)
 
 
-def _later_page(query: Query, token: Continue, expired: Expired) -> Page:
-    """The page behind the token's key. Raises: `expired`."""
+def _later_page(query: Query, token: Continue, expired: Expired | None = None) -> Page:
+    """The page behind the token's key. Raises: `expired`, by default that the token is too old."""
     enough = query.limit + 1 if query.limit and not query.selective else 0
     resource, namespace = query.kind.resource, query.namespace
     found = sql.as_of(resource, token.revision, namespace=namespace, after=token.key, limit=enough)
@@ -558,7 +558,7 @@ def _later_page(query: Query, token: Continue, expired: Expired) -> Page:
     items = _read(query, matching, expired)
     # Pruning moves the floor before it removes anything: asked after reading, the floor vouches for what was read.
     if token.revision < sql.counter()[1]:
-        raise expired
+        raise expired or _expired()
     if len(items) == len(matching):
         return Page(items=items, revision=token.revision, continue_token="", remaining=None)
     remaining = max(token.remaining - len(items), 1) if token.remaining else 0
@@ -572,7 +572,7 @@ def _unfinished(revision: int, items: tuple[Stored, ...], *, remaining: int) -> 
 
 
 def _read(query: Query, found: Sequence[sql.LatestRow], expired: Expired | None = None) -> tuple[Stored, ...]:
-    """As many of `found` as fit on the page, with their documents. Raises: `expired`, or Expired."""
+    """As many of `found` as fit on the page, with their documents. Raises: `expired`, by default that of a token."""
     shown = found[: query.limit] if query.limit else found
     texts = sql.texts(row.revision for row in shown)
     # A document can only be missing when pruning has overtaken this list.

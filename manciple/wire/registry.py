@@ -193,6 +193,8 @@ class Kind:
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
+    #: an immutable field that upstream takes every PATCH but apply for a change of, whatever it says; "": there is none
+    unpatchable: str = ""
     #: the warning to clients that delete an object without a propagation policy, which then keeps its dependents; "":
     #: they go with it
     orphaning: str = ""
@@ -531,9 +533,9 @@ class Registry:
             or _named(self._added(True).by_resource, wanted)
         )
 
-    def places(self) -> Iterator[tuple[str, str, str]]:
-        """(group, version, plural) of everything that is registered, served or not."""
-        return iter(self._served)
+    def registered(self) -> Iterator[Served]:
+        """Each version of the server's own kinds, served or not."""
+        return iter(self._served.values())
 
     def served_as(self, kind: Kind, version: str) -> Served | None:
         """The kind in that version, which may be of another group."""

@@ -219,7 +219,7 @@ class _Collection:
         texts = _descriptions(type_)
         properties = {
             declared.name: self._property(
-                declared, _field_text(texts.get(declared.attribute, ""), _summary_of(declared.shape.element))
+                declared, _field_text(texts.get(declared.attribute, ""), declared.shape.element)
             )
             for declared in declarations(type_)
             if not declared.aside and not _is_undocumented(declared)
@@ -282,12 +282,13 @@ class _Collection:
 _OF_BODIES = (ApiObject, Status)
 
 
-def _field_text(text: str, summary: str) -> str:
-    """The description of a field, followed by that of its type.
+def _field_text(text: str, element: Any) -> str:
+    """The description of a field, followed by that of its type unless the type has one of its own.
 
     kubectl prints the description of a field, and after it that of the type that its schema refers to: a text that is
     in both is printed twice. In lists of fields it prints the former only, so that has all.
     """
+    summary = "" if isinstance(element, type) and issubclass(element, _OF_BODIES) else _summary_of(element)
     return text if summary in text else f"{text} {summary}".strip()
 
 
@@ -334,7 +335,9 @@ def _summary(type_: type[Value]) -> str:
 
 
 def _summary_of(element: Any) -> str:
-    return _summary(element) if isinstance(element, type) and issubclass(element, Value) else ""
+    """Of a type that does not describe itself."""
+    is_value = isinstance(element, type) and issubclass(element, Value)
+    return _summary(element) if is_value and not issubclass(element, _OF_BODIES) else ""
 
 
 @cache

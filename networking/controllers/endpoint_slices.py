@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
+from django.db import Error
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
@@ -27,7 +28,7 @@ from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, ObjectReference, OwnerReference, condition_of
-from manciple.wire.errors import ApiError, Conflict, NotFound
+from manciple.wire.errors import Conflict, NotFound
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, FINISHED_PHASES, MODIFIED, NODES, PODS, Key
 from networking.kinds.endpoint_slices import (
@@ -249,20 +250,25 @@ def reconcile(now: datetime) -> int:
         return 0
     with _follower.view() as view:
         turns = [_turn(view, service) for service in view.take(now)]
-    changed, later = 0, dict[Key, float]()
-    for turn in turns:
-        if turn.service.metadata.deletion_timestamp is not None:
-            continue
-        try:
-            changed += _sync(turn)
-        except (Conflict, NotFound):  # somebody else has written: the log says so, too
-            later[turn.service.key] = now.timestamp()
-        except ApiError:
-            log.warning("the endpoints of Service %s/%s cannot be written", *turn.service.key, exc_info=True)
-            later[turn.service.key] = now.timestamp() + RETRY_AFTER
-    if later:
-        with _follower.view() as view:
-            view.later.update(later)
+    turns = [one for one in turns if one.service.metadata.deletion_timestamp is None]
+    # whatever cuts this off, no turn is lost
+    changed, later = 0, {one.service.key: now.timestamp() for one in turns}
+    try:
+        for turn in turns:
+            try:
+                changed += _sync(turn)
+                del later[turn.service.key]
+            except (Conflict, NotFound):  # somebody else has written: the log says so, too
+                continue
+            except Error:  # the database is away, for all of them
+                raise
+            except Exception as error:  # of this one alone; the others have their endpoints
+                log.warning("the endpoints of Service %s/%s cannot be written", *turn.service.key, exc_info=error)
+                later[turn.service.key] = now.timestamp() + RETRY_AFTER
+    finally:
+        if later:
+            with _follower.view() as view:
+                view.later.update(later)
     return changed
 
 

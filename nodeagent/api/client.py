@@ -24,8 +24,10 @@ import httpx
 import msgspec
 from msgspec.structs import replace
 
+from claims.kinds.persistent_volumes import PersistentVolume
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.volume_claims import PersistentVolumeClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.access.kinds.secrets import ConfigMap, Secret
@@ -75,6 +77,8 @@ CLAIMS = ApiResource(ResourceClaim, "resource.k8s.io/v1", "resourceclaims")
 SECRETS = ApiResource(Secret, "v1", "secrets")
 CONFIG_MAPS = ApiResource(ConfigMap, "v1", "configmaps")
 TOKEN_REVIEWS = ApiResource(TokenReview, "authentication.k8s.io/v1", "tokenreviews", namespaced=False)
+VOLUMES = ApiResource(PersistentVolume, "v1", "persistentvolumes", namespaced=False)
+VOLUME_CLAIMS = ApiResource(PersistentVolumeClaim, "v1", "persistentvolumeclaims")
 SLICES = ApiResource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
 
 
@@ -223,12 +227,24 @@ class Client:
     def get(self, resource: ApiResource[Object], name: str, *, namespace: str = "") -> Object:
         return self._object(resource, "GET", resource.path(namespace=namespace, name=name))
 
-    def list(self, resource: ApiResource[Object], *, namespace: str = "", field_selector: str = "") -> Listing[Object]:
+    def list(
+        self,
+        resource: ApiResource[Object],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Listing[Object]:
         """Everything that matches, page by page."""
         items: list[Object] = []
         page = _ListMeta()
         while True:
-            params = _params(limit=str(PAGE), fieldSelector=field_selector, **{"continue": page.continue_})
+            params = _params(
+                limit=str(PAGE),
+                fieldSelector=field_selector,
+                labelSelector=label_selector,
+                **{"continue": page.continue_},
+            )
             body = self._call("GET", resource.path(namespace=namespace), params=params)
             with _failures("reading a list"):
                 answer = _lists.decode(body)
@@ -287,13 +303,20 @@ class Client:
 
     @contextmanager
     def watch(
-        self, resource: ApiResource[Object], *, field_selector: str, resource_version: str, seconds: int
+        self,
+        resource: ApiResource[Object],
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        resource_version: str,
+        seconds: int,
     ) -> Iterator[OpenWatch[Object]]:
         """Follow changes after `resource_version` until the server ends the watch, at most `seconds` later."""
         params = _params(
             watch="true",
             allowWatchBookmarks="true",
             fieldSelector=field_selector,
+            labelSelector=label_selector,
             resourceVersion=resource_version,
             timeoutSeconds=str(seconds),
         )
@@ -408,7 +431,8 @@ class WatchFollower(Generic[Object]):
         client: Client,
         resource: ApiResource[Object],
         *,
-        field_selector: str,
+        field_selector: str = "",
+        label_selector: str = "",
         replace: Callable[[Sequence[Object]], None],
         change: Callable[[WatchEvent[Object]], None],
         returned: Callable[[], None] = lambda: None,
@@ -416,6 +440,7 @@ class WatchFollower(Generic[Object]):
         self._client = client
         self._resource = resource
         self._field_selector = field_selector
+        self._label_selector = label_selector
         self._replace = replace
         self._change = change
         self._returned = returned
@@ -446,7 +471,9 @@ class WatchFollower(Generic[Object]):
 
     def relist(self) -> None:
         """Take everything anew; the next watch continues from there. Raises: ApiFailure."""
-        listing = self._client.list(self._resource, field_selector=self._field_selector)
+        listing = self._client.list(
+            self._resource, field_selector=self._field_selector, label_selector=self._label_selector
+        )
         self._replace(listing.items)
         self._version = listing.resource_version
 
@@ -456,7 +483,11 @@ class WatchFollower(Generic[Object]):
             self.relist()
         seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load, guards nothing
         with self._client.watch(
-            self._resource, field_selector=self._field_selector, resource_version=self._version, seconds=seconds
+            self._resource,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+            resource_version=self._version,
+            seconds=seconds,
         ) as watch:
             self._watch = watch
             try:

@@ -1,7 +1,10 @@
 """Messages about pods, and about the node, for people: `kubectl describe` shows them.
 
 The same message about the same object is one Event whose count grows. Events inform and decide nothing: one that cannot
-be written is logged and dropped.
+be written is logged and dropped, and so are those of an object about which too much is said.
+
+Source: kubernetes staging/src/k8s.io/client-go/tools/record/events_cache.go (EventSourceObjectSpamFilter);
+pkg/kubelet/container/ref.go (fieldPath).
 """
 
 from __future__ import annotations
@@ -26,19 +29,30 @@ log = logging.getLogger(__name__)
 COMPONENT = "manciple-nodeagent"
 #: core/v1 NoteLengthLimit
 LONGEST_MESSAGE = 1024
-#: How many messages are remembered for counting.
+#: How many messages are remembered for counting, and of how many objects how much was said.
 REMEMBERED = 512
+#: Messages about one object that are written at once, and seconds until another one may follow.
+BURST, REFILL_SECONDS = 25, 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
     about: str  # the object's uid
+    part: str  # of the object, as a path
     reason: str
     message: str
+    type: str = "Warning"
 
 
-def about_pod(pod: Pod) -> ObjectReference:
+def about_pod(pod: Pod, container: str = "") -> ObjectReference:
+    """A pod, or one of its containers."""
     meta = pod.metadata
+    lists = {
+        "containers": pod.spec.containers,
+        "initContainers": pod.spec.init_containers,
+        "ephemeralContainers": pod.spec.ephemeral_containers,
+    }
+    paths = (f"spec.{name}{{{one.name}}}" for name, some in lists.items() for one in some if one.name == container)
     return ObjectReference(
         kind="Pod",
         api_version="v1",
@@ -46,6 +60,7 @@ def about_pod(pod: Pod) -> ObjectReference:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        field_path=next(paths, ""),
     )
 
 
@@ -70,11 +85,16 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._writing = NamedLocks()  # one thread at a time counts up one message; others are not held up
         self._known: OrderedDict[_Message, tuple[str, int]] = OrderedDict()  # -> (event name, count)
+        self._said: OrderedDict[str, tuple[float, float]] = OrderedDict()  # uid -> (messages left, as of when)
         self._ticket = itertools.count()
 
-    def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: str, message: str, *, container: str = "") -> None:
         """Say that something is wrong with `pod`. `reason`: a CamelCase word, as in FailedPrepareDynamicResources."""
-        self.warn_about(about_pod(pod), reason, message)
+        self.warn_about(about_pod(pod, container), reason, message)
+
+    def note(self, pod: Pod, reason: str, message: str, *, container: str = "") -> None:
+        """Say what has been done with `pod`."""
+        self._tell(about_pod(pod, container), reason, message, "Normal")
 
     def warn_node(self, reason: str, message: str) -> None:
         """Say that something is wrong with the node."""
@@ -82,13 +102,30 @@ class EventRecorder:
 
     def warn_about(self, about: ObjectReference, reason: str, message: str) -> None:
         """Say that something is wrong with any object."""
+        self._tell(about, reason, message, "Warning")
+
+    def _tell(self, about: ObjectReference, reason: str, message: str, type_: str) -> None:
         message = message[:LONGEST_MESSAGE]
-        key = _Message(about.uid, reason, message)
+        key = _Message(about.uid, about.field_path, reason, message, type_)
+        if not self._may_say_more(about.uid):
+            log.info("event %s about %s %s is left out: %s", reason, about.kind, about.name, message)
+            return
         try:
             with self._writing.hold([f"{key}"]):
                 self._record(about, key)
         except ApiFailure as failure:
             log.warning("event %s about %s %s: %s: %s", reason, about.kind, about.name, message, failure)
+
+    def _may_say_more(self, uid: str) -> bool:
+        now = self._clock()
+        with self._lock:
+            left, since = self._said.get(uid, (BURST, now))
+            left = min(BURST, left + max(0.0, now - since) / REFILL_SECONDS)
+            self._said[uid] = (left - 1 if left >= 1 else left, now)
+            self._said.move_to_end(uid)
+            while len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
+        return left >= 1
 
     def _record(self, about: ObjectReference, key: _Message) -> None:
         now = self._clock()
@@ -129,7 +166,7 @@ class EventRecorder:
             first_timestamp=seconds_text(now),
             last_timestamp=seconds_text(now),
             count=1,
-            type="Warning",
+            type=key.type,
             reporting_component=self._component,
             reporting_instance=self._node,
         )

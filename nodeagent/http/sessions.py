@@ -2,7 +2,8 @@
 
 One loop in the connection's own thread. Neither side is read while the other does not take what is there already, so a
 session holds `HELD_BYTES` in each direction, whoever is slow. It ends when what it talks to has ended (its Status comes
-last), when its client goes, when nothing moved for `IDLE_SECONDS`, or when the agent stops.
+last), when its client goes, when nothing moved for `IDLE_SECONDS`, after `LONGEST_SECONDS`, or when the agent stops. A
+terminal's size is no movement: pages send it again and again, so that no proxy takes their connection for dead.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ HELD_BYTES = 256 * 1024
 PIECE = 32 * 1024
 #: Seconds without a byte in either direction (kubelet: streamingConnectionIdleTimeout).
 IDLE_SECONDS = 4 * 3600.0
+#: Seconds after which a session ends, whatever moves.
+LONGEST_SECONDS = 24 * 3600.0
 #: Seconds that the client has to take what is left when its conversation has ended.
 LAST_SECONDS = 60.0
 #: How often the loop looks whether the agent stops.
 LOOK_SECONDS = 1.0
 #: Sessions of one agent, and of one person there.
 MOST, MOST_EACH = 96, 48
+#: The name in which the API server comes; for webhooks in pods also in a session, as often as it is asked.
+API_SERVER = "system:kube-apiserver"
 
 
 class TooManySessions(Exception):
@@ -50,7 +55,7 @@ class SessionCount:
     def one_more(self, person: str) -> Iterator[None]:
         """Raises: TooManySessions."""
         with self._lock:
-            if self._open[person] >= self._most_each:
+            if person != API_SERVER and self._open[person] >= self._most_each:
                 raise TooManySessions(f"you have {self._most_each} sessions on this node: end some first")
             if self._open.total() >= self._most:
                 raise TooManySessions(f"this node has {self._most} sessions, which is its limit: try again later")
@@ -79,18 +84,11 @@ _LARGEST = 0xFFFF
 class Session:
     """connection: does not block any more once the session runs. stopping: the agent ends."""
 
-    def __init__(
-        self,
-        connection: ssl.SSLSocket,
-        conversation: Conversation,
-        *,
-        stopping: threading.Event,
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> None:
+    def __init__(self, connection: ssl.SSLSocket, conversation: Conversation, *, stopping: threading.Event) -> None:
         self._connection = connection
         self._talk = conversation
         self._stopping = stopping
-        self._idle_seconds = idle_seconds
+        self._ends = time.monotonic() + LONGEST_SECONDS
         self._reader = FrameReader()
         self._to_client, self._to_stdin = bytearray(), bytearray()
         self._stdin_ends = False
@@ -157,7 +155,8 @@ class Session:
 
     def _moved(self) -> None:
         """Something did. After the last word the client hangs up: closing first could lose what is on its way."""
-        self._deadline = time.monotonic() + (LAST_SECONDS if self._told else self._idle_seconds)
+        now = time.monotonic()
+        self._deadline = now + LAST_SECONDS if self._told else min(now + IDLE_SECONDS, self._ends)
 
     def _send(self) -> None:
         try:
@@ -182,8 +181,9 @@ class Session:
             return False
         if self._told:
             return True
-        self._moved()
         for channel, payload in self._reader.feed(data):
+            if channel != RESIZE:
+                self._moved()
             if channel == STDIN and self._talk.stdin is not None and not self._stdin_ends:
                 self._to_stdin += payload
             elif channel == CLOSE and payload[0] == STDIN:

@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from claims.kinds.containers import KeyToPath
-from claims.kinds.pods import Pod
+from claims.kinds.containers import Container, KeyToPath
+from claims.kinds.pods import Pod, uses_volume_claims
 from claims.kinds.resource_usage import limits_of
 from claims.kinds.volumes import DownwardAPIVolumeFile, ServiceAccountTokenProjection, Volume, VolumeProjection
 from manciple.access.kinds.secrets import ConfigMap, Secret
@@ -33,7 +33,8 @@ from manciple.access.kinds.service_accounts import BoundObjectReference, Service
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.quantity import Format, Quantity
 from nodeagent.api.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
-from nodeagent.failures import AgentError, ApiFailure
+from nodeagent.failures import ApiFailure
+from nodeagent.pods.claimed_volumes import ClaimedVolumes, MountFailed
 from nodeagent.runtimes.protocol import (
     Addresses,
     MissingSource,
@@ -48,10 +49,6 @@ from nodeagent.runtimes.protocol import (
 log = logging.getLogger(__name__)
 
 Object = TypeVar("Object", bound=ApiObject)
-
-
-class MountFailed(AgentError):
-    """A volume of a pod cannot be made; an event reports it."""
 
 
 # Secrets and ConfigMaps -----------------------------------------------------------------------------------------------
@@ -192,9 +189,10 @@ TOKEN_REQUESTS = ApiResource(TokenRequest, "authentication.k8s.io/v1", "tokenreq
 class PodVolumes:
     """Makes the files of pods' volumes and keeps them fresh. One thread at a time for one pod."""
 
-    def __init__(self, sources: PodSources, tokens: PodTokens, runtime: Runtime) -> None:
+    def __init__(self, sources: PodSources, tokens: PodTokens, runtime: Runtime, claimed: ClaimedVolumes) -> None:
         self._sources = sources
         self._tokens = tokens
+        self._claimed = claimed
         self._runtime = runtime
         self._lock = threading.Lock()
         self._refreshed: set[str] = set()  # the pods whose sources were read after they were created
@@ -204,8 +202,8 @@ class PodVolumes:
 
         For a runtime without files this only checks, before containers start, that the sources exist.
         """
-        if starting:
-            _refuse_volume_claims(pod)
+        if starting and uses_volume_claims(pod):
+            self._claimed.resolve(pod)
         volumes = [volume for volume in pod.spec.volumes if is_made_of_files(volume)]
         uid, security = pod.metadata.uid, pod.spec.security_context
         if starting:
@@ -227,28 +225,17 @@ class PodVolumes:
                 raise MountFailed(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from error
         self._sources.forget_old()
 
+    def mounted(self, pod: Pod, container: Container) -> tuple[Pod, Container]:
+        """Both, with paths of the node in place of claims. Raises: MountFailed."""
+        return self._claimed.mounted(pod, container) if uses_volume_claims(pod) else (pod, container)
+
     def forget(self, pod_uid: str) -> None:
         """The pod is gone."""
         self._tokens.forget(pod_uid)
+        if pod_uid in self._claimed.users:
+            self._claimed.forget(pod_uid)
         with self._lock:
             self._refreshed.discard(pod_uid)
-
-
-def _refuse_volume_claims(pod: Pod) -> None:
-    """Raises: MountFailed for a volume of a PersistentVolumeClaim: these are not served."""
-    for volume in pod.spec.volumes:
-        source: Any = volume
-        name = f"{pod.metadata.name}-{volume.name}" if source.ephemeral is not None else ""
-        if source.persistentVolumeClaim is not None:
-            name = source.persistentVolumeClaim.claimName
-        if name:
-            full = f"{pod.metadata.namespace}/{name}"
-            raise MountFailed(
-                f"Unable to attach or mount volumes: unmounted volumes=[{volume.name}], unattached volumes=[], failed "
-                f"to process volumes=[{volume.name}]: error processing PVC {full}: failed to fetch PVC from API "
-                f'server: persistentvolumeclaims "{name}" not found. PersistentVolumeClaims are not served here: '
-                "create the pod again with another volume (emptyDir, hostPath, configMap, secret)"
-            )
 
 
 # The files of a volume ------------------------------------------------------------------------------------------------

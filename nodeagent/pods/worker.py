@@ -31,10 +31,12 @@ import logging
 import platform
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as changed_to
+from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
@@ -54,6 +56,7 @@ from claims.kinds.pods import (
     ResourceStatus,
 )
 from claims.kinds.resource_usage import node_requests_of, requests_of, resources_of
+from manciple.access.kinds.secrets import Secret
 from manciple.telemetry import traces
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import NEW_PHASES
@@ -71,12 +74,17 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
-from nodeagent.pods.volumes import MountFailed, PodSources, PodVolumes, StorageWatch
+from nodeagent.pods.claimed_volumes import MountFailed
+from nodeagent.pods.volumes import PodSources, PodVolumes, StorageWatch
+from nodeagent.runtimes import image_keys
+from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.protocol import (
     Addresses,
     ContainerRequest,
     ContainerRun,
     EndedRun,
+    Happening,
+    MissingSource,
     Role,
     Runtime,
     container_request,
@@ -92,6 +100,12 @@ CONFLICT_RETRIES = 5
 EVICTED = "Evicted"
 #: Seconds in which a pod that fills the disk has to end (upstream: immediateEvictionGracePeriodSeconds).
 EVICTION_GRACE = 1
+#: The reason of a container that waits for its next attempt.
+CRASHING = "CrashLoopBackOff"
+#: Happenings of a pod that are kept until the next look at it; the oldest go first.
+MOST_HAPPENINGS = 32
+#: Bytes that the messages of all terminated containers of a pod may have (upstream: MaxPodTerminationMessageLogLength).
+MESSAGES_BYTES = 12 * 1024
 
 
 class PodTrace:
@@ -177,6 +191,9 @@ class PodWorker:
         self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
         self._admission = threading.Lock()
         self._admitted: set[str] = set()  # uids; a pod is admitted once
+        self._happenings = Happenings()
+        self._stopping: set[str] = set()  # uids
+        runtime.listen(self._happenings.add)
 
     def sync(self, uid: str) -> float | None:
         """Bring pod `uid` to its desired state. Returns the seconds until the next sync; None to wait for a change.
@@ -184,9 +201,22 @@ class PodWorker:
         Raises: AgentError; the sync is retried.
         """
         try:
-            return self._sync(uid)
+            seconds = self._sync(uid)
         except StillStopping as stopping:
-            return stopping.seconds
+            seconds = stopping.seconds
+        except AgentError:
+            self._tell(uid)
+            raise
+        self._tell(uid)
+        return seconds
+
+    def _tell(self, uid: str) -> None:
+        """Write the events of what has happened: after the work and its report, which nothing should hold up."""
+        pod = self._pods.get(uid)
+        for one in self._happenings.taken(uid):
+            if pod is not None:
+                write = self._events.warn if one.is_warning else self._events.note
+                write(pod, one.reason, one.message, container=one.container)
 
     def _sync(self, uid: str) -> float | None:
         pod = self._pods.get(uid)
@@ -278,6 +308,11 @@ class PodWorker:
 
     def _stop(self, uid: str, *, grace_seconds: int) -> None:
         """Stop the containers, then unprepare their claims. Raises: StillStopping until all containers have ended."""
+        if uid not in self._stopping:
+            self._stopping.add(uid)
+            for name, run in self._runtime.runs(uid).items():
+                if run.running:
+                    self._happenings.add(uid, Happening(name, "Killing", f"Stopping container {name}"))
         seconds = self._runtime.stop(uid, grace_seconds=grace_seconds)
         if seconds is not None:
             raise StillStopping(seconds)
@@ -299,6 +334,7 @@ class PodWorker:
         self._volumes.forget(uid)
         self._steady.forget(uid)
         self._storage.forget(uid)
+        self._stopping.discard(uid)
         with self._admission:
             self._admitted.discard(uid)
 
@@ -346,6 +382,7 @@ class PodWorker:
         if step.ending:
             self._end(pod, step.ending)
             return None
+        self._tell_of_backoff(pod, step)
         resized = self._resize(pod, step, records)
         self._report(self._pods.get(uid) or pod, self._observed(pod, step, records=records, resized=resized))
         # The first report sets the pod's start time, which its deadline counts from.
@@ -357,6 +394,19 @@ class PodWorker:
         if (until_measured := self._storage.next_look(uid)) is not None:
             delays.append(until_measured)
         return min(delays, default=None)
+
+    def _tell_of_backoff(self, pod: Pod, step: ContainerPlan) -> None:
+        """Once for each attempt, whatever its status already says."""
+        shown = {
+            (status.name, status.restart_count)
+            for status in _statuses(pod)
+            if status.state.waiting is not None and status.state.waiting.reason == CRASHING
+        }
+        runs = self._runtime.runs(pod.metadata.uid) if step.waiting else {}
+        for name in sorted(step.waiting):
+            if (name, runs[name].attempt) not in shown:
+                message = f"Back-off restarting failed container {name} in pod {_in_full(pod)}"
+                self._happenings.add(pod.metadata.uid, Happening(name, "BackOff", message, is_warning=True))
 
     def _resize(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> Resized:
         uid = pod.metadata.uid
@@ -378,8 +428,9 @@ class PodWorker:
         uid = pod.metadata.uid
         self._runtime.end(uid, container.name, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
         run = self._runtime.runs(uid)[container.name]
-        start = Start(container, run.role, run.attempt + 1)
-        self._runtime.start(self._request(self._pods.get(uid) or pod, start, records))
+        start = Start(container, run.role, run.attempt + 1, run.streak)
+        keys = partial(self._keys, pod, container)
+        self._runtime.start(self._request(self._pods.get(uid) or pod, start, records), keys)
 
     def _prepare(self, pod: Pod, step: ContainerPlan) -> Mapping[str, ClaimRecord]:
         try:
@@ -394,7 +445,8 @@ class PodWorker:
         try:
             self._volumes.update(pod, starting=bool(step.starts))
         except MountFailed as error:
-            self._events.warn(pod, "FailedMount", str(error))
+            if not error.is_expected:
+                self._events.warn(pod, "FailedMount", str(error))
             if step.starts:
                 self._report(pod, self._observed(pod, step, prepared=False))
                 raise
@@ -404,15 +456,33 @@ class PodWorker:
         for start in step.starts:
             kind = "container" if start.role == "main" else "init_container"
             try:
-                self._runtime.start(self._request(pod, start, records))
+                self._runtime.start(self._request(pod, start, records), partial(self._keys, pod, start.container))
                 self._started(kind, "")
             except ContainerFailed as error:
                 self._started(kind, error.reason)
                 trouble[start.container.name] = error
-                self._events.warn(pod, "Failed", f"Error: container {start.container.name}: {error}")
+                for happening in _about_failure(start.container, error):
+                    self._happenings.add(pod.metadata.uid, happening)
         if trouble:
             self._report(pod, self._observed(pod, step, trouble=trouble))
             raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
+
+    def _keys(self, pod: Pod, container: Container) -> Sequence[PullKey]:
+        """What the pod's `imagePullSecrets` hold for the container's image."""
+        secrets, missing = list[Secret](), list[str]()
+        for reference in pod.spec.image_pull_secrets:
+            try:
+                secrets.append(self._sources.secret(pod.metadata.namespace, reference.name))
+            except MissingSource:
+                missing.append(reference.name)
+        if missing:
+            message = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); attempting to pull the image may "
+                "not succeed."
+            )
+            happening = Happening(container.name, "FailedToRetrieveImagePullSecret", message, is_warning=True)
+            self._happenings.add(pod.metadata.uid, happening)
+        return image_keys.fitting(secrets, container.image)
 
     def _request(self, pod: Pod, start: Start, records: Mapping[str, ClaimRecord]) -> ContainerRequest:
         """Raises: ContainerFailed."""
@@ -420,11 +490,13 @@ class PodWorker:
             if not is_file_name(name):
                 raise ContainerFailed(f"{name!r} cannot be a file's name", reason="CreateContainerConfigError")
         devices = container_devices(pod, start.container, records)
+        mounted, container = self._volumes.mounted(pod, with_allocated(pod, start.container))
         return container_request(
-            pod,
-            with_allocated(pod, start.container),
+            mounted,
+            container,
             role=start.role,
             attempt=start.attempt,
+            streak=start.streak,
             cdi_devices=devices,
             claims=tuple(
                 record.uid
@@ -501,12 +573,46 @@ class PodWorker:
         return fresh
 
 
+class Happenings:
+    """What happened with the containers of each pod and is not written yet. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[str, deque[Happening]] = {}
+
+    def add(self, pod_uid: str, happening: Happening) -> None:
+        with self._lock:
+            self._of.setdefault(pod_uid, deque(maxlen=MOST_HAPPENINGS)).append(happening)
+
+    def taken(self, pod_uid: str) -> Sequence[Happening]:
+        """In the order in which they happened."""
+        with self._lock:
+            return tuple(self._of.pop(pod_uid, ()))
+
+
+def _about_failure(container: Container, error: ContainerFailed) -> Iterator[Happening]:
+    """Source: kubernetes pkg/kubelet/images/image_manager.go, pkg/kubelet/kuberuntime/kuberuntime_container.go."""
+    reason = {
+        "ErrImagePull": "Failed",
+        "InvalidImageName": "InspectFailed",
+        "ErrImageNeverPull": "ErrImageNeverPull",
+    }.get(error.reason)
+    if reason is not None:
+        yield Happening(container.name, reason, str(error), is_warning=True)
+    if error.reason == "ImagePullBackOff":
+        yield Happening(container.name, "BackOff", f'Back-off pulling image "{container.image}"')
+    short = reason is not None or error.reason == "ImagePullBackOff"
+    yield Happening(container.name, "Failed", f"Error: {error.reason if short else error}", is_warning=True)
+
+
 # Which containers to start --------------------------------------------------------------------------------------------
 
 
 #: Seconds before the second restart, and the longest wait; the first restart comes at once.
 FIRST_DELAY, LONGEST_DELAY = 10.0, 300.0
-#: A container that ran this long restarts without a delay.
+#: After so many the delay has reached its limit; a container may restart for years.
+MOST_DOUBLINGS = 5
+#: A container that ran this long restarts without a delay, and the next delays are short again.
 STEADY_SECONDS = 600.0
 
 Ending = Literal["", "Succeeded", "Failed"]
@@ -519,6 +625,7 @@ class Start:
     container: Container
     role: Role
     attempt: int
+    streak: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -546,7 +653,8 @@ class _Draft:
         """Restart `container` now, or after its backoff."""
         due = (run.finished_at or self.now) + restart_delay(run)
         if due <= self.now:
-            self.starts.append(Start(container, role, run.attempt + 1))
+            streak = 1 if _was_steady(run) else run.streak + 1
+            self.starts.append(Start(container, role, run.attempt + 1, streak))
         else:
             self.due.append(due)
             self.waiting.add(container.name)
@@ -577,10 +685,14 @@ def plan(pod: Pod, runs: Mapping[str, ContainerRun], *, now: float) -> Container
 
 def restart_delay(run: ContainerRun) -> float:
     """Seconds between the end of `run` and the next attempt."""
-    ran = (run.finished_at or run.started_at) - run.started_at
-    if run.attempt == 0 or ran >= STEADY_SECONDS:
+    if run.streak == 0 or _was_steady(run):
         return 0.0
-    return float(min(FIRST_DELAY * 2 ** (run.attempt - 1), LONGEST_DELAY))
+    doublings = min(run.streak - 1, MOST_DOUBLINGS)
+    return min(FIRST_DELAY * 2.0**doublings, LONGEST_DELAY)
+
+
+def _was_steady(run: ContainerRun) -> bool:
+    return (run.finished_at or run.started_at) - run.started_at >= STEADY_SECONDS
 
 
 def is_sidecar(container: Container) -> bool:
@@ -962,9 +1074,9 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     started = (
         replace(pod.spec, containers=(), init_containers=(), ephemeral_containers=()) if seen.refused else pod.spec
     )
-    inits = tuple(_container_status(one, seen, held, allocated) for one in started.init_containers)
-    mains = tuple(_container_status(one, seen, held, allocated) for one in started.containers)
-    ephemeral = tuple(_container_status(one, seen, held, allocated) for one in started.ephemeral_containers)
+    inits = tuple(_container_status(pod, one, seen, held, allocated) for one in started.init_containers)
+    mains = tuple(_container_status(pod, one, seen, held, allocated) for one in started.containers)
+    ephemeral = tuple(_container_status(pod, one, seen, held, allocated) for one in started.ephemeral_containers)
     return replace(
         old,
         observed_generation=pod.metadata.generation,
@@ -1004,24 +1116,25 @@ def _phase(pod: Pod, seen: Observed) -> str:
 
 
 # Containers.
-def _container_status(container: Container, seen: Observed, held: Held, allocated: Held) -> ContainerStatus:
+def _container_status(pod: Pod, container: Container, seen: Observed, held: Held, allocated: Held) -> ContainerStatus:
     """held: the containers' current cpu and memory. allocated: those they will have."""
     run = seen.runs.get(container.name)
     if run is None:
         waiting = _never_started(container, seen)
         return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
     waits = container.name in seen.waiting
-    state = _state(run)
+    state = ran = _state(run, pod)
     if waits:
-        message = f"restarting failed container={run.name} after attempt {run.attempt}"
-        state = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff", message=message))
+        delay = _go_duration(restart_delay(run))
+        message = f"back-off {delay} restarting failed container={run.name} pod={_in_full(pod)}"
+        state = ContainerState(waiting=ContainerStateWaiting(reason=CRASHING, message=message))
     if trouble := seen.trouble.get(container.name):
         state = _waiting(trouble)
         waits = True
     running = run.running
     counts = running or (seen.resized is not None and seen.resized.pending is not None)
     resources = allocated.get(run.name) if counts else None
-    last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
+    last = ran if waits else _terminated(run.previous, pod) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
         state=state,
@@ -1038,18 +1151,33 @@ def _container_status(container: Container, seen: Observed, held: Held, allocate
     )
 
 
-def _state(run: ContainerRun) -> ContainerState:
+def _in_full(pod: Pod) -> str:
+    """A pod as a kubelet names it in messages."""
+    return f"{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
+
+
+def _go_duration(seconds: float) -> str:
+    """Whole seconds below an hour as Go writes them: "40s", "1m20s"."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _state(run: ContainerRun, pod: Pod) -> ContainerState:
     if ended := run.ended():
-        return _terminated(ended)
+        return _terminated(ended, pod)
     return ContainerState(running=ContainerStateRunning(started_at=seconds_text(run.started_at)))
 
 
-def _terminated(run: EndedRun) -> ContainerState:
+def _terminated(run: EndedRun, pod: Pod) -> ContainerState:
+    """The message is cut to the container's part of what the pod's messages may have together."""
+    spec = pod.spec
+    count = len(spec.init_containers) + len(spec.containers) + len(spec.ephemeral_containers)
+    most = MESSAGES_BYTES // max(1, count)
     return ContainerState(
         terminated=ContainerStateTerminated(
             exit_code=run.exit_code,
             reason=run.reason or ("Completed" if run.exit_code == 0 else "Error"),
-            message=run.message,
+            message=run.message.encode()[:most].decode(errors="ignore"),
             started_at=seconds_text(run.started_at),
             finished_at=seconds_text(max(run.started_at, run.finished_at)),
             container_id=run.container_id,

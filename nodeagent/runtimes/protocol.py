@@ -53,6 +53,7 @@ from nodeagent.config import machine_cpus, machine_memory
 from nodeagent.failures import AgentError, ContainerFailed, LogsUnavailable
 from nodeagent.runtimes.api_access import ApiAccess
 from nodeagent.runtimes.conversations import Conversation
+from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogQuery
 
 # Requests and states of containers ------------------------------------------------------------------------------------
@@ -68,7 +69,8 @@ class Action(Value):
     """The action of a probe or a hook.
 
     The first of these that is set applies. command: run it inside the container. port: connect to it at `host` from
-    inside the pod's network, and GET `path` if it is not empty, over TLS or not. seconds: wait.
+    inside the pod's network, and GET `path` if it is not empty, over TLS or not, or ask a gRPC server for the health of
+    `service` if that is not None. seconds: wait.
     """
 
     command: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Action(Value):
     path: str = ""
     tls: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    service: str | None = None
     seconds: int = 0
 
 
@@ -150,6 +153,8 @@ class Security(Value):
 class ContainerRequest(Value):
     """One container to start. attempt: counts from 0. environment: without variables of CDI devices.
 
+    streak: how many restarts came one after the other, without a long run between them: the back-off grows with it.
+
     command, args: in Kubernetes' sense, instead of the image's entrypoint and its arguments. cpu_millis, memory_bytes:
     limits, 0 for none. confidential: variables with a value from a Secret, which are neither shown to other users nor
     written to a disk. unserved: messages to the pod's owner about unsupported settings; a runtime whose containers
@@ -169,6 +174,7 @@ class ContainerRequest(Value):
     cdi_devices: tuple[str, ...]
     claims: tuple[str, ...]  # the uids of the devices' claims
     annotations: dict[str, str]  # of the pod
+    streak: int = 0
     pull_policy: str = "IfNotPresent"
     working_dir: str = ""
     hostname: str = ""
@@ -177,11 +183,13 @@ class ContainerRequest(Value):
     host_network: bool = False
     host_pid: bool = False
     host_ipc: bool = False
+    target: str = ""  # the container whose processes it sees
     stdin: bool = False
     tty: bool = False
     cpu_millis: int = 0
     cpu_request_millis: int = 0
     memory_bytes: int = 0
+    memory_request_bytes: int = 0
     mounts: tuple[MountRequest, ...] = ()
     security: Security = Security()
     sysctls: tuple[tuple[str, str], ...] = ()
@@ -216,6 +224,7 @@ class ContainerRun(Value):
     """The latest attempt to run one container, running or ended. Times in POSIX seconds.
 
     reason, message: of an ended run, as in `EndedRun`. started, ready: the results of the probes of a running one.
+    streak: as in `ContainerRequest`.
     """
 
     name: str
@@ -234,6 +243,7 @@ class ContainerRun(Value):
     image_id: str = ""  # "" if the runtime has no other than `image`
     started: bool = True
     ready: bool = True
+    streak: int = 0
     previous: EndedRun | None = None
 
     @property
@@ -252,6 +262,33 @@ class ContainerRun(Value):
             reason=self.reason,
             message=self.message,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that a runtime did with a container, or found out about it, in the words of a kubelet's event."""
+
+    container: str
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+def killing(container: str, probe: str) -> Happening:
+    """The end of a container whose startup or liveness probe fails."""
+    return Happening(container, "Killing", f"Container {container} failed {probe} probe, will be restarted")
+
+
+class ContainerUsage(Value):
+    """What one running container, or the machine, has used so far. Times in POSIX seconds.
+
+    cpu_nanos: processor time since its start, in nanoseconds. memory_bytes: without what the kernel may drop at once.
+    """
+
+    at: float
+    started_at: float
+    cpu_nanos: int
+    memory_bytes: int
 
 
 class PodStorage(Value):
@@ -274,6 +311,9 @@ def logged_run(runs: Mapping[str, ContainerRun], pod_uid: str, container: str, q
 class Runtime(Protocol):
     """Starts and stops containers. Thread-safe; one thread at a time works on one pod."""
 
+    #: whether containers see files of the node
+    has_files: bool
+
     @property
     def version(self) -> str:
         """As a node reports it: "<runtime>://<version>"."""
@@ -282,8 +322,11 @@ class Runtime(Protocol):
     def api(self) -> ApiAccess | None:
         """How its containers reach the API; None for one whose containers do not run."""
 
-    def start(self, request: ContainerRequest) -> None:
-        """Start a container, unless this attempt has been started already. Raises: ContainerFailed."""
+    def start(self, request: ContainerRequest, keys: PullKeys = no_keys) -> None:
+        """Start a container, unless this attempt has been started already. keys: to pull its image with.
+
+        Raises: ContainerFailed.
+        """
 
     def resize(
         self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
@@ -302,6 +345,16 @@ class Runtime(Protocol):
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         """The pod's containers by name, in their current state. Raises: ContainerFailed."""
 
+    @property
+    def counts_evenly(self) -> bool:
+        """Whether the use of its containers never changes, so that no sample of it need be kept."""
+
+    def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
+        """What the pod's running containers have used, by name; one that cannot be measured is left out."""
+
+    def machine_usage(self) -> ContainerUsage | None:
+        """What the whole node has used since it started; None where it cannot be measured."""
+
     def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
         """The disk use now, of `volumes` and containers; layers: with writable layers. Raises: ContainerFailed."""
 
@@ -310,6 +363,9 @@ class Runtime(Protocol):
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Call `changed` with a pod's uid, from any thread, when a container of it has ended or become ready or not."""
+
+    def listen(self, happened: Callable[[str, Happening], None]) -> None:
+        """Call `happened` with a pod's uid, from any thread, for whatever its owner should know."""
 
     def stop(self, pod_uid: str, *, grace_seconds: int) -> float | None:
         """Stop the pod's containers; call again until none runs.
@@ -589,8 +645,6 @@ def ungranted(pod: Pod, container: Container) -> Iterator[str]:
         yield f"os: this node runs linux, not {spec.os.name}"
     if of_pod.supplemental_groups_policy not in (None, "", "Merge"):
         yield f"supplementalGroupsPolicy: only Merge is served here, not {of_pod.supplemental_groups_policy}"
-    if isinstance(container, EphemeralContainer) and container.target_container_name:
-        yield f"targetContainerName: this node cannot share the processes of {container.target_container_name}"
     own = container.security_context or SecurityContext()
     if own.proc_mount not in (None, "", "Default"):
         yield f"procMount: only Default is served here, not {own.proc_mount}"
@@ -612,6 +666,7 @@ def container_request(
     *,
     role: Role,
     attempt: int,
+    streak: int = 0,
     cdi_devices: tuple[str, ...],
     claims: tuple[str, ...],
     addresses: Addresses,
@@ -647,6 +702,7 @@ def container_request(
         cdi_devices=cdi_devices,
         claims=claims,
         annotations=pod.metadata.annotations,
+        streak=streak,
         pull_policy=container.image_pull_policy or "IfNotPresent",
         working_dir=container.working_dir,
         hostname=(spec.hostname or pod.metadata.name)[:63].rstrip("-."),
@@ -655,11 +711,13 @@ def container_request(
         host_network=spec.host_network,
         host_pid=spec.host_pid,
         host_ipc=spec.host_ipc,
+        target=container.target_container_name if isinstance(container, EphemeralContainer) else "",
         stdin=container.stdin,
         tty=container.tty,
         cpu_millis=_amount(container.resources.limits.get("cpu")).milli_value(),
         cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),
         memory_bytes=_amount(container.resources.limits.get("memory")).as_int64_ceil(),
+        memory_request_bytes=_amount(container.resources.requests.get("memory")).as_int64_ceil(),
         mounts=tuple(_mounts(pod, container, environment)),
         security=security_of(pod, container),
         sysctls=tuple((s.name, s.value) for s in spec.security_context.sysctls) if spec.security_context else (),
@@ -774,7 +832,6 @@ def _hook(container: Container, handler: LifecycleHandler | None, address: str) 
 
 
 def _action(container: Container, handler: ProbeHandler | LifecycleHandler, address: str) -> Action | None:
-    """None for gRPC, which the agent does not support: such a probe has no effect."""
     if handler.exec is not None:
         return Action(command=handler.exec.command)
     if handler.http_get is not None:
@@ -788,6 +845,8 @@ def _action(container: Container, handler: ProbeHandler | LifecycleHandler, addr
         )
     if handler.tcp_socket is not None:
         return Action(host=handler.tcp_socket.host or address, port=_port(container, handler.tcp_socket.port))
+    if isinstance(handler, ProbeHandler) and handler.grpc is not None:
+        return Action(host=address, port=handler.grpc.port, service=handler.grpc.service or "")
     return None
 
 

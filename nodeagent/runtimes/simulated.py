@@ -1,9 +1,14 @@
 """A runtime whose containers are notes in a file: they "start" at once and run until they are stopped.
 
-An annotation of the pod lets them end by themselves: `manciple.dev/run-seconds` after how long, and
-`manciple.dev/exit-code` how (0 without it). Init containers end at once, successfully. What a real container would
-find in its environment, CDI's part included, is recorded for each run and can be read in `<pod uid>.json`; like real
-containers, the records outlive the agent. A device that no CDI file defines fails the start, as in a real runtime.
+Annotations of the pod let them end by themselves: `manciple.dev/run-seconds` after how long, `manciple.dev/exit-code`
+and `manciple.dev/exit-reason` how (0 without it). Init containers end at once, successfully. Probes succeed as soon as
+they may, but for those that `manciple.dev/failing-probes` names ("liveness,readiness"). `manciple.dev/start-failure`
+keeps containers from starting, with that reason. A container uses the cpu and memory that it requests.
+
+What a real container would find in its environment, CDI's part included, is recorded for each run and can be read in
+`<pod uid>.json`; like real containers, the records outlive the agent. A device that no CDI file defines fails the
+start, as in a real runtime. A start is told by the container's status alone: a laboratory starts thousands, and an
+event would be as costly as the rest of a start.
 """
 
 from __future__ import annotations
@@ -26,14 +31,27 @@ from nodeagent.cdi import CdiRegistry
 from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed, StreamRefused
 from nodeagent.runtimes.conversations import Conversation
+from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.runtimes.protocol import (
+    ContainerRequest,
+    ContainerRun,
+    ContainerUsage,
+    Happening,
+    PodStorage,
+    ProbeRequest,
+    killing,
+    logged_run,
+)
 from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 
 RUN_SECONDS = "manciple.dev/run-seconds"
-EXIT_CODE = "manciple.dev/exit-code"
+EXIT_CODE, EXIT_REASON = "manciple.dev/exit-code", "manciple.dev/exit-reason"
+FAILING_PROBES, START_FAILURE = "manciple.dev/failing-probes", "manciple.dev/start-failure"
+#: Exit code of a container that a failing probe stops.
+KILLED = 137
 #: Seconds that a container may be told to run for: a hundred years.
 LONGEST_RUN = 100 * 365 * 86400
 #: Why nobody can talk to a simulated container.
@@ -43,16 +61,34 @@ FOLLOW_SECONDS = 0.2
 
 
 class _Run(ContainerRun):
-    """A run with its destiny: when it ends by itself, and how."""
+    """A run with its destiny: when it ends by itself, and how; when its probes have succeeded, None for never.
+
+    unhealthy: the probe that fails at `fails_at`. cpu_millis, memory_bytes: what it uses.
+    """
 
     ends_at: float | None = None
     ends_with: int = 0
+    ends_because: str = ""
+    starts_at: float | None = 0.0
+    ready_at: float | None = 0.0
+    unhealthy: str = ""
+    fails_at: float = 0.0
+    cpu_millis: int = 0
+    memory_bytes: int = 0
 
     def at(self, now: float) -> _Run:
         """The run as it is at `now`."""
-        if self.running and self.ends_at is not None and self.ends_at <= now:
-            return replace(self, finished_at=self.ends_at, exit_code=self.ends_with)
-        return self
+        if not self.running:
+            return self
+        if self.ends_at is not None and self.ends_at <= now:
+            return replace(self, finished_at=self.ends_at, exit_code=self.ends_with, reason=self.ends_because)
+        started = self.starts_at is not None and self.starts_at <= now
+        ready = started and self.ready_at is not None and self.ready_at <= now
+        return self if (started, ready) == (self.started, self.ready) else replace(self, started=started, ready=ready)
+
+    def changes(self) -> Iterator[float]:
+        times = (self.ends_at, self.starts_at, self.ready_at, self.fails_at if self.unhealthy else None)
+        return (at for at in times if at is not None)
 
 
 class _Pod(Value):
@@ -71,6 +107,8 @@ class SimulatedRuntime:
     """A `Runtime`. `folder`: where it keeps its notes; `clock`: POSIX seconds."""
 
     api: ClassVar[None] = None
+    counts_evenly: ClassVar[bool] = True
+    has_files = False
 
     def __init__(self, folder: Path, cdi: CdiRegistry, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -78,13 +116,15 @@ class SimulatedRuntime:
         self._disk = disk
         self._clock = clock
         self._lock = threading.Lock()
+        self._happened: Callable[[str, Happening], None] = lambda _uid, _happening: None
+        self._told: dict[str, set[tuple[str, int]]] = {}  # pod uid -> (container, attempt) whose failing probe was told
         self._pods = self._load()
 
     @property
     def version(self) -> str:
         return "simulated://1.0"
 
-    def start(self, request: ContainerRequest) -> None:
+    def start(self, request: ContainerRequest, keys: PullKeys = no_keys) -> None:  # noqa: ARG002 - nothing is pulled
         with self._lock:
             pod = self._pods.get(request.pod_uid) or _Pod(namespace=request.namespace, name=request.pod, containers={})
             known = pod.containers.get(request.name)
@@ -114,17 +154,63 @@ class SimulatedRuntime:
         now = self._clock()
         with self._lock:
             pod = self._pods.get(pod_uid)
-            return {name: run.at(now) for name, run in pod.containers.items()} if pod is not None else {}
+            runs = {name: run.at(now) for name, run in pod.containers.items()} if pod is not None else {}
+            for run in runs.values():
+                self._tell_of_probe(pod_uid, run, now)
+        return runs
+
+    def _tell_of_probe(self, pod_uid: str, run: _Run, now: float) -> None:
+        """The first failure of each attempt."""
+        told = self._told.setdefault(pod_uid, set())
+        if not run.unhealthy or now < run.fails_at or (run.name, run.attempt) in told:
+            return
+        told.add((run.name, run.attempt))
+        message = f"{run.unhealthy.capitalize()} probe failed: the annotation {FAILING_PROBES} says so"
+        self._happened(pod_uid, Happening(run.name, "Unhealthy", message, is_warning=True))
+        if run.unhealthy != "readiness":
+            self._happened(pod_uid, killing(run.name, run.unhealthy))
+
+    def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
+        now = self._clock()
+        return {
+            name: ContainerUsage(
+                at=now,
+                started_at=run.started_at,
+                cpu_nanos=int(run.cpu_millis * 1e6 * max(0.0, now - run.started_at)),
+                memory_bytes=run.memory_bytes,
+            )
+            for name, run in self._of(pod_uid).items()
+            if run.at(now).running
+        }
+
+    def machine_usage(self) -> ContainerUsage:
+        """As if what runs now had run for a minute: it is the machine of these containers alone."""
+        now = self._clock()
+        with self._lock:
+            runs = [run.at(now) for pod in self._pods.values() for run in pod.containers.values()]
+        running = [run for run in runs if run.running]
+        return ContainerUsage(
+            at=now,
+            started_at=now - 60,
+            cpu_nanos=60 * 10**6 * sum(run.cpu_millis for run in running),
+            memory_bytes=sum(run.memory_bytes for run in running),
+        )
+
+    def _of(self, pod_uid: str) -> Mapping[str, _Run]:
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            return pod.containers if pod is not None else {}
 
     def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:  # noqa: ARG002 - no files
         return PodStorage()
 
     def next_change(self, pod_uid: str) -> float | None:
         now = self._clock()
-        with self._lock:
-            pod = self._pods.get(pod_uid)
-            runs = [run.at(now) for run in pod.containers.values()] if pod is not None else []
-        return min((run.ends_at for run in runs if run.running and run.ends_at is not None), default=None)
+        runs = (run.at(now) for run in self._of(pod_uid).values())
+        return min((at for run in runs if run.running for at in run.changes() if at > now), default=None)
+
+    def listen(self, happened: Callable[[str, Happening], None]) -> None:
+        self._happened = happened
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Simulated containers change only when `next_change` says."""
@@ -149,6 +235,7 @@ class SimulatedRuntime:
                 except OSError as error:
                     raise ContainerFailed(f"the containers of pod {pod_uid} cannot be removed: {error}") from error
                 del self._pods[pod_uid]
+                self._told.pop(pod_uid, None)
 
     def pod_uids(self) -> frozenset[str]:
         with self._lock:
@@ -178,6 +265,8 @@ class SimulatedRuntime:
                 return
 
     def _run(self, request: ContainerRequest, known: _Run | None) -> _Run:
+        if reason := request.annotations.get(START_FAILURE):
+            raise ContainerFailed(f"the annotation {START_FAILURE} says so", reason=reason)
         now = self._clock()
         seconds, code = (0.0, 0) if request.role == "init" else _destiny(request.annotations)
         try:
@@ -186,7 +275,7 @@ class SimulatedRuntime:
             raise ContainerFailed(str(error.args[0])) from error
         added = dict(line.split("=", 1) for edit in edits for line in edit.env)
         identity = f"{request.pod_uid}/{request.name}/{request.attempt}"
-        return _Run(
+        run = _Run(
             name=request.name,
             role=request.role,
             attempt=request.attempt,
@@ -195,11 +284,16 @@ class SimulatedRuntime:
             cdi_devices=request.cdi_devices,
             environment={**request.recorded_environment, **added},
             claims=request.claims,
+            streak=request.streak,
             started_at=now,
             previous=known.at(now).ended() if known is not None else None,
             ends_at=None if seconds is None or request.role == "sidecar" else now + seconds,
             ends_with=code,
+            ends_because=request.annotations.get(EXIT_REASON, "") if code else "",
+            cpu_millis=request.cpu_request_millis,
+            memory_bytes=request.memory_request_bytes,
         )
+        return _probed(run, request) if request.role != "init" else run
 
     def _keep(self, pod_uid: str, pod: _Pod) -> None:
         try:
@@ -235,6 +329,38 @@ def _log_of(run: ContainerRun, *, previous: bool) -> Iterator[LogLine]:
 
 def _quoted(value: str) -> str:
     return re.sub(r'([\\"$`])', r"\\\1", value)
+
+
+def _probed(run: _Run, request: ContainerRequest) -> _Run:
+    """The run with what becomes of its probes. Raises: ContainerFailed."""
+    failing = {name.strip() for name in request.annotations.get(FAILING_PROBES, "").split(",")} - {""}
+    if wrong := sorted(failing - {"startup", "readiness", "liveness"}):
+        raise ContainerFailed(f"{FAILING_PROBES} knows startup, readiness and liveness, not {', '.join(wrong)}")
+    begin, probes = run.started_at, request.probes
+    if probes.startup is not None:
+        if "startup" in failing:
+            return _killed(run, "startup", begin, probes.startup)
+        begin += probes.startup.initial_delay
+        run = replace(run, starts_at=begin, started=begin <= run.started_at)
+    if probes.readiness is not None:
+        first = max(begin, run.started_at + probes.readiness.initial_delay)
+        passes = first + probes.readiness.period * (probes.readiness.successes - 1)
+        run = replace(run, ready_at=None if "readiness" in failing else passes)
+        if "readiness" in failing:
+            run = replace(run, unhealthy="readiness", fails_at=first)
+    if probes.liveness is not None and "liveness" in failing:
+        return _killed(run, "liveness", begin, probes.liveness)
+    return run
+
+
+def _killed(run: _Run, kind: str, begin: float, probe: ProbeRequest) -> _Run:
+    """By a probe that fails from the first time on, unless the container ends before."""
+    at = max(begin, run.started_at + probe.initial_delay) + probe.period * (probe.failures - 1)
+    if kind == "startup":
+        run = replace(run, starts_at=None)
+    if run.ends_at is not None and run.ends_at <= at:
+        return run
+    return replace(run, unhealthy=kind, fails_at=at, ends_at=at, ends_with=KILLED, ends_because="")
 
 
 def _destiny(annotations: Mapping[str, str]) -> tuple[float | None, int]:

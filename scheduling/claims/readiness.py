@@ -5,7 +5,6 @@ binding of a pod whose devices must be attached first. Those that it lacks are p
     request.wanting                     # its claims that need devices
     request.placement_on(node, ...)     # the Placement once a node and devices are chosen
 
-PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
 Upstream: plugins/dynamicresources/dynamicresources.go.
 """
 
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from msgspec import structs
 
@@ -195,7 +194,7 @@ def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim)
 def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
     """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
     named = _required(pod)
-    if (hold := _not_ready(pod, named, find_claim) or _without_volume(pod)) is not None:
+    if (hold := _not_ready(pod, named, find_claim)) is not None:
         return hold
     claims: dict[str, ResourceClaim] = {}
     for reference in named:
@@ -206,19 +205,6 @@ def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[Re
             return hold
         claims[claim.metadata.uid] = claim
     return tuple(claims.values())
-
-
-def _without_volume(pod: Pod) -> Hold | None:
-    """Upstream: plugins/volumebinding, PreFilter."""
-    for volume in pod.spec.volumes:
-        source: Any = volume
-        if source.persistentVolumeClaim is not None:
-            missing = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName, volume.name)
-            return Hold(reasons=Reason.VOLUME, cause=missing)
-        if source.ephemeral is not None:
-            unmade = causes.VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}", volume.name)
-            return Hold(reasons=Reason.VOLUME, cause=unmade)
-    return None
 
 
 def _missing(pod: Pod, reference: ClaimReference, find_claim: FindClaim) -> Hold | None:

@@ -30,7 +30,7 @@ from claims.causes.causes import AnyCause, Interrupted
 from claims.controllers import generated_claims
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, uses_volume_claims
 from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
 from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, claim_for, is_done, reserved
 from inventory.kinds import gates
@@ -392,6 +392,10 @@ class _Batch:
         state.rooms.yield_to(pod.spec.priority or 0)
         if placement.node in state.devices.drift.nodes and not state.nodes.fits(placement.pod, placement.node):
             raise Conflict.of(PODS, name, f"node {placement.node} has changed")
+        if uses_volume_claims(pod):
+            held = state.nodes.volumes.hold(placement.pod)
+            if held is not None or not state.nodes.fits(placement.pod, placement.node):
+                raise Conflict.of(PODS, name, "its volumes have changed")
         drift = state.devices.drift
         if drift.rules or placement.node in drift.nodes or pod.metadata.uid in drift.special:
             extended = state.extended(placement.pod)

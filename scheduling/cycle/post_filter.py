@@ -68,8 +68,9 @@ from claims.causes.causes import (
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
 from claims.evictions import disrupt, preemption_by
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, uses_volume_claims
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim, is_allocated_by_controller
+from claims.kinds.volume_binding import keys_of_claims
 from claims.pod_claims import can_be_reserved, is_reserved_for, is_reserved_for_pod, references
 from inventory.kinds import gates
 from manciple.store.objects import Writer
@@ -96,7 +97,7 @@ from scheduling.claims.extended_resources import owner_uid
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
 from scheduling.claims.readiness import PodRequest, given_to, request_of
 from scheduling.metrics import PREEMPTION_ATTEMPTS, PREEMPTION_VICTIMS, PluginRun
-from scheduling.queue.hints import Wakes, claim_key, resource_key
+from scheduling.queue.hints import RESOURCE_KEY, Wakes, claim_key, volume_claim_key
 from scheduling.queue.reasons import Hold, Reason
 from scheduling.queue.verdicts import SCHEDULING_GATED, Placement, Retry, Wait, nominated
 from scheduling.state import node_fit
@@ -679,7 +680,9 @@ def refused_by_nodes(
         room=remedy.nominate if remedy.eviction is None else "",
     )
     awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
-    awaited |= {resource_key(name) for name in extended_names(request.pod)}
+    awaited |= {f"{RESOURCE_KEY}{name}" for name in extended_names(request.pod)}
+    if uses_volume_claims(request.pod):
+        awaited |= {volume_claim_key(*key) for key in keys_of_claims(request.pod)}
     hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
     return Wait(
         pod=request.pod,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from claims.causes.causes import QuotaUsedUp
+from claims.kinds.persistent_volumes import NODE_LABEL
 from claims.kinds.pod_groups import GANG_SIZE, annotated_name
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import ADDED, DELETED, FINISHED_PHASES, MODIFIED, NEW_PHASES
@@ -38,9 +39,8 @@ def claim_key(namespace: str, name: str) -> str:
     return f"claim:{namespace}/{name}"
 
 
-def resource_key(name: str) -> str:
-    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
-    return f"resource:{name}"
+#: Before the name of an extended resource: what a pod awaits when it waits for a DeviceClass that serves it.
+RESOURCE_KEY = "resource:"
 
 
 def class_key(name: str) -> str:
@@ -56,6 +56,15 @@ def resource_class_key(name: str) -> str:
 def group_key(namespace: str, name: str) -> str:
     """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
     return f"group:{namespace}/{name}"
+
+
+def volume_claim_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for one PersistentVolumeClaim."""
+    return f"volume:{namespace}/{name}"
+
+
+#: What pods await whose PersistentVolumeClaim another pod uses alone.
+SOLE_USE = "volume:"
 
 
 def quota_key(namespace: str, name: str, key: str = "") -> str:
@@ -208,7 +217,7 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
     """For pods that request the class by the name of an extended resource."""
     for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{about.name}", seen.spec.extended_resource_name):
         if name:
-            yield Wake(reasons=reasons, key=resource_key(name))
+            yield Wake(reasons=reasons, key=f"{RESOURCE_KEY}{name}")
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
@@ -244,6 +253,7 @@ def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+        yield Wake(reasons=Reason.VOLUME, key=SOLE_USE)
     elif seen.status.nominated_node_name:
         yield Wake(reasons=FREED)
 
@@ -253,8 +263,19 @@ def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
         yield Wake(reasons=OWN_STATUS, uid=about.uid, generation=seen.metadata.generation)
     elif seen.status.phase in FINISHED_PHASES:
         yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+        yield Wake(reasons=Reason.VOLUME, key=SOLE_USE)
     elif seen.status.phase in NEW_PHASES:
         yield Wake(reasons=Reason.NEIGHBOURS)  # it has its node now; others may want to be near it
+
+
+def _volume_claim_changed(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.VOLUME, key=volume_claim_key(about.namespace, about.name))
+
+
+def _volume_changed(_about: About, seen: Any) -> Iterable[Wake]:
+    """The folders of claims come and go with these, which wake their pods."""
+    if NODE_LABEL not in seen.metadata.labels:
+        yield Wake(reasons=Reason.VOLUME)
 
 
 def always(reasons: Reason) -> Rule:
@@ -288,6 +309,11 @@ RULES: dict[Event, Rule] = {
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
     ("nodes", DELETED): always(Reason.NEIGHBOURS),  # one place less to spread over
+    ("persistentvolumeclaims", ADDED): _volume_claim_changed,
+    ("persistentvolumeclaims", MODIFIED): _volume_claim_changed,
+    ("persistentvolumes", ADDED): _volume_changed,
+    ("persistentvolumes", MODIFIED): _volume_changed,
+    ("storageclasses.storage.k8s.io", ADDED): always(Reason.VOLUME),
     ("pods", ADDED): _pod_added,
     ("pods", MODIFIED): _pod_modified,
     ("pods", DELETED): _pod_freed,

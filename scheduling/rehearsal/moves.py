@@ -195,7 +195,7 @@ class MoveRehearsal:
             again = self._emptied(victims)
             subject, gang = self._placed(pod)
             if not subject:
-                return "the pod would not start by these moves any more"
+                return "these moves would no longer start the pod"
             moves = self._found_again(victims, again, done)
             if isinstance(moves, str):
                 return moves

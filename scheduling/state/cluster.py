@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
-from claims.kinds.pods import Pod, outline
+from claims.kinds.pods import Pod, outline, uses_volume_claims
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     AllocationResult,
@@ -142,7 +142,16 @@ class ClusterState(View):
         # Drivers negotiate about claims that exist.
         plans = self.makes_claims and gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) and not self.extensions
         self.planned = PlannedClaims() if plans else None
-        own = (self.nodes, self.nodes.neighbours, self.devices, self.serving, self.quotas, self.groups, self.budgets)
+        own = (
+            self.nodes,
+            self.nodes.neighbours,
+            self.nodes.volumes,
+            self.devices,
+            self.serving,
+            self.quotas,
+            self.groups,
+            self.budgets,
+        )
         followers = defaultdict[str, list[Part]](list)
         more = [part for part in (self.shares, self.planned) if part is not None]
         for part in (*own, *more, *self.extensions):
@@ -370,6 +379,8 @@ class ClusterState(View):
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives for which its namespace's quotas have no room."""
         claims = readiness.pre_filter(pod, self._finder(pod), self.serving.own.__contains__)
+        if not isinstance(claims, Hold) and uses_volume_claims(pod):
+            claims = self.nodes.volumes.hold(pod) or claims
         if not isinstance(claims, Hold):
             claims = self.extension_hold(claims) or claims
         if isinstance(claims, Hold) or pod.metadata.namespace not in self.quotas.by_namespace:

@@ -71,6 +71,7 @@ REASON_OF_PLUGIN = {
     "DynamicResources": Reason.CLAIM_ELSEWHERE,
     "NodePorts": Reason.NEIGHBOURS,
     "PodTopologySpread": Reason.NEIGHBOURS,
+    "VolumeBinding": Reason.NODE | Reason.VOLUME | Reason.NEIGHBOURS,
     "InterPodAffinity": Reason.NEIGHBOURS,
 }
 
@@ -89,6 +90,8 @@ class PodNeeds:
     requests: Amounts = field(default_factory=dict)
     #: of the requests, those that devices serve on nodes that advertise nothing of the resource (KEP-5004)
     by_devices: frozenset[str] = frozenset()
+    #: the nodes that its claims of volumes can be mounted on: of each, terms of which one must hold
+    volumes: tuple[tuple[ParsedNodeTerm, ...], ...] = ()
 
 
 #: The resource of a node that each pod takes one of.
@@ -135,6 +138,7 @@ def check(
         _taints(needs, node),
         _affinity(needs, node),
         _resources(needs, node, used=used, pods=pods),
+        _volumes(needs, node) if needs.volumes else (),
         _allocated_claims(node, claims),
     ):
         found = tuple(refusals)
@@ -172,6 +176,12 @@ def _taints(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
 def _affinity(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
     if not is_selected(needs, node):
         yield NodeRefusal("NodeAffinity")
+
+
+def _volumes(needs: PodNeeds, node: Node) -> Iterator[NodeRefusal]:
+    name, labels = node.metadata.name, node.metadata.labels
+    if not all(any(term.matches(name, labels) for term in terms) for terms in needs.volumes):
+        yield NodeRefusal("VolumeBinding")
 
 
 def is_selected(needs: PodNeeds, node: Node) -> bool:

@@ -30,7 +30,7 @@ from typing import ClassVar
 from msgspec import Struct, structs
 
 from claims.causes.causes import NodeRefusal
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, uses_volume_claims
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.kinds.resource_usage import node_requests_of
 from claims.pod_claims import claim_names
@@ -46,6 +46,7 @@ from scheduling.placement.demands import NodeNeeds
 from scheduling.state import node_fit
 from scheduling.state.node_fit import Neighbours, PodNeeds, ServingClasses
 from scheduling.state.part import Part
+from scheduling.state.volumes import VolumeClaims
 
 #: Shapes in the cache; the least recently used goes first.
 SHAPES = 64
@@ -130,6 +131,7 @@ class NodeTable(Part):
 
     serving: ServingClasses = field(default_factory=ServingClasses)
     neighbours: Neighbours = field(default_factory=Neighbours)
+    volumes: VolumeClaims = field(default_factory=VolumeClaims)
     _nodes: dict[str, Node] = field(default_factory=dict)
     _views: dict[str, NodeView] = field(default_factory=dict)
     _loads: dict[str, _Load] = field(default_factory=dict)
@@ -202,6 +204,8 @@ class NodeTable(Part):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)
         self.neighbours.place(pod, node)
+        if uses_volume_claims(pod):
+            self.volumes.place(pod, node)
         self._pods[uid] = (node, requests)
         self._loads[node] = self._loads.get(node, _IDLE).plus(requests, 1)
         self._changed(node)
@@ -219,6 +223,8 @@ class NodeTable(Part):
         if known is None:
             return
         self.neighbours.remove_pod(uid)
+        if uid in self.volumes.claims_of:
+            self.volumes.remove_pod(uid)
         node, requests = known
         load = self._loads[node].plus(requests, -1)
         if load.pods:
@@ -270,6 +276,8 @@ class NodeTable(Part):
     def _needs_of(self, pod: Pod) -> PodNeeds:
         """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
         needs = node_fit.needs_of(pod, self.serving.by_resource, self.requests_of(pod))
+        if uses_volume_claims(pod):
+            needs = replace(needs, volumes=self.volumes.nodes_for(pod))
         if not needs.by_devices or self.advertise(needs.by_devices):
             return needs
         others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}

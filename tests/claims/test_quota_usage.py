@@ -32,6 +32,8 @@ from claims.kinds.resource_usage import (
     usage_of,
     written,
 )
+from claims.kinds.volume_claims import PersistentVolumeClaim
+from claims.kinds.volumes import PersistentVolumeClaimSpec, VolumeResourceRequirements
 from tests.builders import (
     make_alternative,
     make_alternatives,
@@ -185,6 +187,22 @@ def naming(owner: Pod, claim: str) -> Pod:
 def test_other_objects_count_for_being_there_under_all_their_names() -> None:
     assert used("leases.coordination.k8s.io", None) == {"count/leases.coordination.k8s.io": "1"}
     assert used("secrets", None) == {"count/secrets": "1", "secrets": "1"}
+
+
+def test_a_volume_claim_counts_its_size_and_for_its_class() -> None:
+    resources = VolumeResourceRequirements(requests={"storage": "2Gi"})
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(resources=resources, storage_class_name="gold"))
+    plain = replace(claim, spec=replace(claim.spec, storage_class_name=None))
+    own = {"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1", "requests.storage": "2Gi"}
+    of_class = {
+        "gold.storageclass.storage.k8s.io/requests.storage": "2Gi",
+        "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+    }
+    assert used("persistentvolumeclaims", claim) == own | of_class
+    assert used("persistentvolumeclaims", plain) == own
+    grown = replace(claim, status=replace(claim.status, allocated_resources={"storage": "3Gi"}))
+    assert used("persistentvolumeclaims", grown)["requests.storage"] == "3Gi"
+    assert keys_of("persistentvolumeclaims", {*own, *of_class, "pods", "secrets"}, {}) == {*own, *of_class}
 
 
 KEYS = (

@@ -11,7 +11,7 @@ from tests.page_files import DASHBOARD, EMPTY_PAGE, PAGES, PageFiles, administra
 LIMITS = {
     "/devices": (20, 7),
     "/pods/climate-ml/downscale-era5-full-1": (37, 9),  # one more since it has its place in the queue
-    "/classes/c/gpu-h200": (32, 9),
+    "/classes/c/gpu-h200": (30, 9),
 }
 #: address -> what runs for it, which is the same on the laboratory of each test
 _WARM: dict[str, PageFiles] = {}

@@ -162,6 +162,22 @@ def test_the_pages_agree_on_the_number_of_open_incidents(admin: Client, lab: Clu
     assert "Open incidents 1 1 acknowledged" in words(admin, "/wallboard")
 
 
+def test_an_unreachable_node_is_a_major_incident_unless_somebody_says_otherwise(admin: Client, lab: Cluster) -> None:
+    overdue(LOST)
+    incidents.reconcile(datetime.now(UTC))
+    assert [row.severity for row in admin.get("/incidents?severity=major").context["table"].rows] == ["major"]
+    assert not admin.get("/incidents?severity=minor").context["table"].rows
+    admin.post(f"/incidents/{Incident.objects.get().pk}/handle", {"severity": "minor", "assignee": ""})
+    assert [row.severity for row in admin.get("/incidents?severity=minor").context["table"].rows] == ["minor"]
+
+
+def test_a_pod_that_is_deleted_on_an_unreachable_node_says_so_before_it_is_overdue(admin: Client, lab: Cluster) -> None:
+    lab.delete(lab.pod("web"), grace=300)
+    assert admin.get("/pods/default/web").context["stay"] is None
+    overdue(LOST)
+    assert LOST in admin.get("/pods/default/web").context["stay"].title
+
+
 def test_the_timeline_shows_when_the_devices_were_unreachable(admin: Client, lab: Cluster) -> None:
     overdue(LOST)
     incidents.reconcile(datetime.now(UTC))

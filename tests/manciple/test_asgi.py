@@ -12,8 +12,17 @@ from django.db import OperationalError
 from manciple.asgi import TRY_AGAIN_LATER, application
 
 
-@pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods/web/exec", "/", "/nonsense"])
-def test_a_socket_that_nobody_serves_is_refused(transactional_db: None, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "refusal"),
+    [
+        ("/api/v1/namespaces/default/pods/web/exec", "websocket.http.response.start"),
+        ("/api/v1/namespaces/default/pods/web/proxy", "websocket.close"),
+        ("/api/v1/namespaces/default/pods", "websocket.close"),
+        ("/", "websocket.close"),
+        ("/nonsense", "websocket.close"),
+    ],
+)
+def test_a_socket_of_nobody_or_that_is_not_served_is_refused(transactional_db: None, path: str, refusal: str) -> None:
     async def opened() -> dict[str, Any]:
         scope = {"type": "websocket", "path": path, "query_string": b"", "headers": [], "subprotocols": []}
         socket: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
@@ -21,7 +30,7 @@ def test_a_socket_that_nobody_serves_is_refused(transactional_db: None, path: st
         answer: dict[str, Any] = await socket.receive_output(timeout=60)
         return answer
 
-    assert asyncio.run(opened())["type"] == "websocket.close"
+    assert asyncio.run(opened())["type"] == refusal
 
 
 def test_a_page_whose_socket_meets_an_outage_is_told_to_come_back(

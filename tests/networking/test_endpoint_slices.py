@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from msgspec.structs import replace
 from pytest_django import DjangoAssertNumQueries
 
@@ -155,6 +158,30 @@ def test_endpoints_of_a_service_without_pods_are_left_to_others(cluster: Cluster
     cluster.run_pod("a", "10.1.0.1")
     cluster.run()
     assert cluster.slices() == []
+
+
+@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
+def test_a_fault_with_one_service_costs_neither_it_nor_the_others_their_endpoints(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """Whichever of them fails, the one that comes first or last, both have their endpoints in the end."""
+    sync = endpoint_slices._sync
+    for name in ("a", "web"):
+        cluster.create(SERVICE, make_service(name))
+    cluster.run_pod("a", "10.1.0.1")
+
+    def failing(turn: endpoint_slices.Turn) -> int:
+        if turn.service.metadata.name == "a":
+            raise fault
+        return sync(turn)
+
+    monkeypatch.setattr(endpoint_slices, "_sync", failing)
+    with suppress(OperationalError):
+        endpoint_slices.reconcile(NOW)
+    assert isinstance(fault, OperationalError) or cluster.addresses() == {"10.1.0.1"}
+    monkeypatch.setattr(endpoint_slices, "_sync", sync)
+    endpoint_slices.reconcile(NOW + timedelta(seconds=endpoint_slices.RETRY_AFTER))
+    assert cluster.addresses("a") == cluster.addresses() == {"10.1.0.1"}
 
 
 def test_without_services_nobody_follows_anything(

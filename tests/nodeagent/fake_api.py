@@ -116,7 +116,7 @@ class FakeApi(httpx.BaseTransport):
 
     def _answer(self, method: str, path: str, params: Mapping[str, str], body: Document) -> Document | WatchStream:
         plural, namespace, name, subresource = _parse(path)
-        selector = _selector(params.get("fieldSelector", ""))
+        selector = _selector(params.get("fieldSelector", ""), params.get("labelSelector", ""))
         address = (plural, namespace, name)
         if method == "GET":
             if params.get("watch"):
@@ -270,16 +270,16 @@ def _parse(path: str) -> tuple[str, str, str, str]:
     return plural, namespace, name, subresource
 
 
-def _selector(text: str) -> Callable[[Document], bool]:
-    terms = [term.split("=", 1) for term in text.split(",") if term]
+def _selector(of_fields: str, of_labels: str) -> Callable[[Document], bool]:
+    fields, labels = ([term.split("=", 1) for term in text.split(",") if term] for text in (of_fields, of_labels))
 
     def selects(document: Document) -> bool:
-        for path, value in terms:
+        for path, value in fields:
             found: Any = document
             for part in path.split("."):
                 found = found.get(part, "") if isinstance(found, dict) else ""
             if found != value:
                 return False
-        return True
+        return all(document["metadata"].get("labels", {}).get(key) == value for key, value in labels)
 
     return selects

@@ -193,7 +193,7 @@ def endless(tmp_path: Path) -> str:
 def test_what_a_container_prints_under_a_probe_does_not_fill_the_agents_memory(tmp_path: Path, endless: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     trouble = actions(tmp_path, endless).perform(Action(command=("yes",)), bare_request(host_network=True), timeout=0.5)
-    assert "did not answer" in trouble
+    assert "timed out" in trouble
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.claims.checkpoint import decode, encode
 from nodeagent.claims.prepare import unknown_record
-from nodeagent.storage import PAGE, Disk
+from nodeagent.storage import PAGE, Disk, remove_tree
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),
@@ -79,3 +79,47 @@ def test_a_checkpoint_padded_with_blanks_is_whole() -> None:
     record = unknown_record("u-1", pods=("p",), drivers=["gpu.example.com"])
 
     assert decode(encode(record) + b" " * 40) == record
+
+
+# Trees that others have made ------------------------------------------------------------------------------------------
+
+
+def test_a_tree_is_removed_however_deep_it_is(tmp_path: Path) -> None:
+    """Deeper than a recursion gets, than a path can be long, and than there may be open files."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    handle = os.open(tree, os.O_RDONLY)
+    for _ in range(5000):
+        os.mkdir("d", dir_fd=handle)
+        below = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=handle))
+    os.close(handle)
+    remove_tree(tree)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_links_in_a_tree_lead_to_stays(tmp_path: Path) -> None:
+    outside, tree = tmp_path / "outside", tmp_path / "tree"
+    for folder in (outside, tree / "a" / "b"):
+        folder.mkdir(parents=True)
+    (outside / "file").write_text("kept")
+    for link in (tree / "to-folder", tree / "a" / "to-folder", tree / "a" / "b" / "to-folder"):
+        link.symlink_to(outside)
+    for link in (tree / "to-file", tree / "a" / "b" / "to-file"):
+        link.symlink_to(outside / "file")
+    os.mkfifo(tree / "a" / "pipe")
+    remove_tree(tree)
+    assert not tree.exists()
+    assert (outside / "file").read_text() == "kept"
+
+
+def test_a_tree_that_is_a_link_itself_is_not_removed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (tmp_path / "tree").symlink_to(outside)
+    with pytest.raises(OSError, match="tree"):
+        remove_tree(tmp_path / "tree")
+    assert (outside / "file").exists()

@@ -240,6 +240,7 @@ def test_a_clock_that_jumps_changes_no_restart_delay(jump: float) -> None:
         name="main",
         role="main",
         attempt=1,
+        streak=1,
         container_id="runtime://1",
         image="busybox",
         cdi_devices=(),

@@ -201,7 +201,9 @@ def test_a_claim_replaced_by_one_of_the_same_name_waits_for_the_old_one(machine:
 
     machine.look()
 
-    assert "an older ResourceClaim of-p with uid claim-of-p" in machine.events("FailedPrepareDynamicResources")[0]
+    # In a kubelet's words, which upstream's own tests wait for.
+    said = "old ResourceClaim with same name of-p and different UID claim-of-p still exists"
+    assert said in machine.events("FailedPrepareDynamicResources")[0]
     machine.settle()
     machine.check_invariants()
 

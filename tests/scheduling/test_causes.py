@@ -30,7 +30,8 @@ EVEN = RefusingOperand(
     text="memory >= 200Gi", refuses=4, subject="memory", operator=">=", limit="200Gi", greatest="80Gi"
 )
 PLUGINS = (
-    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"
+    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources",
+    "VolumeBinding"
 )  # fmt: skip
 
 #: At least one of every class of causes.
@@ -47,6 +48,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.NobodyAllocates("resource class cards does not exist"),
     causes.VolumeClaimMissing("data", "disk"),
     causes.VolumeClaimNotCreated("web-disk", "disk"),
+    causes.VolumeClaimUnusable("data", "disk", 'persistentvolumeclaim "data" is being deleted'),
     causes.ClaimNotMade("a/pod", "exceeded quota: team"),
     causes.GroupMissing("train"),
     causes.GroupIncomplete("train", pods=2, wanted=3),

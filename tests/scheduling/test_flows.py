@@ -84,8 +84,7 @@ def test_supports_sharing_a_claim_sequentially(cluster: Cluster) -> None:
     waiting = [pod for pod in cluster.all(Pod) if not pod.spec.node_name]
     assert [pod.metadata.name for pod in waiting] == ["pod-256"]
     assert len(cluster.claim("shared").status.reserved_for) == 256
-    told = "resourceclaim in use: default/shared is in use by 256 pods, and no more than that can share a claim"
-    assert told in cluster.why_pending("pod-256")
+    assert "default/shared is in use by 256 pods" in cluster.why_pending("pod-256")
 
     cluster.finish("pod-000")
     cluster.retry()

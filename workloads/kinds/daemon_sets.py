@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from claims.kinds.disruption_budgets import IntOrPercent, amount_of, validate_amount
+from claims.kinds.disruption_budgets import IntOrPercent, amount_of, is_zero, validate_amount
 from manciple.wire.base import (
     ApiObject,
     Int32,
@@ -23,6 +23,7 @@ from manciple.wire.base import (
     status_metadata,
 )
 from manciple.wire.errors import FieldError, invalid, not_supported, required
+from manciple.wire.quantity import whole
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.selectors import as_label_selector, validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
@@ -136,7 +137,7 @@ def _with_defaults(spec: DaemonSetSpec, old: DaemonSetSpec | None = None) -> Dae
 
 def _generation(daemon_set: DaemonSet) -> int:
     text = daemon_set.metadata.annotations.get(GENERATION, "")
-    return int(text) if text.isdecimal() else 0
+    return whole(text) or 0
 
 
 def _with_generation(daemon_set: DaemonSet, generation: int) -> DaemonSet:
@@ -199,17 +200,12 @@ def _validate_strategy(strategy: DaemonSetUpdateStrategy, path: Path) -> Errors:
     unavailable, surge = rolling.max_unavailable, rolling.max_surge
     found = validate_amount(unavailable, at.child("maxUnavailable"))
     found += validate_amount(surge, at.child("maxSurge"))
-    if _is_something(unavailable) and _is_something(surge):
+    takes_away, adds = not is_zero(unavailable or 0), not is_zero(surge or 0)
+    if takes_away and adds:
         found.append(invalid(at.child("maxSurge"), surge, "may not be set when maxUnavailable is non-zero"))
-    elif not _is_something(unavailable) and not _is_something(surge):
+    elif not takes_away and not adds:
         found.append(required(at.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
     return found
-
-
-def _is_something(amount: IntOrPercent | None) -> bool:
-    if isinstance(amount, str):
-        return not (amount.endswith("%") and amount[:-1].isdecimal() and int(amount[:-1]) == 0)
-    return bool(amount)
 
 
 def validate_daemon_set_status(new: DaemonSet, old: DaemonSet) -> Errors:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from claims.kinds.disruption_budgets import IntOrPercent, amount_of, validate_amount
+from claims.kinds.disruption_budgets import IntOrPercent, amount_of, is_zero, validate_amount
 from manciple.wire.base import (
     ApiObject,
     Int32,
@@ -201,15 +201,9 @@ def _validate_strategy(strategy: DeploymentStrategy, path: Path) -> Errors:
     unavailable, surge = rolling.max_unavailable, rolling.max_surge
     found = validate_amount(unavailable, at.child("maxUnavailable"))
     found += validate_amount(surge, at.child("maxSurge"), at_most_all=False)
-    if _is_nothing(unavailable) and _is_nothing(surge):
+    if is_zero(unavailable or 0) and is_zero(surge or 0):
         found.append(invalid(at.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
     return found
-
-
-def _is_nothing(amount: IntOrPercent | None) -> bool:
-    if isinstance(amount, str):
-        return amount.endswith("%") and amount[:-1].isdecimal() and int(amount[:-1]) == 0
-    return not amount
 
 
 def validate_deployment_status(new: Deployment, old: Deployment) -> Errors:
@@ -296,8 +290,8 @@ DEPLOYMENT = Kind(
             description="Number of the pod with ready state",
             cell=lambda one, _now: f"{one.status.ready_replicas}/{one.spec.replicas or 0}",
         ),
-        Column(name="Up-to-date", type="integer", cell=lambda one, _now: one.status.updated_replicas),
-        Column(name="Available", type="integer", cell=lambda one, _now: one.status.available_replicas),
+        Column(name="Up-to-date", cell=lambda one, _now: one.status.updated_replicas),
+        Column(name="Available", cell=lambda one, _now: one.status.available_replicas),
         AGE_COLUMN,
         CONTAINERS_COLUMN,
         IMAGES_COLUMN,

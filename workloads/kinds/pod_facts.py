@@ -11,7 +11,7 @@ from manciple.wire.base import condition_of
 from manciple.wire.resources import FINISHED_PHASES
 from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX, TRACKED
 
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -129,7 +129,7 @@ class PodFacts:
             ready_since=ready.last_transition_time if ready is not None and is_ready else None,
             restarts=max((one.restart_count for one in status.container_statuses), default=0),
             created=meta.creation_timestamp or "",
-            deletion_cost=int(cost) if cost.lstrip("-").isdecimal() else 0,
+            deletion_cost=-_number(cost[1:], 0) if cost.startswith("-") else _number(cost, 0),
             job=JobPodFacts.of(pod) if of_job else None,
         )
 
@@ -137,6 +137,11 @@ class PodFacts:
     def is_active(self) -> bool:
         """Whether it runs, or is going to."""
         return not self.is_deleting and not self.has_ended
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a node."""
+        return not self.node and not self.has_ended
 
     @property
     def has_ended(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from claims.kinds.disruption_budgets import IntOrPercent, amount_of, validate_amount
+from claims.kinds.disruption_budgets import IntOrPercent, amount_of, is_zero, validate_amount
 from claims.kinds.volume_claims import PersistentVolumeClaim, as_template
 from claims.kinds.volume_rules import validate_claim_spec
 from claims.kinds.volumes import Volume, claim_volume
@@ -264,8 +264,7 @@ def _validate_strategy(strategy: StatefulSetUpdateStrategy, path: Path) -> Error
     found = not_negative({"partition": rolling.partition}, at)
     most, at = rolling.max_unavailable, at.child("maxUnavailable")
     found += validate_amount(most, at)
-    is_nothing = int(most[:-1] or 0) == 0 if isinstance(most, str) and most[:-1].isdecimal() else most == 0
-    return [*found, invalid(at, most, "cannot be 0")] if is_nothing else found
+    return [*found, invalid(at, most, "cannot be 0")] if most is not None and is_zero(most) else found
 
 
 def _validate_retention(policy: StatefulSetPersistentVolumeClaimRetentionPolicy | None, path: Path) -> Errors:

@@ -437,7 +437,7 @@ def _problems(expression: str, error: CompileError) -> Iterator[Finding]:
         if match := _OVERLOAD.search(text):
             yield _overload(expression, line, column, match[1], match[2])
         elif match := _UNDECLARED.search(text):
-            yield finding(line, column, f"{match[1]} is not known here.", hint="The only variable here is device.")
+            yield finding(line, column, f"{match[1]} is unknown here.", hint="The only variable here is device.")
         elif match := _FIELD.search(text):
             hint = "It has driver, attributes, capacity and allowMultipleAllocations."
             yield finding(line, column, f"device has no field {match[1]}.", hint=hint)
@@ -459,7 +459,7 @@ def _overload(expression: str, line: int, column: int, function: str, applied: s
     types = [_type(part) for part in applied.strip("()").split(", ")]
     if operator and types[0] == "quantity":
         hint = f'Write .compareTo(quantity("…")) {operator[1]} 0.' if operator[1] != "+" else "Write .add(quantity(…))."
-        return finding(line, column, f"Quantities are not compared with {operator[1]}.", hint=hint)
+        return finding(line, column, f"Quantities cannot be compared with {operator[1]}.", hint=hint)
     if operator:
         return finding(line, column, f"{operator[1]} does not go with {' and '.join(types)}.")
     target, dot, given = applied.partition(".")
@@ -473,7 +473,7 @@ def _unwrapped(expression: str, line: int, column: int, function: str, applied: 
     literal = re.compile(r"\(\s*(\"[^\"]*\"|'[^']*')\s*\)").match(text, column - 1)
     expected = next((name for name in _COMPARING[function] if name.capitalize() in applied), "")
     if not literal:
-        return finding(line, column, f"{function} needs a {expected or 'semver or a quantity'}, and got a string.")
+        return finding(line, column, f"{function} needs a {expected or 'semver or a quantity'}, not a string.")
     is_version = literal[1].count(".") > 1 and "semver" in _COMPARING[function]
     maker = expected or ("semver" if is_version else "quantity")
     insert, start, end = f"{maker}({literal[1]})", literal.start(1) + 1, literal.end(1) + 1
@@ -483,7 +483,7 @@ def _unwrapped(expression: str, line: int, column: int, function: str, applied: 
         end_line=line,
         end_column=end,
         severity="error",
-        message=f"{function} needs a {maker}, and got a string.",
+        message=f"{function} needs a {maker}, not a string.",
         hint=f"Write {insert}.",
         fix=Fix(line=line, column=start, end_line=line, end_column=end, label="Apply fix", insert=insert),
     )

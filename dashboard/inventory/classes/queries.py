@@ -40,7 +40,7 @@ from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, natural
 from scheduling.cel import CompileError, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
 from scheduling.models import QueuedPod
-from scheduling.queue.hints import resource_key
+from scheduling.queue.hints import RESOURCE_KEY
 
 #: Different values of one operand that get a group each.
 VALUES_APART = 4
@@ -188,7 +188,8 @@ def _with_extended_resources(
     class_name: str, extended: str | None, person: Person
 ) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
     """The pods that ask for the class's extended resources: those with devices, and those that wait."""
-    keys = {resource_key(name) for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{class_name}", extended) if name}
+    names = (f"{DEVICE_CLASS_RESOURCE_PREFIX}{class_name}", extended)
+    keys = {f"{RESOURCE_KEY}{name}" for name in names if name}
     queue = QueuedPod.objects.waiting().restrict(person).values_list("namespace", "name", "awaited")
     unserved = sorted((namespace, name) for namespace, name, awaited in queue if not keys.isdisjoint(awaited))
     rows = AllocatedDevice.objects.restrict(person).filter(
@@ -454,13 +455,17 @@ _Reason = tuple[str, Any, str]
 
 def _refusals(index: int, selector: Selector, judged: JudgedDevices, refused: int) -> list[VerdictGroup]:
     """Devices that are alike in what the selector looks at are refused for the same reason."""
-    reasons: dict[Any, _Reason] = judged.derived(("reasons", selector.expression), dict)
-    sight: dict[int, Any] = judged.derived(("sight", selector.references), dict)
-    alike: dict[Any, list[int]] = {}
+    refs = selector.references
+    reasons: dict[int, _Reason] = judged.derived(("reasons", selector.expression), dict)
+    #: what the selector looks at -> a place that has it; place -> that one
+    first_with: dict[Any, int] = judged.derived(("first with", refs), dict)
+    sight: dict[int, int] = judged.derived(("sight", refs), dict)
+    alike: dict[int, list[int]] = {}
     for place in places(refused):
         if place not in sight:
-            refs = selector.references
-            sight[place] = place if refs is None else projection(judged.views[place], refs)
+            sight[place] = (
+                place if refs is None else first_with.setdefault(projection(judged.views[place], refs), place)
+            )
         alike.setdefault(sight[place], []).append(place)
     by_operand: dict[str, list[tuple[_Reason, list[CandidateDevice]]]] = {}
     for seen, those in alike.items():

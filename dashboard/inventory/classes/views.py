@@ -468,7 +468,7 @@ def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
     try:
         if request.method == "POST" and not refused:
             if request.POST.get("uid", "") != existing.metadata.uid:
-                raise Conflict("another class has this name by now")
+                raise Conflict("another class now has this name")
             made = verbs.update(kind(CLASSES), serving, name=name, identity=person.identity)
             step = undo.UndoStep.of(kind(CLASSES), existing, made.object)
             undo.offer(request, f"Class {name} serves {resource}.", [step])

@@ -54,16 +54,16 @@ STATES: Mapping[str, str] = {
 
 #: state -> one sentence for a person who meets the mark for the first time
 MEANINGS: Mapping[str, str] = {
-    DeviceState.FREE: "No claim holds it, and it can be allocated now.",
-    DeviceState.RESERVED: "A claim holds it, and somebody uses that claim.",
-    DeviceState.ALLOCATED: "A claim holds it, and nobody uses that claim.",
-    DeviceState.PREPARING: "A claim holds it for a pod that is on its node but does not run yet.",
+    DeviceState.FREE: "No claim holds it; it can be allocated now.",
+    DeviceState.RESERVED: "Held by a claim in use.",
+    DeviceState.ALLOCATED: "Held by a claim that is not in use.",
+    DeviceState.PREPARING: "Held for a pod that is starting on its node.",
     DeviceState.PARTLY_SHARED: "Part of it is held.",
-    DeviceState.BLOCKED: "Other claims hold the hardware that it needs.",
-    DeviceState.CLOSED: "No claim holds it, but its node is cordoned, tainted, full or gone.",
+    DeviceState.BLOCKED: "Other claims hold hardware that it needs.",
+    DeviceState.CLOSED: "Not held, but its node is cordoned, tainted, full or gone.",
     DeviceState.TAINTED: "Claims need a toleration.",
     DeviceState.UNHEALTHY: "Its driver reports a fault.",
-    DeviceState.UNPUBLISHED: "Its driver does not publish it now, or its pool is incomplete.",
+    DeviceState.UNPUBLISHED: "Not published now, or its pool is incomplete.",
     DeviceState.UNREACHABLE: "Its node's agent does not report.",
 }
 
@@ -485,7 +485,7 @@ ENDING = 8
 #: Letters of a claim's uid by which a page knows its devices: random ones are a third of what is sent of a large grid.
 KIN = 13
 #: What is said of a node that is marked as cordoned.
-CORDONED = "Cordoned: no new pod comes here"
+CORDONED = "Cordoned: no new pods"
 
 
 def draw_lines(

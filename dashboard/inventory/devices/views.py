@@ -220,10 +220,7 @@ class Grid:
             try:
                 found = count(self.snapshot, self.classes[name])
             except CompileError as error:
-                counts.append(
-                    f"Class {name}: no device is allocated through it, as a selector does not compile: "
-                    f"{complaint(error)}."
-                )
+                counts.append(f"Class {name} allocates nothing: a selector does not compile: {complaint(error)}.")
                 continue
             except TimeLimitExceeded:
                 continue  # `unjudged` says so
@@ -402,14 +399,14 @@ ACTS: Mapping[str, Act] = {
     "cordon": Act(
         word="Cordon",
         done="cordoned",
-        does="New claims get none of them.",
+        does="No new claims.",
         key="manciple.dev/cordon",
         effect="NoSchedule",
     ),
     "drain": Act(
         word="Drain",
         done="being drained",
-        does="New claims get none of them, and their pods are evicted.",
+        does="No new claims; their pods are evicted.",
         key="manciple.dev/drain",
         effect=NO_EXECUTE,
     ),

@@ -71,7 +71,7 @@ class NodeChange:
     def done(self, node: str) -> str:
         """What is said once it is done."""
         return {
-            "cordon": f"{node} is cordoned: no new pod comes here.",
+            "cordon": f"{node} is cordoned: no new pods.",
             "drain": f"{node} is cordoned, and its pods are evicted.",
             "uncordon": f"{node} takes new pods again.",
             "taint": f"{node} is tainted {self.taint}.",

@@ -306,9 +306,9 @@ def _evict(request: HttpRequest, name: str, person: Person) -> str:
     for pod, why in refused[:NAMED]:
         messages.error(request, f"Pod {pod.metadata.namespace}/{pod.metadata.name} was not evicted: {why}")
     if not pods:
-        return f"{name} is cordoned; no pod had to leave."
+        return f"{name} is cordoned; no pod was evicted."
     evicted = counted(len(pods) - len(refused), "pod is evicted", "pods are evicted")
-    return f"{name} is cordoned and {evicted}; undoing takes back the cordon alone."
+    return f"{name} is cordoned and {evicted}; Undo removes only the cordon."
 
 
 def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
@@ -388,7 +388,7 @@ class ShownChange:
             return "None waits.", []
         asked, pods = self.effects.asked, self.effects.kept_off or self.effects.let_in
         if self.effects.kept_off:
-            said = f"{len(pods)} of {asked} could no longer come here:"
+            said = f"{len(pods)} of {asked} could no longer start here:"
         elif self.effects.let_in:
             said = f"{len(pods)} of {asked} could then start here, if devices are free:"
         else:

@@ -387,7 +387,7 @@ def advise(
         # The end of the users is not known here: the claim may be in use, or forgotten.
         return Advice(
             title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
-            text="Only its owner knows when that is done, and then removes it from `status.reservedFor`. "
+            text="Only its owner knows when it is done, and then removes it from `status.reservedFor`. "
             f"Allocated since {clock(row.allocated_at)}.",
             next_step="Ask them. If the work is done, remove the entry; that releases the devices.",
         )

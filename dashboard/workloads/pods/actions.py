@@ -35,7 +35,7 @@ from manciple.wire.registry import Kind
 from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
 from scheduling.rehearsal.departures import PodDeletion
 from scheduling.rehearsal.simulation import Question, simulate
-from scheduling.rehearsal.workload import Changes, Workload, written_anew
+from scheduling.rehearsal.workload import Changes, Workload, spoken, written_anew
 
 #: Names that one sentence lists.
 NAMED = 4
@@ -61,7 +61,7 @@ def delete(pod: Pod, uid: str, person: Person, *, by_force: bool) -> str:
     """Delete the pod, if it is the one with this uid. Returns why not; "" if it is deleted, or gone already."""
     meta = pod.metadata
     if uid != meta.uid:
-        return f"Another pod has the name {meta.name} by now. This is what deleting it would do."
+        return f"Another pod is now called {meta.name}. This is what deleting it would do."
     options = DeleteOptions(preconditions=Preconditions(uid=uid), grace_period_seconds=0 if by_force else None)
     try:
         verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
@@ -96,8 +96,8 @@ def effect_of_deletion(
         lines.append(("Stops", _stops(pods)))
     elif node := pods[0].spec.node_name:
         warning = (
-            f"{node} is not asked. What runs there goes on, and may use a device that another pod gets. Do this only "
-            "if the machine is off, or if nothing of the pod runs on it."
+            f"{node} is not asked: the pod may keep running there, on a device that another pod gets. Do this only "
+            "if the machine is off or runs nothing of the pod."
         )
     return ActionEffect(consequences=consequences(lines), warning=warning)
 
@@ -191,7 +191,7 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
     new = structs.replace(old, spec=structs.replace(old.spec, spec=spec))
     for one in templates:
         if one.spec == new.spec and stem_of(one.metadata.name) == stem_of(name):
-            found.lines.append(("Template", f"{one.metadata.name} already says that; the pod uses it."))
+            found.lines.append(("Template", f"{one.metadata.name} already has that content; the pod uses it."))
             lines = difference(dump(manifest(old)), dump(manifest(one)))
             found.differences.append((f"Template {one.metadata.name}", lines))
             return one.metadata.name
@@ -229,7 +229,7 @@ def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> 
 def replace(pod: Pod, uid: str, found: Replacement, person: Person) -> str:
     """Replace the pod, if it is the one with this uid. Returns why not, "" if it is done."""
     if uid != pod.metadata.uid:
-        return f"Another pod has the name {pod.metadata.name} by now. This is what replacing it would do."
+        return f"Another pod is now called {pod.metadata.name}. This is what replacing it would do."
     if refused := kept_as_it_is(pod):
         return f"Nothing was changed: {refused}."
     try:
@@ -243,7 +243,7 @@ def effect_of_replacement(
     pod: Pod, workload: Workload, changes: Changes, found: Replacement, person: Person
 ) -> ActionEffect:
     """What replacing the pod would do: the API is asked by a full dry run, and the scheduler by a rehearsal."""
-    refused = kept_as_it_is(pod) if changes.any else "the address names no change of it"
+    refused = kept_as_it_is(pod) if changes.any else "the link names no change"
     if not refused:
         try:
             verbs.replace_all(found.old, found.new, identity=person.identity, dry_run=True)
@@ -252,11 +252,13 @@ def effect_of_replacement(
     then = ""
     if not refused:
         answer = simulate(Question(workload=workload, changes=changes), timeout=1.0)
-        then = f"It would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.".replace("`", "")
+        then = f"It would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.".replace(
+            "`", ""
+        )
         if answer.placed:
             devices = ", ".join(one.device for one in answer.placed[0].devices)
             with_devices = f", with {devices}" if devices else ""
-            then = f"It starts on {answer.placed[0].node}{with_devices}, if nobody is faster."
+            then = f"It starts on {answer.placed[0].node}{with_devices}, unless another pod takes them first."
     words = in_words(changes, workload.claims)
     lines = [
         ("Goes", "This pod; nothing of it runs."),

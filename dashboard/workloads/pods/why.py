@@ -319,7 +319,7 @@ def node_table(report: Report) -> FunnelNodes:
         for stage in own[: COLUMNS - 1 - len(columns)]:
             number = stage.selector.index + 1 if stage.selector else 1
             columns.append((f"Sel. {number}", f"that pass selector {number}", stage.name))
-        columns.append(("Not held", "that nobody holds, or that have room left", FREE))
+        columns.append(("Not held", "not held, or with room left", FREE))
     ranked = []
     for node in report.nodes:
         request = next((one for one in node.examination.requests if decisive and _key(one) == _key(decisive)), None)
@@ -608,7 +608,7 @@ def _rehearsal_verdict(
     if not answer.placed:
         return PodVerdict(
             good=False,
-            title=f"{tried} it would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.",
+            title=f"{tried} it would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.",
             text="A rehearsal: nothing was changed.",
             next_step="Try other changes, or go back to the pod as written.",
             rehearsed=True,
@@ -651,16 +651,17 @@ def read_stay(
     """Why a pod that should have ended still exists, or that nobody knows what it does: its node is unreachable. None
     where all is well.
     """
-    ends = moment(pod.metadata.deletion_timestamp)
-    if ends is None and unreachable and not is_done(pod):
-        return PodVerdict(
+    lost = None
+    if unreachable and not is_done(pod):
+        lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
             text="This page shows its last report.",
             next_step=f"Start the agent on `{pod.spec.node_name}`.",
         )
+    ends = moment(pod.metadata.deletion_timestamp)
     if ends is None:
-        return None
+        return lost
     failure = next((one.text for one in reversed(moments) if one.reason == UNPREPARE_FAILED), "")
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
     if failure:
@@ -671,7 +672,7 @@ def read_stay(
         text = f"The agent on {node} has not confirmed that its devices are unprepared."
         step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there."
     else:
-        return None
+        return lost
     forced = [
         (f"Release {one.name} by force", page_url("claim-release", pod.metadata.namespace, one.name))
         for one in claims

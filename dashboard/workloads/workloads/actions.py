@@ -38,7 +38,7 @@ from manciple.wire.validation import DNS_LABEL_MAX
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.simulation import Placed, try_one
-from scheduling.rehearsal.workload import NotRehearsable, of_documents
+from scheduling.rehearsal.workload import NotRehearsable, of_documents, spoken
 from workloads.kinds.cron_jobs import CronJob
 from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
@@ -232,7 +232,7 @@ def _next_pod(one: Any) -> str:
     if isinstance(answer, Placed):
         devices = joined([device.device for device in answer.devices], NAMED)
         return f"The next pod would start on {answer.node}{f', with {devices}' if devices else ''}."
-    because = f" because {clause(answer)}".replace("`", "") if answer else ""
+    because = f" because {spoken(clause(answer))}".replace("`", "") if answer else ""
     return f"The next pod would wait{because}."
 
 
@@ -420,7 +420,7 @@ def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, 
     """
     meta = one.metadata
     if uid != meta.uid:
-        return f"Another {kind.kind} has the name {meta.name} by now. This is what would happen to that one.", None
+        return f"Another {kind.kind} is now called {meta.name}. This is what would happen to that one.", None
     identity = person.identity
     if key == "extend":  # whoever may only extend time limits is not asked again whether they may patch Jobs
         identity = identity.let_in()

@@ -78,7 +78,6 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
     "pod-replace": (
         PageExample(parameters={"namespace": "vision", "name": "video-caption-long"}, query="without=gpus/gpu:1"),
     ),
-    "pod-log": (PageExample(parameters=_RUNNING),),
     "pod-new": (PageExample(label="yaml", query="from=yaml"), PageExample(label="job", query="kind=Job")),
     "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),
     "class-edit": (

@@ -1,6 +1,7 @@
-"""What is done with running containers: hooks and probes (a command, a connection, a GET, a pause), and stopping.
+"""What is done with running containers: hooks and probes (a command, a connection, a GET, a gRPC call, a pause), and
+stopping.
 
-Source: kubernetes pkg/probe (a GET succeeds with a status from 200 to 399).
+Source: kubernetes pkg/probe (a GET succeeds with a status from 200 to 399; pkg/probe/grpc); grpc.health.v1.Health.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import heapq
 import http.client
 import itertools
+import json
 import logging
 import os
+import selectors
 import socket
 import ssl
 import threading
@@ -17,14 +20,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, cast
 
 from msgspec.structs import replace
 
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import PodNetworks
-from nodeagent.runtimes.podman.program import Podman
-from nodeagent.runtimes.protocol import Action, ContainerRequest, ContainerRun, ProbeRequest
+from nodeagent.runtimes.podman.program import Podman, PodmanFailed, PodmanTimedOut
+from nodeagent.runtimes.protocol import Action, ContainerRequest, ContainerRun, Happening, ProbeRequest, killing
+
+log = logging.getLogger(__name__)
 
 _OK = range(200, 400)
 #: How much of an answer is shown, and how much of what a command prints is read. Source: kubernetes pkg/probe/exec.
@@ -43,15 +48,30 @@ class Actions:
         """Blocks; "" when it went well, else what went wrong."""
         try:
             if action.command:
-                self._podman("exec", self._name_of(request), *action.command, timeout=timeout, keep=_EXEC_BYTES)
-            elif action.port and action.path:
+                return self._execute(action, request, timeout)
+            if action.port and action.path:
                 return self._get(action, request, timeout)
-            elif action.port:
+            if action.port and action.service is not None:
+                return self._ask(action, request, timeout)
+            if action.port:
                 self._connect(action, request, timeout).close()
             elif action.seconds:
                 threading.Event().wait(min(action.seconds, timeout))
         except (ContainerFailed, OSError, http.client.HTTPException, ValueError) as error:
-            return str(error) or type(error).__name__
+            scheme = "https" if action.tls else "http"
+            place = f"{action.host}:{action.port}"
+            asked = f'Get "{scheme}://{place}{action.path}": ' if action.path else ""
+            why = f"dial tcp {place}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            return f"{asked}{why or type(error).__name__}"
+        return ""
+
+    def _execute(self, action: Action, request: ContainerRequest, timeout: float) -> str:
+        try:
+            self._podman("exec", self._name_of(request), *action.command, timeout=timeout, keep=_EXEC_BYTES)
+        except PodmanFailed as failed:
+            return f"{failed.printed}{failed.output}".strip()[:_EXEC_BYTES] or str(failed)
+        except PodmanTimedOut:
+            return f"command timed out: {json.dumps(' '.join(action.command))} timed out after {timeout:g}s"
         return ""
 
     def _connect(self, action: Action, request: ContainerRequest, timeout: float) -> socket.socket:
@@ -70,6 +90,77 @@ class Actions:
             body = answer.read(_SHOWN).decode(errors="replace")
             sock.close()
         return "" if answer.status in _OK else f"HTTP probe failed with statuscode: {answer.status}: {body}"
+
+    def _ask(self, action: Action, request: ContainerRequest, timeout: float) -> str:
+        """Source: grpc.health.v1 HealthCheckRequest (1: service), HealthCheckResponse (1: status)."""
+        import grpc  # noqa: PLC0415 - large; few pods have such probes
+
+        asked = (action.service or "").encode()
+        with self._connect(action, request, timeout) as inside, _reachable(inside) as address:
+            options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+            with grpc.insecure_channel(address, options=[*options, ("grpc.default_authority", action.host)]) as channel:
+                check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+                try:
+                    answer = check(b"\n" + _varint(len(asked)) + asked if asked else b"", timeout=timeout)
+                except grpc.RpcError as error:
+                    return _of_rpc(error, timeout)
+        status = answer[1] if len(answer) > 1 and answer[:1] == b"\x08" else 0
+        named = dict(enumerate(_HEALTH)).get(status, str(status))
+        return "" if named == "SERVING" else f'service unhealthy (responded with "{named}")'
+
+
+_HEALTH = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
+
+
+def _of_rpc(error: Any, timeout: float) -> str:
+    if error.code().name == "DEADLINE_EXCEEDED":
+        return f"timeout: health rpc did not complete within {timeout:g}s"
+    if error.code().name == "UNIMPLEMENTED":
+        protocol = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+        return f"error: {protocol}: {error.details()}"
+    return f"error: health rpc probe failed: {error.code().name}: {error.details()}"
+
+
+def _varint(number: int) -> bytes:
+    """A length in protobuf."""
+    head = b""
+    while number > _SEVEN_BITS:
+        head += bytes([number & _SEVEN_BITS | 0x80])
+        number >>= 7
+    return head + bytes([number])
+
+
+_SEVEN_BITS = 0x7F
+
+
+@contextmanager
+def _reachable(inside: socket.socket) -> Iterator[str]:
+    """An address under which gRPC, which opens its connections itself, reaches what `inside` is connected to."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("")  # a free abstract name
+        listening.listen(1)
+        passing = threading.Thread(target=_pass_on, args=(listening, inside), name="grpc-probe", daemon=True)
+        passing.start()
+        try:
+            yield f"unix-abstract:{listening.getsockname()[1:].decode()}"
+        finally:
+            _shut_down(listening)
+            _shut_down(inside)
+            passing.join()
+
+
+def _pass_on(listening: socket.socket, inside: socket.socket) -> None:
+    """Between the first that connects and `inside`, until one of them ends."""
+    with suppress(OSError):
+        outside, _ = listening.accept()
+        with outside, selectors.DefaultSelector() as selector:
+            selector.register(outside, selectors.EVENT_READ, inside)
+            selector.register(inside, selectors.EVENT_READ, outside)
+            while True:
+                for key, _events in selector.select():
+                    if not (piece := cast("socket.socket", key.fileobj).recv(65536)):
+                        return
+                    key.data.sendall(piece)
 
 
 @contextmanager
@@ -126,12 +217,20 @@ class Stopping:
 
 
 class Stopper:
-    """`name_of`: the container's name in podman."""
+    """name_of: the container's name in podman. happened: called with a pod's uid."""
 
-    def __init__(self, podman: Podman, actions: Actions, name_of: Callable[[ContainerRequest], str]) -> None:
+    def __init__(
+        self,
+        podman: Podman,
+        actions: Actions,
+        name_of: Callable[[ContainerRequest], str],
+        *,
+        happened: Callable[[str, Happening], None],
+    ) -> None:
         self._podman = podman
         self._actions = actions
         self._name_of = name_of
+        self._happened = happened
 
     def advance(self, stopping: Stopping, running: Sequence[ContainerRequest]) -> None:
         """Take the next step with the containers that still run. Raises: ContainerFailed."""
@@ -163,13 +262,17 @@ class Stopper:
         hook = stopping.hooks.get(request.name)
         if hook is None:
             left = max(1.0, stopping.deadline - time.monotonic())
-            hook = threading.Thread(
-                target=lambda: self._actions.perform(action, request, timeout=left), name="pre-stop", daemon=True
-            )
+            hook = threading.Thread(target=self._run_hook, args=(action, request, left), name="pre-stop", daemon=True)
             stopping.hooks[request.name] = hook
             hook.start()
             hook.join(SOON)
         return not hook.is_alive()
+
+    def _run_hook(self, action: Action, request: ContainerRequest, timeout: float) -> None:
+        if trouble := self._actions.perform(action, request, timeout=timeout):
+            log.warning("pod %s, container %s: PreStopHook failed: %s", request.pod, request.name, trouble)
+            failed = Happening(request.name, "FailedPreStopHook", "PreStopHook failed", is_warning=True)
+            self._happened(request.pod_uid, failed)
 
     def _signal(self, signal: str, requests: Iterable[ContainerRequest]) -> None:
         """podman complains of those that have ended meanwhile; whether one has is asked afterwards anyway."""
@@ -177,9 +280,10 @@ class Stopper:
         if names:
             try:
                 self._podman("kill", "--signal", signal.removeprefix("SIG"), *names)
-            except ContainerFailed as error:
-                if "did not answer" in str(error):
-                    raise
+            except PodmanTimedOut:
+                raise
+            except ContainerFailed:
+                log.debug("not all of %s could be sent %s", names, signal)
 
 
 def _next_to_stop(running: Sequence[ContainerRequest]) -> Sequence[ContainerRequest]:
@@ -193,8 +297,6 @@ def _next_to_stop(running: Sequence[ContainerRequest]) -> Sequence[ContainerRequ
 # Until the startup probe has succeeded the others do not run; a container is ready from the first success of its
 # readiness probe; one whose startup or liveness probe fails too often is stopped, and its restart policy decides.
 # Source: kubernetes pkg/kubelet/prober.
-
-log = logging.getLogger(__name__)
 
 Kind = Literal["startup", "readiness", "liveness"]
 
@@ -245,13 +347,22 @@ class _Watched:
 
 
 class Prober:
-    """Thread-safe; without a probe to run it has no thread. `changed`: pod uid. `kill`: stop with grace seconds."""
+    """Thread-safe; without a probe to run it has no thread.
+
+    changed: with a pod's uid. happened: with that and what its owner should know. kill: stop with grace seconds.
+    """
 
     def __init__(
-        self, actions: Actions, *, changed: Callable[[str], None], kill: Callable[[ContainerRequest, int], None]
+        self,
+        actions: Actions,
+        *,
+        changed: Callable[[str], None],
+        happened: Callable[[str, Happening], None],
+        kill: Callable[[ContainerRequest, int], None],
     ) -> None:
         self._actions = actions
         self._changed = changed
+        self._happened = happened
         self._kill = kill
         self._condition = threading.Condition()
         self._watched: dict[tuple[str, str], _Watched] = {}
@@ -347,11 +458,14 @@ class Prober:
         check.count(well=not trouble)
         if trouble:
             log.info("pod %s, container %s: %s probe failed: %s", request.pod, request.name, check.kind, trouble)
+            message = f"{check.kind.capitalize()} probe failed: {trouble}"
+            self._happened(request.pod_uid, Happening(request.name, "Unhealthy", message, is_warning=True))
         if check.fatal:
+            self._happened(request.pod_uid, killing(request.name, check.kind))
             grace = request.grace_seconds if check.probe.grace_seconds is None else check.probe.grace_seconds
             self._kill(request, grace)
             return True
-        if before != (watched.started, watched.ready):
+        if trouble or before != (watched.started, watched.ready):
             self._changed(request.pod_uid)
         return False
 

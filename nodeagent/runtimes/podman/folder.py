@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,7 +29,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest, PodStorage
-from nodeagent.storage import Disk, make_public
+from nodeagent.storage import Disk, make_public, remove_tree
 
 # The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
 # Containers write to their volumes while the agent, as root, works on the same paths. So a path is never checked first
@@ -153,16 +152,25 @@ MESSAGE_BYTES = 4096
 LOG_MESSAGE_BYTES, LOG_MESSAGE_LINES = 2048, 80
 
 
+class Backoff(Value):
+    """An image that could not be pulled: not again before `until`, and then after `wait` seconds more."""
+
+    until: float
+    wait: float
+    message: str
+
+
 class ContainerNote(Value):
     """One container of the pod.
 
     request: the latest attempt, without what is confidential in its environment. outcome: how that ended, where podman
-    cannot say: it never ran, or is lost. before: the attempt before it.
+    cannot say: it never ran, or is lost. before: the attempt before it. backoff: while its image cannot be pulled.
     """
 
     request: ContainerRequest
     outcome: ContainerRun | None = None
     before: ContainerRun | None = None
+    backoff: Backoff | None = None
 
 
 # Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
@@ -263,7 +271,7 @@ class PodFolder:
             for mounted in sorted(mounts_below(self.path), reverse=True):
                 unmount(mounted)
             if self.path.exists():
-                shutil.rmtree(self.path)
+                remove_tree(self.path)
         except OSError as error:
             raise ContainerFailed(f"the pod's folder {self.path} cannot be removed: {error}") from error
 
@@ -274,7 +282,7 @@ def _written(note: ContainerNote) -> ContainerNote:
     if not request.confidential:
         return note
     outcome, before = (run and replace(run, environment=request.environment) for run in (note.outcome, note.before))
-    return ContainerNote(request=request, outcome=outcome, before=before)
+    return replace(note, request=request, outcome=outcome, before=before)
 
 
 def _hosts(request: ContainerRequest) -> str:

@@ -30,6 +30,7 @@ from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Role
 #: Which agent's it is: another agent on this machine does not see it.
 AGENT = "manciple.dev/agent"
 _ROLE, _ATTEMPT, _IMAGE = "manciple.dev/role", "manciple.dev/attempt", "manciple.dev/image"
+_STREAK = "manciple.dev/streak"
 _DEVICES, _CLAIMS, _NODE = "manciple.dev/cdi-devices", "manciple.dev/claims", "manciple.dev/node"
 _CONTAINER, _POD = "io.kubernetes.container.name", "io.kubernetes.pod.name"
 _NAMESPACE, _UID = "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"
@@ -55,6 +56,7 @@ def labels_of(request: ContainerRequest, *, mark: str, node: str) -> dict[str, s
         _CONTAINER: request.name,
         _ROLE: request.role,
         _ATTEMPT: str(request.attempt),
+        _STREAK: str(request.streak),
         _IMAGE: request.image,
         _DEVICES: ",".join(request.cdi_devices),
         _CLAIMS: ",".join(request.claims),
@@ -63,7 +65,7 @@ def labels_of(request: ContainerRequest, *, mark: str, node: str) -> dict[str, s
 
 def request_of(labels: Mapping[str, str]) -> ContainerRequest:
     """As much of what was asked for as the container's labels tell."""
-    role, attempt = labels.get(_ROLE, ""), labels.get(_ATTEMPT, "")
+    role, attempt, streak = (labels.get(label, "") for label in (_ROLE, _ATTEMPT, _STREAK))
     return ContainerRequest(
         pod_uid=labels.get(_UID, ""),
         namespace=labels.get(_NAMESPACE, ""),
@@ -71,6 +73,7 @@ def request_of(labels: Mapping[str, str]) -> ContainerRequest:
         name=labels.get(_CONTAINER, ""),
         role=cast("Role", role) if role in ("init", "sidecar") else "main",
         attempt=int(attempt) if attempt.isdigit() else 0,
+        streak=int(streak) if streak.isdigit() else 0,
         image=labels.get(_IMAGE, ""),
         command=(),
         args=(),
@@ -156,6 +159,7 @@ def run_of(seen: Seen) -> ContainerRun:
         cdi_devices=asked.cdi_devices,
         environment=environment(seen),
         claims=asked.claims,
+        streak=asked.streak,
         started_at=seconds(seen.state.started_at),
     )
     return run if seen.running else _ended(run, seen.state)
@@ -204,12 +208,17 @@ _CAP_SYS_RESOURCE = 24
 
 
 class PodmanFailed(ContainerFailed):
-    """podman ended with an error. status: its exit status; output: all that it said on stderr."""
+    """podman ended with an error. status: its exit status; output: all that it said on stderr; printed: on stdout."""
 
-    def __init__(self, message: str, *, status: int, output: str) -> None:
+    def __init__(self, message: str, *, status: int, output: str, printed: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.output = output
+        self.printed = printed
+
+
+class PodmanTimedOut(ContainerFailed):
+    """podman took too long."""
 
 
 class Podman:
@@ -249,7 +258,7 @@ class Podman:
         try:
             return _run((*self._command, *arguments), timeout=timeout, keep=keep)
         except subprocess.TimeoutExpired:
-            raise ContainerFailed(f"podman {arguments[0]} did not answer within {timeout:.0f} s") from None
+            raise PodmanTimedOut(f"podman {arguments[0]} did not answer within {timeout:.0f} s") from None
         except OSError as error:
             raise ContainerFailed(f"podman cannot be run: {error}") from error
 
@@ -356,4 +365,4 @@ def _failure(done: subprocess.CompletedProcess[bytes]) -> PodmanFailed:
     output = done.stderr.decode(errors="replace")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     word = lines[-1].removeprefix("Error: ") if lines else f"podman ended with status {done.returncode}"
-    return PodmanFailed(word, status=done.returncode, output=output)
+    return PodmanFailed(word, status=done.returncode, output=output, printed=done.stdout.decode(errors="replace"))

@@ -23,12 +23,13 @@ from nodeagent.config import AgentConfig
 from nodeagent.failures import ContainerFailed, StreamFailed
 from nodeagent.runtimes.api_access import ApiAccess, ApiGateway
 from nodeagent.runtimes.conversations import Conversation, PortConversation
+from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
-from nodeagent.runtimes.podman.folder import ContainerNote, DiskUsage, PodFolder, volume_options
-from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
+from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
+from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, group_usage, is_oom_killed, machine_usage
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
@@ -42,7 +43,14 @@ from nodeagent.runtimes.podman.program import (
     wait_for_orphans,
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.runtimes.protocol import (
+    ContainerRequest,
+    ContainerRun,
+    ContainerUsage,
+    Happening,
+    PodStorage,
+    logged_run,
+)
 from nodeagent.storage import Disk
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
@@ -55,6 +63,7 @@ SESSIONS = Path("/run/manciple/sessions")
 class KnownPod:
     """notes, runs: by container. stale: the containers that podman is to be asked about.
 
+    processes: the first one of each running container.
     blind: those that podman takes for running and of which no process is found. stopping: while it is being stopped.
     """
 
@@ -62,6 +71,7 @@ class KnownPod:
     folder: PodFolder
     notes: dict[str, ContainerNote] = field(default_factory=dict)
     runs: dict[str, ContainerRun] = field(default_factory=dict)
+    processes: dict[str, int] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
     stopping: Stopping | None = None
@@ -80,6 +90,19 @@ class Setting:
     networks: Path = NETWORKS
 
 
+@dataclass(slots=True)
+class _Image:
+    """The image of one attempt at a container. pulled: whether it was tried, which is done once."""
+
+    request: ContainerRequest
+    keys: PullKeys
+    pulled: bool = False
+
+    @property
+    def may_be_pulled(self) -> bool:
+        return self.request.pull_policy != "Never" and not self.pulled
+
+
 def unstarted(request: ContainerRequest, message: str, at: float) -> ContainerRun:
     """An attempt whose process could not be started."""
     return ContainerRun(
@@ -91,6 +114,7 @@ def unstarted(request: ContainerRequest, message: str, at: float) -> ContainerRu
         cdi_devices=request.cdi_devices,
         environment=request.recorded_environment,
         claims=request.claims,
+        streak=request.streak,
         started_at=at,
         finished_at=at,
         exit_code=starting.START_ERROR_EXIT,
@@ -114,6 +138,8 @@ SHORTLY = 0.05
 class PodmanRuntime:
     """A `Runtime`. Reads at once what the last agent left. Raises: ContainerFailed when podman does not answer."""
 
+    has_files = True
+
     def __init__(self, podman: Podman, setting: Setting, *, disk: Disk, clock: Callable[[], float] = time.time) -> None:
         self._podman = podman
         self._setting = setting
@@ -128,13 +154,18 @@ class PodmanRuntime:
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
         self._pods: dict[str, KnownPod] = {}
-        self._backoffs: dict[tuple[str, str], starting.Backoff] = {}
+        self._listener: Callable[[str, Happening], None] = lambda _uid, _happening: None
         self._exits = ExitWatcher(self._container_ended)
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
         self._actions = Actions(podman, self._networks, self._name)
         self._usage = DiskUsage(podman)
-        self._stopper = Stopper(podman, self._actions, self._name)
-        self._prober = Prober(self._actions, changed=self._tell, kill=self._kill)
+        self._stopper = Stopper(podman, self._actions, self._name, happened=self._happened)
+        self._prober = Prober(
+            self._actions,
+            changed=self._tell,
+            happened=self._happened,
+            kill=self._kill,
+        )
         self._recover()
 
     @cached_property
@@ -143,6 +174,12 @@ class PodmanRuntime:
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
+
+    def listen(self, happened: Callable[[str, Happening], None]) -> None:
+        self._listener = happened
+
+    def _happened(self, pod_uid: str, happening: Happening) -> None:
+        self._listener(pod_uid, happening)
 
     def resize(
         self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
@@ -176,9 +213,39 @@ class PodmanRuntime:
         names = {name: self._name(note.request) if layers else "" for name, note in pod.notes.items()}
         return self._usage.measure(pod.folder, volumes, names)
 
+    @property
+    def counts_evenly(self) -> bool:
+        return False
+
+    def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
+        pod = self._known(pod_uid)
+        found = {}
+        for name, process in list(pod.processes.items()) if pod is not None else ():
+            run = pod.runs.get(name) if pod is not None else None
+            if run is None or not run.running:
+                continue
+            counts = group_usage(process, run.container_id.removeprefix("podman://"))
+            if counts is not None:
+                cpu, memory = counts
+                found[name] = ContainerUsage(
+                    at=self._clock(), started_at=run.started_at, cpu_nanos=cpu, memory_bytes=memory
+                )
+        return found
+
+    def machine_usage(self) -> ContainerUsage | None:
+        try:
+            booted, cpu, memory = machine_usage()
+        except (OSError, KeyError, ValueError) as error:
+            log.warning("the use of this machine cannot be measured: %s", error)
+            return None
+        return ContainerUsage(at=self._clock(), started_at=booted, cpu_nanos=cpu, memory_bytes=memory)
+
     def next_change(self, pod_uid: str) -> float | None:
         pod = self._known(pod_uid)
-        return None if pod is None or not pod.blind else self._clock() + POLL_SECONDS
+        if pod is None:
+            return None
+        times = [note.backoff.until for note in pod.notes.values() if note.backoff is not None]
+        return min([*times, *([self._clock() + POLL_SECONDS] if pod.blind else [])], default=None)
 
     def close(self) -> None:
         """Let go of the containers, which run on: nothing is watched, probed or passed on from here any more."""
@@ -222,6 +289,10 @@ class PodmanRuntime:
             if run.running and not self._watch(pod, note.request, seen):
                 run = lost(run, "the container and its monitor were killed", self._clock())
                 self._keep(pod, replace(note, outcome=run))
+            elif not run.running and self._exceeded_memory(note.request, run, seen):
+                # Written down: the kernel's log forgets.
+                run = replace(run, reason="OOMKilled", message=pod.folder.message(note.request, failed=True))
+                self._keep(pod, replace(note, outcome=run))
             elif not run.running and not run.message:
                 run = replace(run, message=pod.folder.message(note.request, failed=run.exit_code != 0))
         elif known is not None and known.attempt == note.request.attempt:
@@ -233,10 +304,17 @@ class PodmanRuntime:
             pod.runs.pop(name, None)
             return
         earlier = note.before if note.before is not None and note.before.attempt < run.attempt else None
+        if seen is not None and run.running:
+            pod.processes[name] = seen.state.pid
         pod.runs[name] = replace(run, previous=earlier.ended() if earlier is not None else None)
         if not run.running:
             self._prober.forget(pod.uid, name)
+            pod.processes.pop(name, None)
             pod.blind.discard(name)
+
+    def _exceeded_memory(self, request: ContainerRequest, run: ContainerRun, seen: Seen) -> bool:
+        """Whether the kernel says so where podman does not."""
+        return bool(request.memory_bytes and run.exit_code and not run.reason and is_oom_killed(seen.id))
 
     def _watch(self, pod: KnownPod, request: ContainerRequest, seen: Seen) -> bool:
         """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
@@ -265,68 +343,104 @@ class PodmanRuntime:
 
     # Starting.
 
-    def start(self, request: ContainerRequest) -> None:
+    def start(self, request: ContainerRequest, keys: PullKeys = no_keys) -> None:
         pod = self._known(request.pod_uid) or self._new(request.pod_uid)
         last = self.runs(request.pod_uid).get(request.name)
         if last is not None and last.attempt >= request.attempt:
             return
-        self._refuse(request)
-        self._keep(pod, ContainerNote(request=request, before=last if last is None else replace(last, previous=None)))
+        noted = pod.notes.get(request.name)
+        backoff = noted.backoff if noted is not None and noted.request.image == request.image else None
+        self._refuse(request, backoff)
+        before = last if last is None else replace(last, previous=None)
+        self._keep(pod, ContainerNote(request=request, before=before, backoff=backoff))
         pod.stale.add(request.name)
         pod.folder.make(request)
         self._links.update()
         try:
             with self._variables.given(request) as variables:
-                place = self._place(pod, request, variables)
-                self._run(request, place)
+                image = _Image(request, keys)
+                place = self._place(pod, request, image, variables)
+                self._run(request, image, place)
         except ContainerFailed as error:
             self._start_failed(pod, request, error)
         else:
-            self._backoffs.pop((request.pod_uid, request.name), None)
+            if backoff is not None:
+                self._keep(pod, replace(pod.notes[request.name], backoff=None))
             self._after_start(pod, request)
         if last is not None:
             self._discard([self._name(request, attempt=last.attempt)])
 
-    def _run(self, request: ContainerRequest, place: Place) -> None:
+    def _run(self, request: ContainerRequest, image: _Image, place: Place) -> None:
         """Raises: ContainerFailed."""
-        for is_last in (False, True):
+        lowered = False
+        while True:
             try:
                 self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
             except ContainerFailed as error:
-                if not starting.lacks_device(error):
+                if starting.is_absent(error) and image.may_be_pulled:
+                    self._pull(image)
+                elif not starting.lacks_device(error):
                     raise
-                if is_last or not self._links.lower(request.cdi_devices):
+                elif lowered or not self._links.lower(request.cdi_devices):
                     raise ContainerFailed(f"{error}{self._links.explanation(request.cdi_devices)}") from error
+                else:
+                    lowered = True
             else:
-                return
+                break
+        if place.folder is None and not image.pulled:
+            present = f'Container image "{request.image}" already present on machine and can be accessed by the pod'
+            self._happened(request.pod_uid, Happening(request.name, "Pulled", present))
+        self._happened(request.pod_uid, Happening(request.name, "Created", "Container created"))
+        self._happened(request.pod_uid, Happening(request.name, "Started", "Container started"))
 
-    def _refuse(self, request: ContainerRequest) -> None:
+    def _pull(self, image: _Image) -> None:
+        """With each key that fits in turn, and at last with podman's own. Raises: ContainerFailed."""
+        request, began = image.request, time.monotonic()
+        image.pulled = True
+        self._happened(request.pod_uid, Happening(request.name, "Pulling", f'Pulling image "{request.image}"'))
+        first: ContainerFailed | None = None
+        for key in (*image.keys(), None):
+            try:
+                with self._variables.key(request, key) as options:
+                    self._podman("pull", "--quiet", *options, "--", request.image, timeout=RUN_SECONDS)
+            except ContainerFailed as error:
+                first = first or error
+            else:
+                size = self._podman("image", "inspect", "--format", "{{.Size}}", "--", request.image).strip()
+                took = f"{time.monotonic() - began:.3g}s"
+                message = f'Successfully pulled image "{request.image}" in {took} ({took} including waiting).'
+                happening = Happening(request.name, "Pulled", f"{message} Image size: {size} bytes.")
+                self._happened(request.pod_uid, happening)
+                return
+        if first is not None:
+            raise starting.not_pulled(first, request)
+
+    def _refuse(self, request: ContainerRequest, backoff: Backoff | None) -> None:
         """Raises: ContainerFailed for what must not be started now."""
         if request.unserved:
             raise ContainerFailed("; ".join(request.unserved), reason="CreateContainerConfigError")
-        backoff = self._backoffs.get((request.pod_uid, request.name))
         if backoff is not None and self._clock() < backoff.until:
-            raise backoff.refusal(request)
+            raise starting.refusal(backoff, request)
         self._setting.confinement.refuse(request)
 
-    def _image_user(self, request: ContainerRequest) -> str:
+    def _image_user(self, image: _Image) -> str:
         """The user that an image names, once it is here. Raises: ContainerFailed."""
-        asked = ("image", "inspect", "--format", "{{.User}}", "--", request.image)
-        if request.pull_policy == "Always":
-            self._podman("pull", "--quiet", "--", request.image, timeout=RUN_SECONDS)
+        asked = ("image", "inspect", "--format", "{{.User}}", "--", image.request.image)
         try:
             return self._podman(*asked).strip()
         except PodmanFailed:
-            if request.pull_policy == "Never":
+            if not image.may_be_pulled:
                 raise
-        self._podman("pull", "--quiet", "--", request.image, timeout=RUN_SECONDS)
+        self._pull(image)
         return self._podman(*asked).strip()
 
-    def _place(self, pod: KnownPod, request: ContainerRequest, variables: tuple[str, ...]) -> Place:
+    def _place(self, pod: KnownPod, request: ContainerRequest, image: _Image, variables: tuple[str, ...]) -> Place:
         confinement, security = self._setting.confinement, request.security
         folder = folder_of(request.image, confinement.rootfs)
+        if folder is None and request.pull_policy == "Always":
+            self._pull(image)
         asked = folder is None and needs_image_user(security)
-        user = user_of(security, of_image=self._image_user(request) if asked else "")
+        user = user_of(security, of_image=self._image_user(image) if asked else "")
         network = None
         if not request.host_network:
             network = self._networks.create(request.pod_uid, request.address)
@@ -338,14 +452,26 @@ class PodmanRuntime:
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
             network=network,
+            processes=self._processes_of(request.pod_uid, request.target) if request.target else None,
             user=user,
             folder=folder,
-            fetched=asked,
             volumes=tuple(volume_options(pod.folder, request)),
             variables=variables,
             limits=self._limits,
             confinement=tuple(confinement.options(request)),
         )
+
+    def _processes_of(self, pod_uid: str, container: str) -> Path:
+        """Their namespace, by its file: podman keeps a container whose name another one was given. Raises:
+        ContainerFailed.
+        """
+        pod, run = self._known(pod_uid), self.runs(pod_uid).get(container)
+        if pod is not None and run is not None and run.running:
+            name = self._name(pod.notes[container].request)
+            seen = self._podman.inspect([name]).get(name)
+            if seen is not None and seen.running:
+                return Path(f"/proc/{seen.state.pid}/ns/pid")
+        raise ContainerFailed(f"unable to find target container {container}: it does not run")
 
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
@@ -355,8 +481,9 @@ class PodmanRuntime:
             return
         failure = starting.explained(error, request)
         if failure.reason == "ErrImagePull":
-            key = (request.pod_uid, request.name)
-            self._backoffs[key] = starting.next_backoff(self._backoffs.get(key), str(failure), now=self._clock())
+            note = pod.notes[request.name]
+            backoff = starting.next_backoff(note.backoff, str(failure), now=self._clock())
+            self._keep(pod, replace(note, backoff=backoff))
         raise failure
 
     def _after_start(self, pod: KnownPod, request: ContainerRequest) -> None:
@@ -364,6 +491,12 @@ class PodmanRuntime:
             return
         if trouble := self._actions.perform(request.post_start, request, timeout=HOOK_SECONDS):
             log.warning("pod %s, container %s: PostStartHook failed: %s; it is killed", pod.uid, request.name, trouble)
+            # As a kubelet, without what the hook said: it may hold secrets.
+            for happening in (
+                Happening(request.name, "FailedPostStartHook", "PostStartHook failed", is_warning=True),
+                Happening(request.name, "Killing", "FailedPostStartHook"),
+            ):
+                self._happened(request.pod_uid, happening)
             self._kill(request, 0)
 
     # Stopping.
@@ -422,7 +555,6 @@ class PodmanRuntime:
         self._links.update()
         with self._lock:
             self._pods.pop(pod_uid, None)
-            self._backoffs = {key: value for key, value in self._backoffs.items() if key[0] != pod_uid}
 
     # Logs.
 
@@ -471,6 +603,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        sessions.recover(SESSIONS / self._setting.mark)
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)

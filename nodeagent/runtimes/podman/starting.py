@@ -18,13 +18,14 @@ import msgspec
 
 from nodeagent.cdi import FILE_MODE, SUFFIXES, SpecFile, SpecFiles, minimum_version, qualified_name
 from nodeagent.failures import ContainerFailed
+from nodeagent.runtimes.image_keys import PullKey
+from nodeagent.runtimes.podman.folder import Backoff
 from nodeagent.runtimes.podman.program import Podman, PodmanFailed
 from nodeagent.runtimes.protocol import ContainerRequest
 from nodeagent.storage import Disk, make_public
 
 #: A log is cut when it reaches this size.
 LOG_SIZE = "10mb"
-PULL = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
 SHARES_PER_CPU, LEAST_SHARES = 1024, 2
 
 
@@ -32,8 +33,8 @@ SHARES_PER_CPU, LEAST_SHARES = 1024, 2
 class Place:
     """A container's name in podman and its files on this machine.
 
-    network: None for the host's. user: "" for the image's. folder: the image, where it is a directory. fetched: the
-    image is here, as it was looked at. confinement: further options.
+    network: None for the host's. processes: the namespace of those that it sees, None for its own. user: "" for the
+    image's. folder: the image, where it is a directory. confinement: further options.
     """
 
     name: str
@@ -42,9 +43,9 @@ class Place:
     message_file: Path
     hosts_file: Path
     network: Path | None
+    processes: Path | None = None
     user: str = ""
     folder: Path | None = None
-    fetched: bool = False
     volumes: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # the confidential ones
     limits: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
             "--workdir": request.working_dir,
             "--stop-signal": request.stop_signal,
             "--user": place.user,
-            "--pid": "host" if request.host_pid else "",
+            "--pid": "host" if request.host_pid else f"ns:{place.processes}" if place.processes else "",
             "--ipc": "host" if request.host_ipc else "",
         }
     )
@@ -117,8 +118,7 @@ def resource_options(*, cpu_millis: int, cpu_request_millis: int, memory_bytes: 
 def _image_and_command(request: ContainerRequest, place: Place) -> list[str]:
     if place.folder is None:
         entry = ["--entrypoint", json.dumps(request.command)] if request.command else []
-        pull = "never" if place.fetched else PULL.get(request.pull_policy, "missing")
-        return ["--pull", pull, *entry, "--", request.image, *request.args]
+        return ["--pull", "never", *entry, "--", request.image, *request.args]
     words = [*request.command, *request.args]
     if not words:
         raise ContainerFailed(f"image {request.image} has no command of its own; give the container a command")
@@ -206,10 +206,12 @@ class CdiLinks:
         ]
 
     def _forget_lowered(self) -> None:
-        """Remove the copies of files that are gone."""
+        """Remove the copies of files that are gone, or have been written since."""
         for copy in self._target.glob(f"{LOWERED}*"):
             stem = copy.stem.removeprefix(LOWERED)
-            if not any((folder / f"{stem}{suffix}").exists() for folder in self._searched for suffix in SUFFIXES):
+            originals = [folder / f"{stem}{suffix}" for folder in self._searched for suffix in SUFFIXES]
+            written = [_written(path) for path in originals]
+            if not any(written) or max(written) > _written(copy):
                 copy.unlink(missing_ok=True)
 
     def _update(self) -> None:
@@ -226,6 +228,14 @@ class CdiLinks:
                 continue  # made by another thread at the same moment
 
 
+def _written(path: Path) -> int:
+    """When its content was last written, in nanoseconds; 0 where there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def _is_of_a_driver(name: str) -> bool:
     return not name.startswith("manciple-")
 
@@ -240,7 +250,6 @@ FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 START_ERROR_EXIT = 128
 #: What the low-level runtime says; its failures come after the container has been made.
 _RUNTIME = re.compile(r"\bOCI\b|^(runc|crun): |: (runc|crun): ")
-_FETCHING = re.compile(r"Trying to pull|short-name|initializing source|reading manifest|pinging container registry")
 
 
 def is_start_error(error: ContainerFailed) -> bool:
@@ -248,45 +257,50 @@ def is_start_error(error: ContainerFailed) -> bool:
     return isinstance(error, PodmanFailed) and _RUNTIME.search(str(error)) is not None
 
 
+def is_absent(error: ContainerFailed) -> bool:
+    """Whether podman does not have the image."""
+    return isinstance(error, PodmanFailed) and "image not known" in str(error)
+
+
 def explained(error: ContainerFailed, request: ContainerRequest) -> ContainerFailed:
     """The same failure with the reason that a kubelet gives."""
     if not isinstance(error, PodmanFailed):
         return error
-    image, text = request.image, str(error)
-    if "invalid reference format" in text:
-        return ContainerFailed(f'Failed to apply default image tag "{image}": {text}', reason="InvalidImageName")
-    if "image not known" in text and request.pull_policy == "Never":
-        message = f'Container image "{image}" is not present with pull policy of Never'
+    if is_absent(error) and request.pull_policy == "Never":
+        message = f'Container image "{request.image}" is not present with pull policy of Never'
         return ContainerFailed(message, reason="ErrImageNeverPull")
-    if _FETCHING.search(error.output) or "image not known" in text:
-        return ContainerFailed(f'Failed to pull image "{image}": {text}', reason="ErrImagePull")
+    if is_absent(error) or _INVALID in str(error):
+        return not_pulled(error, request)
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """An image that could not be fetched: not again before `until`, and then after `wait` seconds more."""
+def not_pulled(error: ContainerFailed, request: ContainerRequest) -> ContainerFailed:
+    """The failure of a pull with the reason that a kubelet gives."""
+    image, text = request.image, str(error)
+    if _INVALID in text:
+        return ContainerFailed(f'Failed to apply default image tag "{image}": {text}', reason="InvalidImageName")
+    return ContainerFailed(f'Failed to pull image "{image}": {text}', reason="ErrImagePull")
 
-    until: float
-    wait: float
-    message: str
 
-    def refusal(self, request: ContainerRequest) -> ContainerFailed:
-        text = f'Back-off pulling image "{request.image}": ErrImagePull: {self.message}'
-        return ContainerFailed(text, reason="ImagePullBackOff")
+_INVALID = "invalid reference format"
+
+
+def refusal(backoff: Backoff, request: ContainerRequest) -> ContainerFailed:
+    text = f'Back-off pulling image "{request.image}": ErrImagePull: {backoff.message}'
+    return ContainerFailed(text, reason="ImagePullBackOff")
 
 
 def next_backoff(last: Backoff | None, message: str, *, now: float) -> Backoff:
     wait = FIRST_WAIT if last is None else min(last.wait * 2, LONGEST_WAIT)
-    return Backoff(now + wait, wait, message)
+    return Backoff(until=now + wait, wait=wait, message=message)
 
 
 # Confidential variables -----------------------------------------------------------------------------------------------
 
-# Variables with a value from a Secret must not show in the arguments of a process. Most are in a file that podman reads
-# and the agent then removes. podman reads such files line by line and interprets quotes, so values that are not plain
-# text in one line go through podman's store of secrets, and are removed from it afterwards. Either is in memory (/run),
-# accessible to the owner only; the next start removes what a crash left.
+# Variables with a value from a Secret must not show in the arguments of a process. Most are in a file that podman
+# reads and the agent then removes. podman reads such files line by line and interprets quotes, so values that are not
+# plain text in one line go through podman's store of secrets, and are removed from it afterwards. Keys of registries
+# are files as well. All are in memory (/run), accessible to the owner only; the next start removes what a crash left.
 
 
 #: What podman reads from a line as it stands there.
@@ -320,6 +334,22 @@ class ConfidentialVariables:
             for path in made:
                 self._remove(path)
 
+    @contextmanager
+    def key(self, request: ContainerRequest, key: PullKey | None) -> Iterator[tuple[str, ...]]:
+        """Options of `podman pull`, good within. Raises: ContainerFailed."""
+        if key is None:
+            yield ()
+            return
+        made: list[Path] = []
+        try:
+            path = self._write(self._name(request, ".key"), key.document(), made)
+            yield ("--authfile", str(path))
+        except OSError as error:
+            raise ContainerFailed(f"the key of {key.registry} cannot be given to podman: {error}") from error
+        finally:
+            for path in made:
+                self._remove(path)
+
     def recover(self) -> None:
         """Remove what an agent that was killed left behind."""
         for path in self._folder.glob(f"{self._prefix}*"):
@@ -328,12 +358,12 @@ class ConfidentialVariables:
     def _file(self, request: ContainerRequest, values: dict[str, str], made: list[Path]) -> Iterator[str]:
         if values:
             text = "".join(f"{name}={value}\n" for name, value in values.items())
-            yield from ("--env-file", str(self._write(self._name(request, ""), text, made)))
+            yield from ("--env-file", str(self._write(self._name(request, ""), text.encode(), made)))
 
     def _secrets(self, request: ContainerRequest, names: set[str], made: list[Path]) -> Iterator[str]:
         for variable in sorted(names):
             name = self._name(request, variable)
-            path = self._write(f"{name}{_STORED}", request.environment[variable], made)
+            path = self._write(f"{name}{_STORED}", request.environment[variable].encode(), made)
             self._podman("secret", "create", "--", name, str(path))
             yield from ("--secret", f"{name},type=env,target={variable}")
 
@@ -342,13 +372,13 @@ class ConfidentialVariables:
         identity = f"{request.pod_uid}/{request.name}/{request.attempt}/{variable}"
         return self._prefix + hashlib.sha256(identity.encode()).hexdigest()[:32]
 
-    def _write(self, name: str, text: str, made: list[Path]) -> Path:
+    def _write(self, name: str, content: bytes, made: list[Path]) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / name
         path.unlink(missing_ok=True)
         made.append(path)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(text.encode())
+            stream.write(content)
         return path
 
     def _remove(self, path: Path) -> None:

@@ -88,7 +88,7 @@
       show(text, await answer.text());
     } catch (error) {
       if (error.name === "AbortError") return;
-      list.replaceChildren(make("p", { class: "nothing" }, "The server gives no answer. Try again."));
+      list.replaceChildren(make("p", { class: "nothing" }, "The server does not answer. Try again."));
     }
   };
   const show = (text, html) => {

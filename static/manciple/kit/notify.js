@@ -31,9 +31,9 @@
     allow.hidden = permission !== "default";
     state.textContent = {
       granted: "Allowed in this browser.",
-      denied: "This browser refuses notifications from here; its settings for this site change that. You see a note on the page instead.",
-      default: "Not allowed yet in this browser: you see a note on the page until you do.",
-      none: "This browser shows notifications over HTTPS alone: you see a note on the page instead.",
+      denied: "This browser blocks notifications from here: allow them in its site settings. Until then they appear on the page.",
+      default: "Not allowed in this browser yet: notifications appear on the page.",
+      none: "This browser needs HTTPS for notifications: they appear on the page.",
     }[permission];
   };
   allow?.addEventListener("click", async () => { await Notification.requestPermission(); tell(); });

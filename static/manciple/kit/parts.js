@@ -100,7 +100,7 @@
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
   // Answers to forms ----------------------------------------------------------------------------------------------------
-  const BEFORE = "This is about the values before your change.", UNANSWERED = "The server gave no answer for these values.";
+  const BEFORE = "This answer is for the values before your change.", UNANSWERED = "The server did not answer for these values.";
   const asked = new WeakMap(); // form -> the fields that its answer is about; at first those that the page came with
   const fieldsOf = (form) => new URLSearchParams(new FormData(form)).toString();
   const asItCame = (field) => {

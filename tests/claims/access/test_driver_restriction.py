@@ -168,12 +168,25 @@ def test_a_token_that_is_bound_to_no_node_publishes_nothing() -> None:
         assert "the token is not bound to a node" in answer.message
 
 
-def test_a_role_that_names_no_driver_publishes_for_none(root: Api) -> None:
-    grant(root, "nameless", [rule for rule in rules_of_the_manual() if rule["resources"] != ["resourceclaims/driver"]])
-    answer = driver(account="nameless").post(SLICES, slice_of("x", node="node-1"))
-    assert answer.message == (
+def test_a_driver_that_is_not_named_by_a_role_publishes_on_its_node_alone(root: Api) -> None:
+    """Charts made for Kubernetes name none. Where a role names one, it publishes for no other."""
+    rules = [rule for rule in rules_of_the_manual() if rule["resources"] != ["resourceclaims/driver"]]
+    everything = {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}
+    grant(root, "nameless", [*rules, everything])
+    plugin = driver(account="nameless")
+    for name in (DRIVER, "gpu.example.com"):
+        made = plugin.made(SLICES, slice_of(name, node="node-1", driver=name))
+        made["spec"]["pool"]["generation"] = 2
+        assert code(plugin.put(f"{SLICES}/{name}", made)) == 200
+        assert code(plugin.delete(f"{SLICES}/{name}")) == 200
+    for case in ("on another node", "on all nodes", "by a selector", "in a pool named after another node"):
+        assert code(plugin.post(SLICES, REFUSED[case])) == 403, case
+    assert code(driver("", "nameless").post(SLICES, REFUSED["for another driver"])) == 403
+    assert code(plugin.delete(f"{SLICES}/theirs-2")) == 403
+    refused = driver().post(SLICES, REFUSED["for another driver"])
+    assert refused.message == (
         'resourceslices.resource.k8s.io "x" is forbidden: requires resource="resourceclaims/driver", '
-        f'resourceName="{DRIVER}", verb="associated-node:update" permission to write slices of that driver'
+        'resourceName="gpu.example.com", verb="associated-node:update" permission to write slices of that driver'
     )
 
 

@@ -44,12 +44,12 @@ PUBLISHED = JudgedDevices(
     [
         ("device.driver ==", (1, 17), "The expression ends before it is complete."),
         ("device.driver == 'a", (1, 18), "A string is not closed."),
-        ("devic.x", (1, 1), "devic is not known here."),
+        ("devic.x", (1, 1), "devic is unknown here."),
         ("device.foo", (1, 7), "device has no field foo."),
         ('true ||\n 1 > "a"', (2, 4), "> does not go with int and string."),
-        ('device.capacity["a"].memory >= 3', (1, 29), "Quantities are not compared with >=."),
+        ('device.capacity["a"].memory >= 3', (1, 29), "Quantities cannot be compared with >=."),
         ("1 + 2", (1, 1), "Must evaluate to bool or the unknown type, not int."),
-        ('device.driver.isGreaterThan("575.0.0")', (1, 29), "isGreaterThan needs a semver, and got a string."),
+        ('device.driver.isGreaterThan("575.0.0")', (1, 29), "isGreaterThan needs a semver, not a string."),
     ],
 )
 def test_what_does_not_compile_is_told_in_plain_words_at_its_place(

@@ -44,12 +44,12 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
         expect(told(page)).to_contain_text("ClusterRole by-keys")
         page.get_by_role("link", name="by-keys").press("Enter")
         expect(page.locator("#rules")).to_contain_text("pods, pods/log, pods/status")
-        page.get_by_role("button", name="Take away from nora").press("Enter")
+        page.get_by_role("button", name="Remove from nora").press("Enter")
         expect(told(page)).to_contain_text(re.compile("by-keys.*nora", re.DOTALL))
         press(page, "Tab Enter")
         expect(told(page)).to_contain_text("(1 change)")
         expect(page.locator("#holders")).to_contain_text("nora")
-        page.get_by_role("button", name="Take away from nora").press("Enter")
+        page.get_by_role("button", name="Remove from nora").press("Enter")
     demo.api.delete(f"{ROLES}/by-keys")
 
 

@@ -65,11 +65,11 @@ def test_on_a_phone_and_without_a_script_one_may_submit_as_well(
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Image", exact=True).fill("example.com/x")
     page.get_by_role("radio", name="gpu-hopper").check()
-    page.get_by_role("button", name="Bring form and YAML in step").click()
+    page.get_by_role("button", name="Sync form and YAML").click()
     yaml = page.get_by_role("textbox", name="YAML", exact=True)
     assert "name: plain-devices" in yaml.input_value()
     yaml.fill(yaml.input_value().replace("example.com/x", "example.com/y"))
-    page.get_by_role("button", name="Bring form and YAML in step").click()
+    page.get_by_role("button", name="Sync form and YAML").click()
     expect(page.get_by_label("Image", exact=True)).to_have_value("example.com/y")
     if into := os.environ.get("SHOTS"):
         page.set_viewport_size({"width": 1440, "height": 900})

@@ -397,9 +397,9 @@ def test_who_is_shut_out_is_told(provider: Provider) -> None:
 
 
 WRONG_RETURNS: dict[str, tuple[dict[str, str], str]] = {
-    "a state that nobody was given": ({"state": "guessed"}, "was not started here"),
+    "a state that nobody was given": ({"state": "guessed"}, "expired"),
     "no state": ({"state": ""}, "/login"),
-    "another provider": ({"iss": "https://evil.example"}, "another identity provider"),
+    "another provider": ({"iss": "https://evil.example"}, "Another identity provider"),
     "a refusal": ({"error": "access_denied", "error_description": "<b>no</b>"}, "&lt;b&gt;no&lt;/b&gt;"),
     "a code that nobody was given": ({"code": "guessed"}, "no such code"),
 }

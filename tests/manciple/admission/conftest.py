@@ -22,5 +22,5 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServe
 def server(listening: WebhookServer) -> WebhookServer:
     """A webhook server that no test has used yet."""
     listening.behaviours.clear()
-    del listening.asked[:]
+    del listening.asked[:], listening.hosts[:]
     return listening

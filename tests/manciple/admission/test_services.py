@@ -1,16 +1,16 @@
-"""Webhooks behind Services: which endpoint is called, under which name, and what is said where there is none."""
+"""Webhooks behind Services: their pods are called through their nodes' agents, under the Service's name."""
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manciple.access import webhook_client
-from manciple.access.kinds import webhook_clients
-from manciple.wire.registry import registry
+from nodeagent.http import server as https
+from tests.e2e.processes import wait_for
 from tests.manciple.admission.documents import (
     MUTATING_WEBHOOKS,
     WEBHOOKS,
@@ -20,46 +20,73 @@ from tests.manciple.admission.documents import (
     webhooks,
 )
 from tests.manciple.admission.webhook_server import WebhookServer
-from tests.manciple.api.requests import Api
+from tests.manciple.api.requests import PODS, Api
+from tests.manciple.api.requests import pod as pod_document
+from tests.manciple.api.session_world import LocalAgent, serving
+from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, widget
+from tests.manciple.extensions.test_conversion_webhooks import WIDGETS_2, converted, defined
+from tests.services import free_port
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-SERVICES, SLICES = object(), object()
+NODES = "/api/v1/nodes"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 
 
-class Services:
-    """What there is of Services and EndpointSlices, in place of the store."""
+class Pods:
+    """The node alpha, the Service hook and its EndpointSlice: the webhook's server is in the pod p."""
 
-    def __init__(self, port: int) -> None:
-        self.service: Any = {"spec": {"ports": [{"name": "https", "port": 443}, {"name": "other", "port": 8443}]}}
-        self.slices: list[Any] = [
-            {
-                "ports": [{"name": "other", "port": 1}, {"name": "https", "port": port}],
-                "endpoints": [{"addresses": ["127.0.0.1"]}],
-            }
-        ]
+    def __init__(self, api: Api, agent: LocalAgent, *, agent_port: int, fingerprint: str, port: int) -> None:
+        self.agent, self._api, self._port = agent, api, port
+        annotations = {"manciple.dev/agent-certificate-sha256": fingerprint}
+        node = api.made(
+            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "alpha", "annotations": annotations}}
+        )
+        endpoint = {"kubeletEndpoint": {"Port": agent_port}}
+        node["status"] = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": endpoint}
+        assert api.put(f"{NODES}/alpha/status", node).code == 200
+        ports = [{"name": "https", "port": 443}, {"name": "other", "port": 8443}]
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"}, "spec": {"ports": ports}}
+        api.made("/api/v1/namespaces/default/services", service)
+        self.lead_to(self.endpoint(self.run("p")))
 
-    def get(self, kind: Any, namespace: str, name: str) -> Any:
-        assert (kind, namespace) == (SERVICES, "default")
-        return SimpleNamespace(text=json.dumps(self.service)) if name == "hook" else None
+    def run(self, name: str, *, phase: str = "Running") -> Any:
+        pod = self._api.made(PODS, pod_document(name) | {"spec": pod_document()["spec"] | {"nodeName": "alpha"}})
+        pod["status"] = {"phase": phase, "podIP": "10.1.2.3"}
+        answer = self._api.put(f"{PODS}/{name}/status", pod)
+        assert answer.code == 200, answer.text
+        return answer.json
 
-    def list(self, kind: Any, *, namespace: str, labels: Any) -> Any:
-        assert (kind, namespace) == (SLICES, "default")
-        assert labels.matches({"kubernetes.io/service-name": "hook"})
-        return SimpleNamespace(items=[SimpleNamespace(text=json.dumps(one)) for one in self.slices])
+    @staticmethod
+    def endpoint(pod: Any, **members: Any) -> Any:
+        reference = {"kind": "Pod", **{name: pod["metadata"][name] for name in ("namespace", "name", "uid")}}
+        return {"addresses": ["10.1.2.3"], "targetRef": reference, **members}
 
-    def decode(self, _kind: Any, text: str) -> Any:
-        return json.loads(text)
+    def lead_to(self, *endpoints: Any, port: int = 0) -> None:
+        """The Service's endpoints from now on."""
+        ports = [("other", free_port()), ("https", port or self._port)]
+        document = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+            "addressType": "IPv4",
+            "ports": [{"name": name, "port": number, "protocol": "TCP"} for name, number in ports],
+            "endpoints": list(endpoints),
+        }
+        self._api.delete(f"{SLICES}/hook-1")
+        self._api.made(SLICES, document)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> https.Certificate:
+    return https.ensure_certificate(tmp_path_factory.mktemp("agent"), ("alpha", "127.0.0.1"))
 
 
 @pytest.fixture
-def services(server: WebhookServer, monkeypatch: pytest.MonkeyPatch) -> Services:
-    stored = Services(server.listening.server_port)
-    kinds = {("", "v1", "services"): SERVICES, ("discovery.k8s.io", "v1", "endpointslices"): SLICES}
-    found = SimpleNamespace(find=lambda *place: kinds.get(place) or registry.find(*place))
-    monkeypatch.setattr(webhook_client, "registry", found)
-    monkeypatch.setattr(webhook_clients, "registry", found)
-    monkeypatch.setattr(webhook_client, "objects", stored)
-    return stored
+def pods(api: Api, server: WebhookServer, certificate: https.Certificate) -> Iterator[Pods]:
+    agent = LocalAgent()
+    with serving(agent, certificate) as endpoint:
+        port = server.listening.server_port
+        yield Pods(api, agent, agent_port=endpoint.port, fingerprint=certificate.fingerprint, port=port)
 
 
 def behind(server: WebhookServer, **members: Any) -> Any:
@@ -67,22 +94,73 @@ def behind(server: WebhookServer, **members: Any) -> Any:
     return webhook({"service": service, "caBundle": server.ca_bundle})
 
 
-def test_the_endpoint_is_called_under_the_name_of_the_service(
-    api: Api, server: WebhookServer, services: Services
-) -> None:
+def test_a_pod_is_called_under_the_name_of_the_service(api: Api, server: WebhookServer, pods: Pods) -> None:
     server.behaviours["/hook"] = {"patch": [{"op": "add", "path": "/data", "value": {"x": "1"}}]}
     made = api.made(MUTATING_WEBHOOKS, mutating_webhooks(behind(server)))
     assert made["webhooks"][0]["clientConfig"]["service"]["port"] == 443
     assert api.made(CONFIG_MAPS, config_map())["data"] == {"x": "1"}
     assert [path for path, _ in server.asked] == ["/hook?timeout=10s"]
+    assert server.hosts == ["hook.default.svc:443"]
+    assert [one.path for one in pods.agent.requests] == [("portForward", "default", "p")]
 
 
-def test_endpoints_that_are_not_ready_are_not_called(api: Api, server: WebhookServer, services: Services) -> None:
-    server.behaviours["/hook"] = {"response": {"allowed": True}}
-    dead = {"addresses": ["127.0.0.2"], "conditions": {"ready": False}}
-    services.slices[0]["endpoints"] = [dead, *services.slices[0]["endpoints"]] * 5
+def test_a_webhook_that_validates_is_asked_as_well(api: Api, server: WebhookServer, pods: Pods) -> None:
+    server.behaviours["/hook"] = {"response": {"allowed": False, "status": {"message": "no"}}}
     api.made(WEBHOOKS, webhooks(behind(server)))
+    assert api.post(CONFIG_MAPS, config_map(text="x" * 500_000)).message.endswith("denied the request: no")
+    assert len(server.asked[0][1]["request"]["object"]["data"]["text"]) == 500_000
+
+
+def test_a_webhook_that_converts_is_asked_as_well(api: Api, server: WebhookServer, pods: Pods) -> None:
+    server.behaviours["/convert"] = {"convert": converted}
+    service = {"namespace": "default", "name": "hook", "path": "/convert"}
+    by_service = {"service": service, "caBundle": server.ca_bundle}
+    webhook_of = {"conversionReviewVersions": ["v1"], "clientConfig": by_service}
+    api.made(DEFINITIONS, defined(server, webhook=webhook_of))
+    api.made(WIDGETS, widget(spec={"size": "3 GiB"}))
+    assert api.get(f"{WIDGETS_2}/one").json["spec"]["size"] == {"amount": 3, "unit": "GiB"}
+
+
+def test_pods_that_are_not_ready_or_do_not_answer_are_passed_over(api: Api, server: WebhookServer, pods: Pods) -> None:
+    server.behaviours["/hook"] = {"response": {"allowed": True}}
+    api.made(WEBHOOKS, webhooks(behind(server)))
+    running, done = pods.run("two"), pods.run("done", phase="Succeeded")
+    dead = pods.endpoint(pods.run("dead"), conditions={"ready": False})
+    pods.lead_to(dead, dead, dead, dead, pods.endpoint(done), pods.endpoint(running))
     api.made(CONFIG_MAPS, config_map())
+    assert [one.path[-1] for one in pods.agent.requests] == ["two"]
+
+
+@pytest.mark.parametrize("trouble", ["another namespace", "another pod", "no pod", "a node"])
+def test_only_pods_of_the_service_s_namespace_are_called(
+    api: Api, server: WebhookServer, pods: Pods, trouble: str
+) -> None:
+    """Whoever writes an EndpointSlice must not lead the API server anywhere else."""
+    api.made(WEBHOOKS, webhooks(behind(server)))
+    endpoint = pods.endpoint(api.get(f"{PODS}/p").json)
+    if trouble == "another namespace":
+        endpoint["targetRef"]["namespace"] = "kube-system"
+    elif trouble == "another pod":
+        endpoint["targetRef"]["uid"] = "of-an-earlier-one"
+    elif trouble == "no pod":
+        del endpoint["targetRef"]
+    else:
+        endpoint["targetRef"]["kind"] = "Node"
+    pods.lead_to(endpoint)
+    refused = api.post(CONFIG_MAPS, config_map())
+    assert refused.code == 500
+    said = 'pods "p" not found' if trouble == "another pod" else 'no endpoints available for service "hook"'
+    assert said in refused.message
+    assert (server.asked, pods.agent.requests) == ([], [])
+
+
+def test_the_agent_s_address_is_judged_as_all_addresses_are(
+    api: Api, server: WebhookServer, pods: Pods, settings: Any
+) -> None:
+    api.made(WEBHOOKS, webhooks(behind(server)))
+    settings.LOCAL_CONNECTIONS = False
+    assert "MANCIPLE_LOCAL_CONNECTIONS=1" in api.post(CONFIG_MAPS, config_map()).message
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +171,7 @@ def test_endpoints_that_are_not_ready_are_not_called(api: Api, server: WebhookSe
     }.values(),
 )
 def test_a_service_that_leads_nowhere_fails_the_call(
-    api: Api, server: WebhookServer, services: Services, changes: Any, said: str
+    api: Api, server: WebhookServer, pods: Pods, changes: Any, said: str
 ) -> None:
     api.made(WEBHOOKS, webhooks(behind(server, **changes)))
     answer = api.post(CONFIG_MAPS, config_map())
@@ -101,33 +179,59 @@ def test_a_service_that_leads_nowhere_fails_the_call(
     assert 'failed calling webhook "w.example.com": failed to call webhook: Post "https://' in answer.message
 
 
-def test_a_service_without_endpoints_fails_the_call(api: Api, server: WebhookServer, services: Services) -> None:
+def test_a_service_without_endpoints_fails_the_call(api: Api, server: WebhookServer, pods: Pods) -> None:
     api.made(WEBHOOKS, webhooks(behind(server)))
-    services.slices.clear()
-    assert api.post(CONFIG_MAPS, config_map()).message.endswith('no endpoints available for service "hook"')
+    pods.lead_to()
+    assert 'no endpoints available for service "hook"' in api.post(CONFIG_MAPS, config_map()).message
 
 
-def test_another_server_at_the_endpoint_is_not_believed(api: Api, server: WebhookServer, services: Services) -> None:
+def test_why_a_pod_cannot_be_called_is_told(api: Api, server: WebhookServer, pods: Pods) -> None:
+    api.made(WEBHOOKS, webhooks(behind(server)))
+    pods.lead_to(pods.endpoint(api.get(f"{PODS}/p").json), port=free_port())
+    refused = api.post(CONFIG_MAPS, config_map())
+    assert (refused.code, "failed to connect to localhost" in refused.message) == (500, True), refused.message
+    pods.lead_to(pods.endpoint(pods.run("unknown")))
+    assert 'pod "unknown" does not exist' in api.post(CONFIG_MAPS, config_map()).message
+
+
+def test_a_server_that_does_not_answer_ends_the_call_in_time(api: Api, server: WebhookServer, pods: Pods) -> None:
+    server.behaviours["/hook"] = {"late": True}
+    api.made(WEBHOOKS, webhooks(behind(server) | {"timeoutSeconds": 1}))
+    assert api.post(CONFIG_MAPS, config_map()).message.endswith("context deadline exceeded")
+
+
+def test_another_server_in_the_pod_is_not_believed(api: Api, server: WebhookServer, pods: Pods) -> None:
     hook = behind(server)
     del hook["clientConfig"]["caBundle"]
     api.made(WEBHOOKS, webhooks(hook))
     assert "certificate verify failed" in api.post(CONFIG_MAPS, config_map()).message
+    other = webhook({"service": {"namespace": "default", "name": "other"}, "caBundle": server.ca_bundle})
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"}, "spec": {"ports": [{"port": 443}]}}
+    api.made("/api/v1/namespaces/default/services", service)
+    document = api.get(f"{SLICES}/hook-1").json
+    document["metadata"] = {"name": "other-1", "labels": {"kubernetes.io/service-name": "other"}}
+    for port in document["ports"]:
+        port["name"] = "" if port["name"] == "https" else "x"
+    api.made(SLICES, document)
+    assert api.delete(f"{WEBHOOKS}/guard").code == 200
+    api.made(WEBHOOKS, webhooks(other))
+    assert "'other.default.svc'" in api.post(CONFIG_MAPS, config_map()).message
     assert server.asked == []
 
 
-def test_endpoints_are_judged_as_all_addresses_are(
-    api: Api, server: WebhookServer, services: Services, settings: Any
+def test_nothing_of_a_call_stays(
+    api: Api, server: WebhookServer, pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes an EndpointSlice must not lead the API server to the metadata service, or to itself."""
+    """More calls than anybody else may have sessions."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server.behaviours["/hook"] = {"response": {"allowed": True}}
     api.made(WEBHOOKS, webhooks(behind(server)))
-    services.slices[0]["endpoints"] = [{"addresses": ["169.254.169.254"]}]
-    assert "address not allowed: 169.254.169.254" in api.post(CONFIG_MAPS, config_map()).message
-    settings.LOCAL_CONNECTIONS = False
-    services.slices[0]["endpoints"] = [{"addresses": ["127.0.0.1"]}]
-    assert "MANCIPLE_LOCAL_CONNECTIONS=1" in api.post(CONFIG_MAPS, config_map()).message
-    services.slices[0]["endpoints"] = [{"addresses": ["metadata.google.internal"]}]
-    assert api.post(CONFIG_MAPS, config_map()).message.endswith('no endpoints available for service "hook"')
-    assert server.asked == []
+    for number in range(60):
+        api.made(CONFIG_MAPS, config_map(f"c-{number}"))
+    connections = [one._connection for one in pods.agent.runtime.begun]
+    assert len(connections) == 60
+    wait_for("the connections to end", lambda: all(one.fileno() < 0 for one in connections))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +247,7 @@ def test_endpoints_are_judged_as_all_addresses_are(
     }.values(),
 )
 def test_what_is_wrong_with_a_service_is_told(
-    api: Api, server: WebhookServer, services: Services, members: Any, fault: str
+    api: Api, server: WebhookServer, pods: Pods, members: Any, fault: str
 ) -> None:
     refused = api.post(WEBHOOKS, webhooks(behind(server, **members)))
     assert refused.code == 422

@@ -119,12 +119,6 @@ def test_a_webhook_with_side_effects_cannot_be_installed(api: Api, server: Webho
     )
 
 
-def test_a_webhook_behind_a_service_cannot_be_installed(api: Api) -> None:
-    answer = api.post(WEBHOOKS, webhooks(webhook({"service": {"name": "s", "namespace": "n"}})))
-    assert answer.code == 422
-    assert "webhooks[0].clientConfig.service: Forbidden: " in answer.message
-
-
 # What can go wrong ----------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,10 @@ MEETING_TIMEOUT = 4.0
 
 
 class WebhookServer:
-    """url: https://127.0.0.1:PORT. ca_bundle: as a configuration has it. asked: (path with query, review), in order."""
+    """url: https://127.0.0.1:PORT. ca_bundle: as a configuration has it.
+
+    asked: (path with query, review), in order; hosts: under which names.
+    """
 
     def __init__(self, folder: Path) -> None:
         pem = folder / "webhook.pem"
@@ -40,6 +43,7 @@ class WebhookServer:
         self.ca_bundle = base64.b64encode(certificate).decode()
         self.behaviours: dict[str, Behaviour] = {}
         self.asked: list[tuple[str, Review]] = []
+        self.hosts: list[str] = []
         self.closing = threading.Event()
         self._meetings: dict[int, threading.Barrier] = {}
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,6 +90,7 @@ def _handler(server: WebhookServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             server.asked.append((self.path, review))
+            server.hosts.append(self.headers["Host"])
             behaviour = server.behaviours.get(self.path.partition("?")[0], {"status": 404, "body": "no such hook"})
             if behaviour.get("late"):
                 server.closing.wait()

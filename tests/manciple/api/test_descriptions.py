@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from manciple.wire import schema
-from manciple.wire.registry import Served, registry
+from manciple.wire.registry import registry
 from manciple.wire.schema import ServedKind
 
 
 def every_kind() -> Iterator[ServedKind]:
     """In each version, also those whose gates are off."""
-    for group, version, plural in registry.places():
-        kind = registry.by_resource(f"{plural}.{group}" if group else plural)
-        yield ServedKind(group, version, kind.kind, Served(kind, version, kind.served_versions.get(version)).shape)
+    for served in registry.registered():
+        yield ServedKind(served.group, served.own_version, served.kind.kind, served.shape)
 
 
 V3 = schema.components(every_kind())

@@ -102,7 +102,7 @@ def test_an_unknown_path_is_a_status(api: Api, path: str) -> None:
     assert answer.json["details"] == {}, "kubectl debug reads the name in it"
 
 
-@pytest.mark.parametrize("subresource", ["exec", "attach", "portforward"])
+@pytest.mark.parametrize("subresource", ["proxy", "run"])
 def test_a_subresource_that_is_not_served_is_named(api: Api, subresource: str) -> None:
     answer = api.get(f"{PODS}/p/{subresource}")
     assert (answer.code, answer.reason, answer.json["details"]) == (404, "NotFound", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,9 +142,9 @@ def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
 
 
 def test_a_kind_that_is_not_served_is_said_to_be_missing_and_nothing_else(kubectl: Kubectl) -> None:
-    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\n"
-    told = kubectl("apply", "-f", "-", stdin=job, check=False)
-    assert 'no matches for kind "Job" in version "batch/v1"' in told
+    ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\n"
+    told = kubectl("apply", "-f", "-", stdin=ingress, check=False)
+    assert 'no matches for kind "Ingress" in version "networking.k8s.io/v1"' in told
     assert "validate=false" not in told
 
 
@@ -260,9 +261,10 @@ def test_roles_are_made_bound_reconciled_and_asked_about(api_server: ApiServer, 
     assert "system:authenticated" in bob("auth", "whoami")
 
 
-def test_what_needs_a_shell_is_refused_clearly(kubectl: Kubectl) -> None:
+@pytest.mark.parametrize("words", [("exec", "web", "--", "ls"), ("attach", "web"), ("port-forward", "web", ":80")])
+def test_a_session_with_a_pod_that_does_not_run_is_refused_clearly(kubectl: Kubectl, words: tuple[str, ...]) -> None:
     kubectl("create", "-f", "-", stdin=POD)
-    assert "pods/exec" in kubectl("exec", "web", "--", "ls", check=False)
+    assert re.search("does not have a host assigned|pod is not running", kubectl(*words, check=False))
 
 
 @pytest.mark.long

@@ -52,7 +52,6 @@ EXPLAINED: Mapping[str, Sequence[str]] = {
     ),
     "a new object with a resourceVersion is refused by a dry run as well": ("pod-meta/metadata.resourceVersion=given",),
     "policy/v1beta1 is not served": ("pod-eviction/beta",),
-    "nothing is executed in containers through the API": ("pod-read/exec",),
 }
 #: why -> names of cases whose object differs
 OTHER_OBJECTS: Mapping[str, Sequence[str]] = {

@@ -15,7 +15,8 @@ import pytest
 from websocket import WebSocket, WebSocketException, WebSocketTimeoutException
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from manciple.api import connections, sockets
+from manciple.api import connections, sessions
+from manciple.api.sessions import OPEN
 from manciple.wire.channels import STDIN
 from nodeagent.http import server as https
 from nodeagent.http.sessions import SessionCount, TooManySessions
@@ -201,7 +202,7 @@ def _send_raw(connection: object, data: bytes) -> None:
 def test_nobody_has_more_sessions_than_their_share(
     api_server: ApiServer, others: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "MOST_EACH", 3)
+    monkeypatch.setattr(sessions, "MOST_EACH", 3)
     token, path = (
         person("bob", api_server, "get", "create"),
         path_of("exec", "sh", "-c", "echo on; cat", stdout=True, stdin=True),
@@ -216,7 +217,7 @@ def test_nobody_has_more_sessions_than_their_share(
     assert slowest(others) < PROMPT
     for session in held:
         session.close()
-    wait_for("room for another", lambda: sockets.open_sessions("bob") == 0)
+    wait_for("room for another", lambda: OPEN.count("bob") == 0)
     with websocket(api_server, path, token=token) as session:
         until(session, b"on")
 
@@ -234,7 +235,7 @@ def _refused(api_server: ApiServer, path: str, token: str, how: str) -> int:
 def test_connections_of_a_forwarding_session_count_as_well(
     api_server: ApiServer, agent: LocalAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "MOST_EACH", 3)
+    monkeypatch.setattr(sessions, "MOST_EACH", 3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         session = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io")

@@ -54,7 +54,6 @@ from tests.manciple.live.sockets import PAGE, opened
 PEOPLE = ("alice", "bob", "carol", "dave", "erin", "master")
 #: What everybody who may sign in hears of: what the inventory holds.
 INVENTORY = {"node:n3", "nodes", "pool:d.example.com/n3", "slices", "class:other", "classes", "namespaces"}
-EXEC = f"{NAMESPACES}/team-a/pods/p/exec?command=sh"
 
 
 def of_namespace(name: str) -> set[str]:
@@ -190,10 +189,28 @@ def test_nobody_opens_a_page_s_line_but_who_is_signed_in_and_no_other_line_is_se
     for who in TABLE["who"]:
         shown = {"headers": {**PAGE, **headers_of(who)}, "token": "" if who == "anonymous" else root._token}
         assert asyncio.run(tried(PATH, **shown)) == [("websocket.close", NOT_SIGNED_IN)], who
-        for path in (EXEC, f"{NAMESPACES}/team-a/pods?watch=1", "/"):
+        for path in (f"{NAMESPACES}/team-a/pods?watch=1", "/"):
             assert ("websocket.close", None) in asyncio.run(tried(path, **shown)), (who, path)
-    told = {about(entry)[0] for entry in denied() if entry.subresource == "exec" and entry.code == 403}
-    assert told == {name for name, *_ in TABLE["who"].values()}
+
+
+@pytest.mark.parametrize("subresource", ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80"])
+def test_a_session_with_a_pod_is_for_those_who_may_edit_there(root: Api, subresource: str) -> None:
+    async def code(**shown: Any) -> int:
+        async with opened(f"{NAMESPACES}/team-a/pods/p/{subresource}", **shown) as socket:
+            answer = await socket.message()
+            assert answer["type"] == "websocket.http.response.start"
+            found: int = answer["status"]
+            return found
+
+    def shown_by(who: str) -> dict[str, Any]:
+        return {"headers": {**PAGE, **headers_of(who)}, "token": "" if who == "anonymous" else root._token}
+
+    codes = {who: asyncio.run(code(**shown_by(who))) for who in TABLE["who"]}
+    let_in = {"alice", "bob", "master"}  # as far as the pod's node, which has no agent, or the pod, which does not run
+    assert {who for who, code in codes.items() if code in (400, 500)} == let_in
+    assert {who for who, code in codes.items() if code == 403} == TABLE["who"].keys() - let_in
+    told = {about(entry)[0] for entry in denied() if entry.subresource == subresource.partition("?")[0]}
+    assert told == {name for who, (name, *_) in TABLE["who"].items() if who not in let_in}
 
 
 #: (origin, the rest of what the socket shows) -> whether it is opened

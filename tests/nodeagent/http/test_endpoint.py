@@ -135,7 +135,7 @@ def test_who_speaks_no_tls_is_left_without_an_answer(served: Endpoint) -> None:
 def test_no_more_connections_are_served_than_there_are_places(
     door: Door, certificate: https.Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https, "CONNECTIONS", 1)
+    monkeypatch.setattr(https, "AGENT_CONNECTIONS", 1)
     served = Endpoint("127.0.0.1", 0, certificate.context(), door.respond)
     served.start()
     try:
@@ -153,7 +153,7 @@ def test_no_more_connections_are_served_than_there_are_places(
 def test_idle_connections_make_room_for_others(
     door: Door, certificate: https.Certificate, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https, "CONNECTIONS", 4)
+    monkeypatch.setattr(https, "AGENT_CONNECTIONS", 4)
     served = Endpoint("127.0.0.1", 0, certificate.context(), door.respond)
     served.start()
     try:

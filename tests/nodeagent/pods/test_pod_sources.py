@@ -127,24 +127,12 @@ def test_a_pod_waits_for_the_sources_of_its_volumes(simulated: Machine, what: st
     assert simulated.pod("p")["status"]["phase"] == "Running"
 
 
-@pytest.mark.parametrize("source", [{"persistentVolumeClaim": {"claimName": "p-v"}}, {"ephemeral": {}}])
-def test_a_pod_that_was_bound_by_hand_does_not_start_with_volumes_of_claims(
-    simulated: Machine, source: Document
-) -> None:
-    simulated.api.put("pods", of_volumes({"name": "v", **source}))
-    simulated.look()
-    (told,) = simulated.events("FailedMount")
-    assert 'failed to fetch PVC from API server: persistentvolumeclaims "p-v" not found' in told
-    assert "create the pod again with another volume" in told
-    assert simulated.agent.runtime.runs("uid-p") == {}
-
-
 def test_a_container_waits_for_the_sources_of_its_variables(simulated: Machine) -> None:
     variable = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "password"}}}
     simulated.api.put("pods", pod("p", container("main", env=[variable])))
     simulated.look()
     assert waiting(simulated) == ("CreateContainerConfigError", 'secret "login" not found')
-    assert simulated.events("Failed") == ['Error: container main: secret "login" not found']
+    assert simulated.events("Failed") == ['Error: secret "login" not found']
 
     secret(simulated.api, password="x")
     simulated.settle()

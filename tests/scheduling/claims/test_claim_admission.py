@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from claims.causes import causes
-from claims.controllers import generated_claims
+from claims.controllers import generated_claims, pod_groups
 from claims.controllers import generated_claims as controller
 from claims.controllers.generated_claims import Verdicts
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
+from manciple.admission.kinds.mutating_policies import MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
@@ -27,7 +28,7 @@ from scheduling.queue.verdicts import Placement, Retry
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_slice, make_template
 from tests.builders.groups import make_group
-from tests.manciple.admission.documents import binding, policy, rule
+from tests.manciple.admission.documents import binding, mutating_binding, mutating_policy, policy, rule
 from tests.scheduling.cluster import Cluster
 
 OF_CLAIMS = [rule("resourceclaims", "CREATE", group="resource.k8s.io")]
@@ -130,6 +131,48 @@ def test_who_is_slow_for_some_pods_does_not_keep_the_others_from_being_asked_abo
         generated_claims.sweep(cluster.now)
     (claim,) = cluster.all(ResourceClaim)
     assert claim.metadata.owner_references[0].name == "good"
+
+
+def change(cluster: Cluster, expression: str) -> None:
+    document = mutating_policy("m", expression, rules=OF_CLAIMS)
+    cluster.create(codec.decode_value(MutatingAdmissionPolicy, document))
+    cluster.create(codec.decode_value(MutatingAdmissionPolicyBinding, mutating_binding("m")))
+
+
+def test_a_policy_changes_the_claims_that_are_made_from_templates(cluster: Cluster) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node())
+    cluster.create(make_slice())
+    change(
+        cluster,
+        """[JSONPatch{op: "add", path: "/metadata/labels", value: {"team": "a"}},
+            JSONPatch{op: "replace", path: "/spec/devices/requests/0/name", value: "changed"}]""",
+    )
+    forbid(cluster, "object.metadata.labels.team == 'a'")
+    with_template(cluster)
+    cluster.settle()
+    (claim,) = cluster.all(ResourceClaim)
+    assert (claim.metadata.labels["team"], claim.spec.devices.requests[0].name) == ("a", "changed")
+    assert claim.metadata.owner_references[0].name == "web"
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_a_policy_that_spoils_a_claim_is_told_of(cluster: Cluster) -> None:
+    change(cluster, """[JSONPatch{op: "replace", path: "/spec/devices/requests/0/name", value: "Not a name"}]""")
+    with_template(cluster)
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
+    (event,) = cluster.events("FailedResourceClaimCreation")
+    assert 'spec.devices.requests[0].name: Invalid value: "Not a name"' in event.message
+
+
+def test_the_claims_of_groups_are_changed_as_well(cluster: Cluster) -> None:
+    with gates.using(GenericWorkload=True, GangScheduling=True, DRAWorkloadResourceClaims=True):
+        change(cluster, """Object{metadata: Object.metadata{labels: {"team": "a"}}}""")
+        cluster.create(make_template("shared"))
+        cluster.create(make_group("train", 2, templates={"gpu": "shared"}))
+        pod_groups.reconcile(cluster.now)
+        assert [claim.metadata.labels for claim in cluster.all(ResourceClaim)] == [{"team": "a"}]
 
 
 def test_a_policy_is_asked_about_the_claim_for_extended_resources_in_the_schedulers_name(cluster: Cluster) -> None:

@@ -172,11 +172,11 @@ def test_pods_that_nobody_controls_do_not_count_there_and_an_event_says_so(clust
 
 
 def test_nobody_may_be_evicted_where_the_controllers_are_unknown(cluster: Cluster) -> None:
-    owner = OwnerReference(api_version="apps/v1", kind="StatefulSet", name="web", uid="u1", controller=True)
+    owner = OwnerReference(api_version="example.com/v1", kind="Fleet", name="web", uid="u1", controller=True)
     run(cluster, "a", owner=owner)
     cluster.create(make_budget(max_unavailable=1))
     disruption.reconcile(cluster.now)
-    why = 'no matches for kind "StatefulSet" in version "apps/v1"'
+    why = 'no matches for kind "Fleet" in version "example.com/v1"'
     assert (status(cluster)[3], condition(cluster)) == (0, ("False", "SyncFailed", why))
     (event,) = cluster.events("CalculateExpectedPodCountFailed")
     assert event.message == f"Failed to calculate the number of expected pods: {why}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,13 +13,10 @@ from msgspec import structs
 from pytest_django.fixtures import Settings
 
 from claims.causes.causes import DevicesInUse, NoNodeFits, NotVisible
-from claims.causes.messages import NO_VOLUME_CLAIMS
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
-from claims.kinds.volumes import Volume
 from inventory.kinds import gates
 from inventory.kinds.nodes import Taint
 from manciple.store.space import prune
-from manciple.wire import codec
 from scheduling.allocator.placement import place
 from scheduling.cycle import commit, scheduler
 from scheduling.cycle.scheduler import SchedulingWorker
@@ -411,32 +407,6 @@ def test_without_the_gate_a_search_has_no_deadline(settings: Settings) -> None:
     assert scheduler.filter_deadline().has_passed
     with gates.using(DRASchedulerFilterTimeout=False):
         assert not scheduler.filter_deadline().has_passed
-
-
-CLAIMED: dict[str, tuple[str, str]] = {
-    "named": (
-        '{"name": "disk", "persistentVolumeClaim": {"claimName": "data"}}',
-        'persistentvolumeclaim "data" not found',
-    ),
-    "to be made": (
-        '{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], '
-        '"resources": {"requests": {"storage": "1Gi"}}}}}}',
-        'persistentvolumeclaim "web-disk" is not created',
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CLAIMED)
-def test_a_pod_with_a_volume_of_a_claim_says_that_it_cannot_start_and_what_to_do(cluster: Cluster, case: str) -> None:
-    volume, told = CLAIMED[case]
-    cluster.create(make_node())
-    cluster.create(with_spec(make_pod("web"), volumes=(codec.decode_value(Volume, json.loads(volume)),)))
-    cluster.settle()
-    why = cluster.why_pending("web")
-    assert why.startswith(f"0/1 nodes are available: {told}: ")
-    assert 'volume "disk"' in why
-    assert NO_VOLUME_CLAIMS in why
-    assert "waiting for" not in why
 
 
 def test_no_pod_goes_to_a_node_that_has_never_reported(cluster: Cluster) -> None:

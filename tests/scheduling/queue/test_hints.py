@@ -131,9 +131,8 @@ def test_event_wakes_pod(phrase: str) -> None:
 
 
 def test_every_reason_that_does_not_lie_in_the_pod_is_lifted_by_some_event_of_another_object() -> None:
-    """No PersistentVolumeClaim can be made here: a pod that names one waits until it is another pod."""
     lifted = Reason(0)
     for resource, type_ in RULES:
         for wake in news_of(record(type_, resource, BOUND)).wakes:
             lifted |= wake.reasons
-    assert Reason(sum(Reason)) & ~lifted == Reason.GATED | Reason.VOLUME
+    assert Reason(sum(Reason)) & ~lifted == Reason.GATED

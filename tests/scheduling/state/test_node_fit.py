@@ -205,6 +205,7 @@ OTHER_NEEDS: dict[str, Any] = {
     "tolerations": (Toleration(key="k", operator="Exists"),),
     "requests": {"cpu": NANO},
     "by_devices": frozenset({"example.com/gpu"}),
+    "volumes": ((ParsedNodeTerm.of(NodeSelectorTerm()),),),
     "preferences": ((ParsedNodeTerm.of(NodeSelectorTerm()), 1),),
 }
 

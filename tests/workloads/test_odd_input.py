@@ -1,0 +1,83 @@
+"""What anybody may write into a workload's annotations and amounts costs its controller nothing but that workload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from claims.kinds.pod_rules import DELETION_COST
+from claims.kinds.pods import Pod
+from manciple.wire.registry import Kind
+from tests.builders import make_pod
+from tests.workloads.cluster import Cluster, make_daemon_set, make_deployment
+from workloads.kinds.daemon_sets import DAEMON_SET, GENERATION
+from workloads.kinds.deployments import DEPLOYMENT, REVISION, DeploymentStrategy, RollingUpdateDeployment
+from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX
+from workloads.kinds.pod_facts import PodFacts
+from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.rollouts import DESIRED, HISTORY, MAXIMUM
+
+#: What is no number, or none that fits.
+ODD = ("9" * 5000, "-" * 3 + "5", "٣", "²", "1e9", " 1", "0x10", "", "null", "1" + "0" * 20)
+
+
+def annotate(cluster: Cluster, kind: Kind, name: str, keys: tuple[str, ...], text: str) -> None:
+    def change(obj: Any) -> Any:
+        annotations = {**obj.metadata.annotations, **dict.fromkeys(keys, text)}
+        return replace(obj, metadata=replace(obj.metadata, annotations=annotations))
+
+    cluster.edit(kind, name, change)
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:9])
+def test_an_update_goes_on_whatever_the_annotations_say(cluster: Cluster, text: str) -> None:
+    cluster.create(DEPLOYMENT, make_deployment(replicas=3))
+    cluster.settle()
+    for one in cluster.replica_sets().values():
+        annotate(cluster, REPLICA_SET, one.metadata.name, (REVISION, HISTORY, DESIRED, MAXIMUM), text)
+    annotate(cluster, DEPLOYMENT, "web", (REVISION, HISTORY, DESIRED, MAXIMUM), text)
+    cluster.scale("web", 4)
+    cluster.set_image("web", "app:2")
+    cluster.settle()
+    assert {pod.spec.containers[0].image for pod in cluster.pods()} == {"app:2"}
+    assert len(cluster.pods()) == 4
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:9])
+def test_a_daemon_set_takes_any_generation(cluster: Cluster, text: str) -> None:
+    daemon_set = make_daemon_set()
+    meta = replace(daemon_set.metadata, annotations={GENERATION: text})
+    cluster.create(DAEMON_SET, replace(daemon_set, metadata=meta))
+    cluster.set_image("ds", "app:2", DAEMON_SET)
+    assert cluster.daemon_set().metadata.generation == 2
+
+
+def annotated_pod(keys: tuple[str, ...], text: str) -> Pod:
+    pod = make_pod()
+    return replace(pod, metadata=replace(pod.metadata, annotations=dict.fromkeys(keys, text)))
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:9])
+def test_pods_are_read_whatever_their_annotations_say(text: str) -> None:
+    facts = PodFacts.of(annotated_pod((DELETION_COST, INDEX, FAILURES, IGNORED_FAILURES), text), of_job=True)
+    assert facts.job is not None
+    assert (facts.deletion_cost, facts.job.index, facts.job.failures, facts.job.ignored_failures) == (0, -1, 0, 0)
+
+
+@pytest.mark.parametrize(("text", "cost"), [("-2147483648", -(2**31)), ("2147483647", 2**31 - 1), ("-5", -5)])
+def test_what_it_costs_to_delete_a_pod_is_a_number_of_32_bits(text: str, cost: int) -> None:
+    assert PodFacts.of(annotated_pod((DELETION_COST,), text)).deletion_cost == cost
+
+
+@pytest.mark.parametrize("surge", ["9" * 5000 + "%", "0" * 5000 + "50%", 2**31 - 1])
+def test_an_update_may_exceed_its_size_by_any_amount(cluster: Cluster, surge: int | str) -> None:
+    strategy = DeploymentStrategy(
+        type="RollingUpdate", rolling_update=RollingUpdateDeployment(max_surge=surge, max_unavailable=0)
+    )
+    cluster.create(DEPLOYMENT, make_deployment(replicas=2, strategy=strategy))
+    cluster.settle()
+    cluster.set_image("web", "app:2")
+    cluster.settle()
+    assert [pod.spec.containers[0].image for pod in cluster.pods()] == ["app:2"] * 2
