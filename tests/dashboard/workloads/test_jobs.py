@@ -185,11 +185,14 @@ def test_a_schedule_that_is_never_due_again_has_no_next_run(admin: Client, clust
     assert admin.get(NIGHTLY).context["page"].runs.following == []
 
 
-def test_a_job_with_the_longest_name_is_run_again(admin: Client, cluster: Cluster) -> None:
-    name = "j" * 63
-    made = trains(cluster, name)
+@pytest.mark.parametrize(("longest", "spec"), [(63, {}), (61, {"completions": 9}), (60, {"completions": 11})], ids=str)
+def test_a_job_with_the_longest_name_is_run_again(
+    longest: int, spec: dict[str, Any], admin: Client, cluster: Cluster
+) -> None:
+    name = "j" * longest
+    made = trains(cluster, name, **(spec and {"completion_mode": "Indexed", "parallelism": 1, **spec}))
     answer = admin.post(f"/workloads/jobs/default/{name}/rerun", {"uid": made.metadata.uid})
-    assert answer["Location"] == f"/workloads/jobs/default/{'j' * 61}-2"
+    assert answer["Location"] == f"/workloads/jobs/default/{name[:-2]}-2"
 
 
 def test_a_role_lets_somebody_extend_time_limits_and_nothing_else(cluster: Cluster) -> None:

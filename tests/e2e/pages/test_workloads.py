@@ -159,7 +159,7 @@ def test_the_longest_names_fit_at_every_width(
 ) -> None:
     hall.made(DEPLOYMENTS, deployment(LONG, 1, "one"))
     hall.made(CRON_JOBS, cron_job(LONG_CRON))
-    hall.made(JOBS, job(LONG, "eight", completions=5, parallelism=2, completionMode="Indexed"))
+    hall.made(JOBS, job(LONG, "eight", completions=5, parallelism=2))
     web, train = f"/workloads/deployments/demo/{LONG}", f"/workloads/jobs/demo/{LONG}"
     cron = f"/workloads/cronjobs/demo/{LONG_CRON}"
     page.emulate_media(color_scheme=scheme)
@@ -211,6 +211,7 @@ def test_the_form_asks_for_an_extended_resource_and_follows_the_yaml(hall: Hands
     page.get_by_label("Number of it").fill("2")
     yaml = page.locator("#yaml")
     expect(yaml).to_have_value(re.compile(f"{re.escape(name)}: 2"))
+    page.get_by_label("CPU").focus()
     page.evaluate(
         """(name) => {
       const area = document.getElementById("yaml");
