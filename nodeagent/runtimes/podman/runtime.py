@@ -157,7 +157,7 @@ class PodmanRuntime:
         self._listener: Callable[[str, Happening], None] = lambda _uid, _happening: None
         self._exits = ExitWatcher(self._container_ended)
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
-        self._actions = Actions(podman, self._networks, self._name)
+        self._actions = Actions(self._networks, self._id, files=SESSIONS / setting.mark)
         self._usage = DiskUsage(podman)
         self._stopper = Stopper(podman, self._actions, self._name, happened=self._happened)
         self._prober = Prober(
@@ -650,6 +650,17 @@ class PodmanRuntime:
         yield self._name(note.request)
         if note.before is not None:
             yield self._name(note.request, attempt=note.before.attempt)
+
+    def _id(self, request: ContainerRequest) -> str:
+        """Of the container that runs for this attempt. Raises: ContainerFailed."""
+        pod = self._known(request.pod_uid)
+        run = pod.runs.get(request.name) if pod is not None else None
+        if run is not None and run.attempt == request.attempt:
+            return run.container_id.removeprefix("podman://")
+        seen = self._podman.inspect([self._name(request)]).get(self._name(request))
+        if seen is None:
+            raise ContainerFailed(f"container {request.name} is gone")
+        return seen.id
 
     def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
         number = request.attempt if attempt is None else attempt
