@@ -313,6 +313,12 @@ def installed_podman() -> Podman:
     return Podman(options=("--runtime", "runc", *(() if managed else ("--cgroup-manager", "cgroupfs"))))
 
 
+def least_oom_score() -> int:
+    """The least score that this process may give another."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    return min(own, -1000) if _may_raise_limits() else own
+
+
 def limits() -> tuple[str, ...]:
     """Options of `podman run` for an agent that may not raise its own limits, and so cannot for containers."""
     if _may_raise_limits():

@@ -36,6 +36,7 @@ from nodeagent.runtimes.podman.program import (
     PodmanFailed,
     Seen,
     installed_podman,
+    least_oom_score,
     limits,
     lost,
     run_of,
@@ -146,6 +147,7 @@ class PodmanRuntime:
         self._disk = disk
         self._clock = clock
         self._limits = limits()
+        self._least_oom_score = least_oom_score()
         self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
         self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
@@ -458,6 +460,7 @@ class PodmanRuntime:
             volumes=tuple(volume_options(pod.folder, request)),
             variables=variables,
             limits=self._limits,
+            least_oom_score=self._least_oom_score,
             confinement=tuple(confinement.options(request)),
         )
 
