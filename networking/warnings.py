@@ -12,6 +12,7 @@ from typing import Any
 from claims.admission import MOST_WARNINGS
 from manciple.store import hooks, records
 from manciple.store.hooks import Write
+from networking.kinds.api_services import API_SERVICE
 from networking.kinds.ingresses import INGRESS
 from networking.kinds.network_policies import NETWORK_POLICY
 from networking.kinds.services import (
@@ -32,6 +33,8 @@ NO_POLICIES = (
     "network whatever the node reaches"
 )
 
+NO_OTHER_SERVERS = "APIServices are kept and not served here: requests for their groups are answered 404"
+
 
 def warn(write: Write) -> None:
     if write.subresource or write.operation not in ("CREATE", "UPDATE"):
@@ -45,7 +48,7 @@ def warn(write: Write) -> None:
         records.warn(NO_LOAD_BALANCER)
 
 
-_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES}
+_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES, API_SERVICE.kind: NO_OTHER_SERVERS}
 
 
 def _of_service(new: Service) -> Iterator[str]:
@@ -76,4 +79,4 @@ def _waits_for_balancer(obj: Any) -> bool:
 
 
 def register() -> None:
-    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY)})
+    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY, API_SERVICE)})
