@@ -62,8 +62,9 @@ from claims.kinds.resource_usage import parsed
 from claims.kinds.runtime_classes import RUNTIME_CLASS
 from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
 from claims.kinds.volume_binding import size_of
-from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim
+from claims.kinds.volume_claims import PersistentVolumeClaim
 from claims.kinds.volumes import (
+    VOLUME_CLAIMS,
     ConfigMapProjection,
     DownwardAPIProjection,
     DownwardAPIVolumeFile,

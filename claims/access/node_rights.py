@@ -65,7 +65,7 @@ from claims.access.status_rights import NODE_NAME
 from claims.kinds.containers import Container
 from claims.kinds.persistent_volumes import FOLDER_FINALIZER, NODE_LABEL, VOLUMES, PersistentVolume
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
-from claims.kinds.volume_claims import VOLUME_CLAIMS
+from claims.kinds.volumes import VOLUME_CLAIMS
 from claims.pod_claims import claim_names
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice

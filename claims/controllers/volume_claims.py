@@ -54,7 +54,8 @@ from claims.kinds.volume_binding import (
     size_of,
     unprovisionable,
 )
-from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, VOLUME_CLAIMS, PersistentVolumeClaim
+from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, PersistentVolumeClaim
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store import objects, sql

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from claims.kinds.containers import TypedLocalObjectReference, TypedObjectReference
 from claims.kinds.pod_strategy import canonical, with_claim_defaults
 from claims.kinds.volume_rules import validate_claim_spec
-from claims.kinds.volumes import PersistentVolumeClaimSpec
+from claims.kinds.volumes import CLASS_ANNOTATION, PersistentVolumeClaimSpec
 from manciple.wire.base import ApiObject, QuantityText, TimeText, Value, always, pb
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.quantity import Quantity
@@ -27,11 +27,8 @@ PACKAGE = "io.k8s.api.core.v1"
 
 Errors = list[FieldError]
 
-VOLUME_CLAIMS = "persistentvolumeclaims"
 #: Keeps a claim that a pod uses.
 PROTECTION = "kubernetes.io/pvc-protection"
-#: Instead of `spec.storageClassName`, in old manifests.
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 #: The node for which a claim that waits for its first pod is provisioned.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 PENDING, BOUND, LOST = "Pending", "Bound", "Lost"

@@ -23,7 +23,8 @@ from claims.kinds.persistent_volumes import VOLUMES, PersistentVolume
 from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod
 from claims.kinds.storage_classes import STORAGE_CLASSES, StorageClass
 from claims.kinds.volume_binding import keys_of_claims, satisfies, size_of, unprovisionable
-from claims.kinds.volume_claims import BOUND, LOST, VOLUME_CLAIMS, PersistentVolumeClaim
+from claims.kinds.volume_claims import BOUND, LOST, PersistentVolumeClaim
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.resources import Key
 from manciple.wire.selectors import ParsedNodeTerm, parsed_node_terms
