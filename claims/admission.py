@@ -9,9 +9,9 @@
                          what pods and volumes ask for
     quotas               limit the sum of a namespace's objects (`claims.quotas`); without quotas this costs nothing
     warnings             about fields without effect
-    unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass, as if the
-                         class did not exist; a PodGroup of a missing template. While the gate GenericWorkload is off, a
-                         pod's scheduling group is dropped with a warning (upstream: without one)
+    unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass; a PodGroup of
+                         a missing template. While the gate GenericWorkload is off, a pod's scheduling group is dropped
+                         with a warning (upstream: without one)
     service accounts     every pod runs as an account of its namespace, and gets its token
     pod security         pods may only have the powers that the labels of their namespace allow
 
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -59,6 +59,7 @@ from claims.kinds.priority_classes import DEFAULT_PREEMPTION_POLICY, PRIORITY_CL
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from claims.kinds.resource_usage import parsed
+from claims.kinds.runtime_classes import RUNTIME_CLASS
 from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
 from claims.kinds.volume_binding import size_of
 from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim
@@ -424,11 +425,13 @@ def warn_of_pod(write: Write) -> None:
 # Features that are not served -----------------------------------------------------------------------------------------
 
 
-def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
+def refuse_unserved(writer: Writer, write: Write) -> Pod | None:
     """The new pod without dropped fields. Raises: Forbidden."""
     pod: Pod = write.new
-    if pod.spec.runtime_class_name:
-        raise _rejected(pod, f'RuntimeClass "{pod.spec.runtime_class_name}" not found (none is served here)')
+    if name := pod.spec.runtime_class_name:
+        known: Any = writer.get(RUNTIME_CLASS, "", name)
+        why = "not found" if known is None else f"has the handler {known.handler}"
+        raise _rejected(pod, f'RuntimeClass "{name}" {why} (none is served here)')
     if pod.spec.overhead:
         raise _rejected(pod, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
     if pod.spec.scheduling_group is None or gates.enabled("GenericWorkload"):

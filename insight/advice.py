@@ -37,7 +37,7 @@ from claims.causes.causes import (
     NoNodeFits,
     QuotaUsedUp,
 )
-from claims.causes.next_steps import outside
+from claims.causes.next_steps import UNKNOWN, outside
 from claims.devices.cache import read_devices
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
@@ -52,7 +52,7 @@ from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import NotFound
+from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, FINISHED_PHASES, PODS, QUOTAS, TEMPLATES, kind
 from scheduling.allocator import Deadline
@@ -63,7 +63,7 @@ from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations import Apart, Explanation, NodeReport, Report, cluster, explain_pod
-from scheduling.rehearsal.quota_refusals import RaisedLimit, raises_for, with_limits
+from scheduling.rehearsal.quota_refusals import RaisedLimit, limit_on_new, raises_for, with_limits
 from scheduling.rehearsal.rehearsal import Rehearsal
 from scheduling.rehearsal.repairs import (
     SMALL,
@@ -226,8 +226,8 @@ def told(step: Step, claims: Mapping[str, ResourceClaim], sees: Callable[[str], 
             words = words_of(trouble, sees)[1]
         case CreateClass(name=name):
             words = f"Create class `{name}` so that it selects such devices"
-        case CreateClaim(name=name, template=template):
-            words = f"Create {'template' if template else 'claim'} `{name}`"
+        case CreateClaim():
+            words = f"Create {_named(step.act)}"
         case ServeResource(device_class=device_class, resource=resource):
             words = f"Let class `{device_class}` serve `{resource}`, which no class serves yet"
         case RaiseQuota(limits=limits):
@@ -290,6 +290,10 @@ def _awaited(act: Await, sees: Callable[[str], bool]) -> str:
         parts.append(f"{which}, which no pod uses, {'is' if len(act.claims) == 1 else 'are'} released")
     held = f" ({_counted(act.devices, 'device')})" if act.devices else ""
     return f"Wait until {_joined(parts)}{held}"
+
+
+def _named(act: CreateClaim) -> str:
+    return f"{'template' if act.template else 'claim'} `{act.name}`"
 
 
 def follows(step: Step) -> str:
@@ -400,7 +404,8 @@ class _RecentAdvice:
     def look_at(self, pods: Sequence[PodKey], *, within: float = math.inf) -> None:
         began, revision = time.monotonic(), latest_revision()
         for uid, namespace, name in pods:
-            if uid in self.known and self.known[uid].revision == revision and self.known[uid].advice.sentence():
+            found = self.known.get(uid)
+            if found and found.revision == revision and found.advice.sentence() not in ("", UNKNOWN):
                 continue  # nothing has happened since
             now = time.monotonic()
             if now - began > within:
@@ -478,8 +483,8 @@ def advise(subject: Subject) -> Advice:
     if not is_gang:  # it starts with the others of its gang, who ask for the same or for something else
         try:
             steps += _steps(subject)
-        except Busy:
-            return Advice(subject=subject, steps=tuple(steps))
+        except (Busy, ApiError):  # not now: nothing is said of what was not tried, and nothing kept
+            return Advice(subject=subject, steps=tuple(steps), outside=UNKNOWN)
     # What starts it comes first, and of that what can be done now.
     first = sorted(
         steps,
@@ -507,12 +512,12 @@ def _steps(subject: Subject) -> Iterator[Step]:
     assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
     cause, workload = _because(subject.cause), subject.workload
     if isinstance(cause, ClaimNotFound):
-        yield Step(act=CreateClaim(subject.namespace, cause.name), then="the pod cannot be tried without it")
+        yield _creating(CreateClaim(subject.namespace, cause.name), "the pod cannot be tried without it")
     if isinstance(cause, ClaimNotCreated) and subject.pod is not None:
         missing = _missing_template(subject.pod, cause.entry)
         if missing:
-            yield Step(
-                act=CreateClaim(subject.namespace, missing, template=True), then="its claim cannot be made without it"
+            yield _creating(
+                CreateClaim(subject.namespace, missing, template=True), "its claim cannot be made without it"
             )
     if workload is None:
         return
@@ -530,6 +535,13 @@ def _steps(subject: Subject) -> Iterator[Step]:
         yield from _with_class(workload, cause.name)
     if subject.report is not None:
         yield from _with_room(workload, subject.report)
+
+
+def _creating(act: CreateClaim, then: str) -> Step:
+    limit = limit_on_new(act.namespace, TEMPLATES if act.template else CLAIMS)
+    if limit is None:
+        return Step(act=act, then=then)
+    return Step(act=RaiseQuota(act.namespace, (limit,)), then=f"{_named(act)} can then be created")
 
 
 def _missing_template(pod: Pod, entry: str) -> str:
@@ -608,7 +620,10 @@ def _without_gates(workload: Workload) -> Iterator[Step]:
 
 
 def _with_higher_limits(workload: Workload, cause: QuotaUsedUp) -> Iterator[Step]:
-    namespace, limits = workload.pod.metadata.namespace, raises_for(workload, cause)
+    namespace, mine = workload.pod.metadata.namespace, workload.pod.key
+    with cluster() as state:
+        others = [pod.key for pod in state.pending.values() if pod.metadata.namespace == namespace and pod.key != mine]
+    limits = raises_for(workload, cause, others)
     if not limits:
         return
 

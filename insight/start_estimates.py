@@ -1,8 +1,9 @@
 """The queue as its users see it: which place a waiting pod has, and when it will probably start.
 
 An estimate, never a promise. Devices are given back when the pods that hold them end; when that is, is known from their
-time limits (`activeDeadlineSeconds` of the pod or its Job) and guessed from how long earlier pods held devices: the
-median of those of the same workload that lasted longer than this one has by now, or of its namespace. What is given
+time limits (`activeDeadlineSeconds` of the pod or its Job) and guessed from how long earlier pods held devices: those
+of the same workload, or of its namespace, that lasted longer than this one has by now. Of one pod it is their median;
+several pods are spread over their durations (`share`): the first of many ends long before the median. What is given
 back goes to the first in the queue that it is enough for, on one node, as the scheduler would do it; those that start
 hold it in turn. Pods of Deployments and the like end when somebody wants it, so nothing is expected of them.
 
@@ -139,14 +140,22 @@ def _taken(wants: Sequence[tuple[Asked, int]], here: Mapping[Alike, int]) -> Cou
     return taken
 
 
-def time_left(elapsed: float, past: Sequence[float], limit: float | None) -> float | None:
+def share(number: int) -> float:
+    """Of the `number`th of several pods that are alike: which part of them is expected to end before it, from 0 to 1.
+
+    The first has the median; whatever follows lies evenly between the others, by the golden ratio.
+    """
+    return (0.5 + number * 0.618033988749895) % 1.0
+
+
+def time_left(elapsed: float, past: Sequence[float], limit: float | None, before: float = 0.5) -> float | None:
     """Seconds that a pod goes on for; None where nothing is known.
 
-    elapsed: since it began; past: how long others held devices, sorted. What has outlasted all of them is expected to
-    last as long again.
+    elapsed: since it began; past: how long others held devices, sorted; before: the part of those that lasted longer
+    that this one is expected to outlast. What has outlasted all of them is expected to last as long again.
     """
     longer = past[bisect_right(past, elapsed) :]
-    left = longer[(len(longer) - 1) // 2] - elapsed if longer else elapsed if past else None
+    left = longer[int((len(longer) - 1) * before)] - elapsed if longer else elapsed if past else None
     if limit is None:
         return left
     return max(0.0, limit - elapsed) if left is None else max(0.0, min(left, limit - elapsed))
@@ -243,6 +252,7 @@ def _places(now: datetime) -> Mapping[str, QueuePlace]:
     snapshot = read_devices()
     free, held = _devices(snapshot, asks)
     durations = _Durations(now)
+    holding = list(_held(held, durations))
     workloads = _workloads({one.controller for one in waiting})
     entries = [
         WaitingEntry(
@@ -252,7 +262,7 @@ def _places(now: datetime) -> Mapping[str, QueuePlace]:
         )
         for one in waiting
     ]
-    starts = estimate_starts(entries, _held(held, durations), free)
+    starts = estimate_starts(entries, holding, free)
     of = Counter(name for names in classes for name in names)
     before: Counter[str] = Counter()
     places: dict[str, QueuePlace] = {}
@@ -411,16 +421,24 @@ class _Durations:
         #: namespace -> (the first pod's name, seconds) of its latest allocations
         self._past: dict[str, list[tuple[str, float]]] = {}
         self._sorted: dict[tuple[str, str], list[float]] = {}
+        #: (namespace, workload, whether they wait) -> of how many such pods it was asked
+        self._asked = Counter[tuple[str, str, bool]]()
 
     def of_running(self, pod: Pod, workloads: Mapping[str, Any]) -> float | None:
         """Seconds until a pod ends. workloads: those that control pods, by uid."""
         workload = workloads.get(pod.controller_uid)
         elapsed = max(0.0, (self._now - pod.started_at).total_seconds()) if pod.started_at else 0.0
-        return time_left(elapsed, self._known(pod.namespace, workload), self._limit(elapsed, pod.time_limit, workload))
+        return self._left(elapsed, pod.namespace, pod.time_limit, workload, waits=False)
 
     def of_waiting(self, one: _Waiting, workload: Any) -> float | None:
-        past = self._known(one.namespace, workload)
-        return time_left(0.0, past, self._limit(0.0, one.time_limit, workload))
+        return self._left(0.0, one.namespace, one.time_limit, workload, waits=True)
+
+    def _left(self, elapsed: float, namespace: str, limit: int | None, workload: Any, *, waits: bool) -> float | None:
+        past = self._known(namespace, workload)
+        alike = namespace, workload.name if workload is not None else "", waits
+        before = share(self._asked[alike])
+        self._asked[alike] += 1
+        return time_left(elapsed, past, self._limit(elapsed, limit, workload), before)
 
     def _limit(self, elapsed: float, limit: int | None, workload: Any) -> float | None:
         """Seconds after which the pod ends at the latest, from its own start on."""

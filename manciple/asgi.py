@@ -5,7 +5,7 @@
     HTTP, all else     -> manciple.api.lanes: Django as WSGI, in threads (several times faster than Django's own ASGI
                           handler)
     WebSocket, SPDY    -> manciple.live by Channels for the pages', manciple.api.sockets for exec and the like;
-                          any other is refused
+                          any other is refused. Pages open logs and sessions, too (`manciple.api.streams.PAGES`)
     lifespan           -> the end of the process ends the streams and the log's tail
 
 Any number of listeners may serve it (the API with TLS, the pages on plain loopback).
@@ -38,6 +38,8 @@ from manciple.api.streams import (  # noqa: E402
     Scope,
     Send,
     close_streams,
+    entered,
+    is_of_page,
     until_stopped,
 )
 from manciple.api.watch import is_watch, watch  # noqa: E402
@@ -59,11 +61,13 @@ _socket_limits = SocketLimits()
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Hands each connection to the part that serves it."""
     if scope["type"] == "websocket":
-        scope = sockets.entered(scope)
+        scope = entered(scope)
         await _serve_socket(scope, receive, NotingSocket(scope, send, unknown=NOT_SIGNED_IN))
     elif scope["type"] == "lifespan":
         await _live(receive, send)
     else:
+        if scope["method"] == "GET" and subresources.wanted(inner := entered(scope)):
+            scope = inner
         noting = Noting(scope, send)
         with counted(scope, noting):
             await _answer(scope, receive, noting)
@@ -83,7 +87,7 @@ async def _serve_socket(scope: Scope, receive: Receive, send: Send) -> None:
     serve = _pages_sockets if scope["path"] == PATH else closed_door
     if session := sockets.wanted(scope):
         serve = partial(sockets.serve, *session)
-        if sockets.is_of_page(scope):
+        if is_of_page(scope):
             serve = same_origin(serve)
     try:
         await _socket_limits.serve(serve, scope, receive, send)

@@ -12,8 +12,9 @@ class NetworkingConfig(AppConfig):
     controllers = ("networking.controllers",)
 
     def ready(self) -> None:
-        from networking import addresses  # noqa: PLC0415 - models can be imported from here on only
+        from networking import addresses, warnings  # noqa: PLC0415 - models can be imported from here on only
 
         for kind in KINDS:
             registry.register(kind)
         addresses.register()
+        warnings.register()

@@ -249,7 +249,7 @@ class Progress:
     def _why_failed(self) -> Why | None:
         spec = self.spec
         for pod in self._pods if spec.pod_failure_policy else ():
-            if self._has_failed(pod):
+            if self._has_failed(pod) and _of_job(pod).is_tracked:  # one that is counted was judged then
                 action, message = judge(spec.pod_failure_policy, pod, self._namespace)
                 if action == FAIL_JOB:
                     return "PodFailurePolicy", message
@@ -307,7 +307,7 @@ class Progress:
         if not self._by_index and (delay := self._backoff()) is not None:
             self._times.append(delay)
             return
-        found = self._next_indexes(number) if spec.is_indexed else [Missing()] * number
+        found = self._next_indexes(number) if spec.is_indexed else [Missing()] * min(number, self._most + 1)
         self.missing = found[: self._most]
         self.is_more = self.is_more or len(found) > self._most
 
@@ -344,6 +344,8 @@ class Progress:
         found: list[Missing] = []
         delays: list[float] = []
         for index in islice(busy.missing(self._completions or 0), number):
+            if len(found) > self._most:
+                break
             if not self._by_index:
                 found.append(Missing(index))
                 continue

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from claims import event_recorder
@@ -27,7 +28,7 @@ from manciple.api import verbs
 from manciple.store import garbage, objects
 from manciple.store.objects import Writer, decoded
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound, TooManyRequests
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS, PODS, Key, kind
@@ -35,7 +36,7 @@ from manciple.wire.selectors import as_label_selector
 from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.templates import owner_reference
-from workloads.view import WorkloadView, controller_of, selects
+from workloads.view import WorkloadView, controller_of, selector_of
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,11 @@ BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
 
+#: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
+AT_ONCE, SHARE = 10, 1.0
+#: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
+#: made as these are placed. So who asks for two billion pods fills neither the database nor the scheduler's queue.
+MOST_WAITING, MOST_WAITING_BYTES = 10_000, 64 << 20
 #: Seconds of asking webhooks about the pods of one turn, after which other workloads have theirs.
 PATIENCE = 5.0
 
@@ -55,39 +61,53 @@ DELETED = "Deleted pod: {}"
 Admitted = tuple[Any, str]
 
 
+#: The resources whose turns were cut short in this process when they were taken last.
+_cut_short: set[str] = set()
+
+
 def take_turns(
     resource: str,
     now: datetime,
     look: Callable[[WorkloadView, Any], Any],
     sync: Callable[[Any, datetime], tuple[int, float | None]],
 ) -> int:
-    """Let each workload of `resource` whose turn it is have it. Returns how many objects were written.
+    """Let the workloads of `resource` whose turn it is have it, for `SHARE` seconds. Returns how many objects were
+    written.
 
     look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself, as
     POSIX seconds).
     """
-    with following.current() as view:
-        if view is None:
-            return 0
-        turns = [(one.key, look(view, one)) for one in view.take(resource, now)]
-    changed, later = 0, {key: now.timestamp() for key, _ in turns}  # whatever cuts this off, no turn is lost
+    changed, until, is_over = 0, time.monotonic() + SHARE, False
+    later: dict[Key, float | None] = {}
+    _cut_short.add(resource)
     try:
-        for key, turn in turns:
-            try:
-                written, due = sync(turn, now)
-                changed += written
-                if due is None:
-                    del later[key]
-                else:
-                    later[key] = due
-            except (Conflict, NotFound):  # somebody else has written: the log says so, too
-                continue
-            except ApiError:
-                log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
-                later[key] = now.timestamp() + RETRY_AFTER
+        while not is_over:
+            with following.current() as view:
+                taken = view.take(resource, now, AT_ONCE) if view is not None else []
+                turns = [(one.key, look(view, one)) for one in taken if view is not None]
+            if not turns:
+                _cut_short.discard(resource)
+                break
+            later.update((key, now.timestamp()) for key, _ in turns)  # whatever cuts this off, no turn is lost
+            for key, turn in turns:
+                try:
+                    written, later[key] = sync(turn, now)
+                    changed += written
+                except (Conflict, NotFound):  # somebody else has written: the log says so, too
+                    continue
+                except ApiError:
+                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
+                    later[key] = now.timestamp() + RETRY_AFTER
+                if is_over := time.monotonic() > until:
+                    break
     finally:
-        following.come_back(resource, later)
+        following.come_back(resource, {key: at for key, at in later.items() if at is not None})
     return changed
+
+
+def is_cut_short(resource: str) -> bool:
+    """Whether there are turns left that the last run had no time for."""
+    return resource in _cut_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +146,33 @@ class PodControl:
         """Those that it controls and no longer selects."""
         if self.workload.metadata.deletion_timestamp is not None:
             return []
-        return [pod for pod in pods if not (selects(self.workload, pod.labels) and self.is_member(pod.name))]
+        selector = selector_of(self.workload)
+        return [pod for pod in pods if not (selector.matches(pod.labels) and self.is_member(pod.name))]
 
     def admitted(self, pods: Iterable[Pod]) -> tuple[list[Admitted], ApiError | None]:
         """New pods, up to the first that admission refuses, and its refusal; those that webhooks leave no time for are
         made in the next turn.
         """
         found: list[Admitted] = []
-        until = time.monotonic() + PATIENCE
+        until, room = time.monotonic() + PATIENCE, 0
         for pod in pods:
-            if found and time.monotonic() > until:
+            if not found:
+                room = self._room(pod)
+            elif time.monotonic() > until:
                 break
+            if len(found) >= room:
+                return found, _full(self.workload.metadata.namespace)
             try:
                 _, made, uid = verbs.admitted_creation(POD, pod, identity=self.identity, dry_run=False)
             except ApiError as error:
                 return found, error
             found.append((made, uid))
         return found, None
+
+    def _room(self, pod: Pod) -> int:
+        """How many such pods may come to those that wait for a node."""
+        namespace, size = self.workload.metadata.namespace, len(msgspec.json.encode(pod))
+        return min(MOST_WAITING, MOST_WAITING_BYTES // size) - following.waiting_pods(namespace)
 
     # In the transaction -----------------------------------------------------------------------------------------------
 
@@ -213,6 +243,11 @@ class PodControl:
         keys = list(pods)
         events = [event_recorder.key_of(self._note(reason, message.format(name))) for _, name in keys]
         writer.preload(objects.to_read((POD, keys), (kind(EVENTS), events)))
+
+
+def _full(namespace: str) -> ApiError:
+    message = f"so many pods of namespace {namespace} wait for a node already that more are created once these have one"
+    return TooManyRequests(message)
 
 
 def _owned_by(pod: ApiObject, references: tuple[Any, ...]) -> ApiObject:

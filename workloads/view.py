@@ -1,18 +1,20 @@
 """What the controllers of workloads know: the workloads, and of each pod that one controls, what they go by.
 
 One view of a process follows the log, for all of these controllers. It notes whose turn it is: a workload that changed,
-one whose pods or revisions changed, one that could adopt what nobody controls. A controller takes those of its resource
-(`take`) and looks at each; it comes back to one by itself with `again`. As long as there are no workloads there is no
-view, and nobody follows anything.
+one whose pods or revisions changed, one that could adopt what nobody controls. A controller takes some of its resource
+(`take`), of each namespace in turn, so that no tenant's workloads wait for all of another's; it comes back to one by
+itself with `again`. What changes is compared with the workloads of its own namespace alone. As long as there are no
+workloads there is no view, and nobody follows anything.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, Taint
@@ -21,8 +23,9 @@ from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.resources import DELETED, NODES, PODS, Key
-from manciple.wire.selectors import as_label_selector
+from manciple.wire.selectors import ParsedLabelSelector, as_label_selector
 from workloads.kinds.controller_revisions import ControllerRevision
+from workloads.kinds.cron_jobs import CronJob
 from workloads.kinds.jobs import Job
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.registration import KINDS
@@ -42,6 +45,8 @@ _ADOPTERS = {
     REVISIONS: (DAEMON_SETS, STATEFUL_SETS),
     PODS: (DAEMON_SETS, JOBS, REPLICA_SETS, STATEFUL_SETS),
 }
+#: Those of them that are no pods.
+_CHILDREN = (REPLICA_SETS, REVISIONS)
 
 #: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
 ANY: sql.Query = (
@@ -81,19 +86,21 @@ class WorkloadView(View):
         self.pods: dict[str, dict[str, PodFacts]] = {}
         #: uid of a workload -> what it controls besides pods: ReplicaSets, revisions
         self.children: dict[str, dict[tuple[str, Key], ApiObject]] = {}
-        #: the revisions that nobody controls
-        self._orphans: dict[Key, ControllerRevision] = {}
+        #: (resource, namespace) -> what nobody controls there, of ReplicaSets and revisions
+        self._orphans: dict[tuple[str, str], dict[Key, ApiObject]] = {}
+        #: namespace -> how many pods of its workloads wait for a node
+        self.waiting: Counter[str] = Counter()
         self.nodes: dict[str, NodeFacts] = {}
         #: pods with the finalizer of a Job that is gone
         self.stray: set[Key] = set()
-        #: resource -> the workloads that take in what they select
-        self._adopting: dict[str, dict[Key, ApiObject]] = {resource: {} for resource in WORKLOADS}
+        #: (resource, namespace) -> the workloads there that take in what they select -> (uid, selector)
+        self._adopting: dict[tuple[str, str], dict[Key, tuple[str, ParsedLabelSelector]]] = {}
         #: uid -> which workload has it
         self._places: dict[str, tuple[str, Key]] = {}
         #: (resource, key) of what is controlled -> the uid of its controller
         self._controllers: dict[tuple[str, Key], str] = {}
-        #: resource -> the workloads whose turn it is
-        self._changed: dict[str, set[Key]] = {resource: set() for resource in WORKLOADS}
+        #: resource -> namespace -> the workloads whose turn it is; both in the order in which they come
+        self._changed: dict[str, dict[str, dict[Key, None]]] = {resource: {} for resource in WORKLOADS}
         #: the uids of workloads that came while the view was there: pods that nobody controls may be older than they
         self.fresh: set[str] = set()
         #: uid of a workload that adopts pods -> the keys of pods that nobody controls and that it selects
@@ -124,18 +131,19 @@ class WorkloadView(View):
             return
         self._leave(resource, obj.key)
         if resource in self.workloads:
-            self._adopting[resource].pop(obj.key, None)
+            _forget(self._adopting, (resource, obj.key[0]), obj.key)
             if _may_adopt(obj):
-                self._adopting[resource][obj.key] = obj
+                adopter = (obj.metadata.uid, selector_of(obj))
+                self._adopting.setdefault((resource, obj.key[0]), {})[obj.key] = adopter
                 if self._is_ready and obj.metadata.uid not in self._places:
                     self.fresh.add(obj.metadata.uid)
             self.workloads[resource][obj.key] = obj
             self._places[obj.metadata.uid] = (resource, obj.key)
-            self._changed[resource].add(obj.key)
+            self._wake(resource, obj.key)
         controller = controller_of(obj.metadata)
         if controller is None:
-            if isinstance(obj, ControllerRevision):
-                self._orphans[obj.key] = obj
+            if resource in _CHILDREN:
+                self._orphans.setdefault((resource, obj.key[0]), {})[obj.key] = obj
             self._offer(resource, obj)
         elif resource != PODS:
             self._controllers[resource, obj.key] = controller.uid
@@ -145,6 +153,7 @@ class WorkloadView(View):
             self._controllers[resource, obj.key] = controller.uid
             facts = PodFacts.of(obj, of_job=controller.kind == "Job")
             self.pods.setdefault(controller.uid, {})[obj.metadata.name] = facts
+            self.waiting[obj.metadata.namespace] += facts.is_waiting
             self._touch(controller.uid)
             if controller.uid not in self._places:
                 self._note_stray(obj.key, facts)
@@ -157,7 +166,8 @@ class WorkloadView(View):
             del self.nodes[name]
         else:
             self.nodes[name] = facts
-        self._changed[DAEMON_SETS].update(self.workloads[DAEMON_SETS])
+        for key in self.workloads[DAEMON_SETS]:
+            self._wake(DAEMON_SETS, key)
 
     def _remove(self, resource: str, obj: ApiObject) -> None:
         if resource == NODES:
@@ -167,7 +177,7 @@ class WorkloadView(View):
         if resource in self.workloads:
             for name, facts in self.pods.get(obj.metadata.uid, {}).items():
                 self._note_stray((obj.metadata.namespace, name), facts)
-            self._adopting[resource].pop(obj.key, None)
+            _forget(self._adopting, (resource, obj.key[0]), obj.key)
             self.workloads[resource].pop(obj.key, None)
             self._places.pop(obj.metadata.uid, None)
             self.fresh.discard(obj.metadata.uid)
@@ -180,52 +190,62 @@ class WorkloadView(View):
 
     def _leave(self, resource: str, key: Key) -> None:
         """It is no longer where it was known to be; whoever controlled it has news."""
-        if resource == REVISIONS:
-            self._orphans.pop(key, None)
+        if resource in _CHILDREN:
+            _forget(self._orphans, (resource, key[0]), key)
         uid = self._controllers.pop((resource, key), None)
         if uid is None:
             return
         if resource == PODS:
             self.stray.discard(key)
             known = self.pods.get(uid, {})
-            known.pop(key[1], None)
+            facts = known.pop(key[1], None)
+            if facts is not None and facts.is_waiting:
+                self.waiting[key[0]] -= 1
+                if not self.waiting[key[0]]:
+                    del self.waiting[key[0]]
             if not known:
                 self.pods.pop(uid, None)
         else:
-            children = self.children.get(uid, {})
-            children.pop((resource, key), None)
-            if not children:
-                self.children.pop(uid, None)
+            _forget(self.children, uid, (resource, key))
         self._touch(uid)
 
     def _touch(self, uid: str) -> None:
         if place := self._places.get(uid):
-            self._changed[place[0]].add(place[1])
+            self._wake(*place)
+
+    def _wake(self, resource: str, key: Key) -> None:
+        self._changed[resource].setdefault(key[0], {})[key] = None
 
     def _offer(self, resource: str, obj: ApiObject) -> None:
         """Nobody controls it: workloads that select it adopt it."""
         if obj.metadata.deletion_timestamp is not None:
             return
         for adopter in _ADOPTERS.get(resource, ()):
-            for key, workload in self._adopting[adopter].items():
-                if key[0] == obj.metadata.namespace and selects(workload, obj.metadata.labels):
-                    self._changed[adopter].add(key)
+            for key, (uid, selector) in self._adopting.get((adopter, obj.metadata.namespace), {}).items():
+                if selector.matches(obj.metadata.labels):
+                    self._wake(adopter, key)
                     if resource == PODS:
-                        self.offered.setdefault(workload.metadata.uid, set()).add(obj.key)
+                        self.offered.setdefault(uid, set()).add(obj.key)
 
     # Whose turn it is -------------------------------------------------------------------------------------------------
 
-    def take(self, resource: str, now: datetime) -> list[ApiObject]:
-        """Those whose turn it is, which begins anew."""
+    def take(self, resource: str, now: datetime, most: int) -> list[ApiObject]:
+        """Up to so many of those whose turn it is, one of each namespace after the other; it begins anew for them."""
         later, changed = self._later[resource], self._changed[resource]
-        changed.update(key for key, at in later.items() if at <= now.timestamp())
-        for key in changed:
+        for key in [key for key, at in later.items() if at <= now.timestamp()]:
+            self._wake(resource, key)
+        found: list[ApiObject] = []
+        while changed and len(found) < most:
+            namespace = next(iter(changed))
+            keys = changed.pop(namespace)
+            key = next(iter(keys))
+            del keys[key]
+            if keys:
+                changed[namespace] = keys  # after all others
             later.pop(key, None)
-        self._changed[resource] = set()
-        return [obj for key in sorted(changed) if (obj := self.workloads[resource].get(key)) is not None]
-
-    def has_turns(self, resource: str, now: datetime) -> bool:
-        return bool(self._changed[resource]) or any(at <= now.timestamp() for at in self._later[resource].values())
+            if (workload := self.workloads[resource].get(key)) is not None:
+                found.append(workload)
+        return found
 
     def again(self, resource: str, key: Key, at: float) -> None:
         """Its turn comes at that time, in POSIX seconds, if not before."""
@@ -235,7 +255,7 @@ class WorkloadView(View):
     def turn_of_pods(self, workload: ApiObject) -> tuple[Sequence[PodFacts], Collection[Key] | None]:
         """(the pods that it controls, the pods that it may adopt: None where they have to be searched); once a turn."""
         uid = workload.metadata.uid
-        offered = self.offered.pop(uid, set())
+        offered = {key for key in self.offered.pop(uid, ()) if (PODS, key) not in self._controllers}
         is_fresh = uid in self.fresh
         self.fresh.discard(uid)
         if not _may_adopt(workload):
@@ -245,32 +265,56 @@ class WorkloadView(View):
     def revisions(self, workload: ApiObject) -> list[ControllerRevision]:
         """Those that it controls, and those that nobody controls and it selects."""
         owned = self.children.get(workload.metadata.uid, {}).values()
-        orphans = (
-            one
-            for key, one in self._orphans.items()
-            if key[0] == workload.metadata.namespace and selects(workload, one.metadata.labels)
-        )
-        return [*(one for one in owned if isinstance(one, ControllerRevision)), *orphans]
+        found = (*owned, *self.orphans(REVISIONS, workload))
+        return [one for one in found if isinstance(one, ControllerRevision)]
+
+    def orphans(self, resource: str, workload: ApiObject) -> list[ApiObject]:
+        """The ReplicaSets, or revisions, that nobody controls and the workload selects."""
+        selector = selector_of(workload)
+        there = self._orphans.get((resource, workload.metadata.namespace), {}).values()
+        return [
+            one for one in there if one.metadata.deletion_timestamp is None and selector.matches(one.metadata.labels)
+        ]
 
     def owned_pods(self, workload: ApiObject) -> list[PodFacts]:
         return list(self.pods.get(workload.metadata.uid, {}).values())
 
 
 def _may_adopt(workload: ApiObject) -> bool:
-    """Nothing but its own pods has the label that a Job selects, unless its selector is somebody's own."""
-    return not isinstance(workload, Job) or bool(workload.spec.manual_selector)
+    """Nothing but its own pods has the label that a Job selects, unless its selector is somebody's own; CronJobs select
+    nothing.
+    """
+    if isinstance(workload, Job):
+        return bool(workload.spec.manual_selector)
+    return not isinstance(workload, CronJob)
 
 
 _KINDS: Collection[str] = frozenset(kind.kind for kind in KINDS)
 
 
-def selects(workload: ApiObject, labels: dict[str, str]) -> bool:
-    """Whether the workload's selector takes in something with these labels; an empty one selects nothing."""
+K = TypeVar("K")
+L = TypeVar("L")
+
+
+def _forget(groups: dict[K, dict[L, Any]], group: K, member: L) -> None:
+    """No empty group stays."""
+    if members := groups.get(group):
+        members.pop(member, None)
+        if not members:
+            del groups[group]
+
+
+def selector_of(workload: ApiObject) -> ParsedLabelSelector:
+    """What the workload takes in; an empty selector selects nothing."""
     try:
         parsed = as_label_selector(workload.spec.selector)  # type: ignore[attr-defined]  # of every workload
     except ValueError:
-        return False
-    return not parsed.empty and parsed.matches(labels)
+        return as_label_selector(None)
+    return as_label_selector(None) if parsed.empty else parsed
+
+
+def selects(workload: ApiObject, labels: dict[str, str]) -> bool:
+    return selector_of(workload).matches(labels)
 
 
 _follower = Follower(WorkloadView)
@@ -296,3 +340,9 @@ def come_back(resource: str, later: Mapping[Key, float]) -> None:
         if view is not None:
             for key, at in later.items():
                 view.again(resource, key, at)
+
+
+def waiting_pods(namespace: str) -> int:
+    """How many pods of the namespace's workloads wait for a node."""
+    with current() as view:
+        return view.waiting[namespace] if view is not None else 0

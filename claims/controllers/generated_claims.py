@@ -490,7 +490,7 @@ def ask_about(keys: Sequence[Key], identity: Identity) -> Verdicts:
         return Verdicts(None)
     said: dict[Asked, ResourceClaim | ApiError] = {}
     until = time.monotonic() + PATIENCE
-    for pod, entry, template in _wanted(RANDOM.value.sample(keys, len(keys))):
+    for pod, entry, template in wanted_claims(RANDOM.value.sample(keys, len(keys))):
         if time.monotonic() > until:
             break
         said[_question(pod, entry, template)] = admitted(claim_for(pod, entry, template), identity)
@@ -518,7 +518,7 @@ def admitted(claim: ResourceClaim, identity: Identity) -> ResourceClaim | ApiErr
     return claim if new is write.new else cast("ResourceClaim", new)
 
 
-def _wanted(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:
+def wanted_claims(keys: Sequence[Key]) -> Iterator[tuple[Pod, PodResourceClaim, ResourceClaimTemplate]]:
     """Each entry that lacks its claim, with the template that it names, as far as that exists; pods as in `keys`."""
     stored_pods = {(stored.namespace, stored.name): stored for stored in objects.get_many(POD, keys)}
     pods = [decoded(stored_pods[key], Pod) for key in keys if key in stored_pods]

@@ -49,19 +49,20 @@ class PortForwardOptions(ApiObject):
 
 
 def read_stream_options(query: Query, *, attach: bool) -> StreamOptions:
-    def wants(name: str) -> bool:
-        return next(iter(query.get(name, ())), "") in _TRUE
-
     return StreamOptions(
         api_version="v1",
         kind="PodAttachOptions" if attach else "PodExecOptions",
         container=next(iter(query.get("container", ())), ""),
         command=() if attach else tuple(query.get("command", ())),
-        stdin=wants("stdin"),
-        stdout=wants("stdout"),
-        stderr=wants("stderr"),
-        tty=wants("tty"),
+        stdin=_flag(query, "stdin"),
+        stdout=_flag(query, "stdout"),
+        stderr=_flag(query, "stderr"),
+        tty=_flag(query, "tty"),
     )
+
+
+def _flag(query: Query, name: str) -> bool:
+    return next(iter(query.get(name, ())), "") in _TRUE
 
 
 def checked_stream_options(options: StreamOptions) -> StreamOptions:

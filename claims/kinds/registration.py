@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from claims.kinds import early, pod_groups, pod_rules, pod_strategy, resource_claims
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
+from claims.kinds.csi import CSI_DRIVER, CSI_NODE
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
 from claims.kinds.limit_ranges import LIMIT_RANGE
 from claims.kinds.persistent_volumes import VOLUME
@@ -24,6 +25,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
+from claims.kinds.runtime_classes import RUNTIME_CLASS
 from claims.kinds.storage_classes import STORAGE_CLASS
 from claims.kinds.volume_claims import VOLUME_CLAIM
 from manciple.wire.base import condition_of
@@ -314,6 +316,9 @@ KINDS: tuple[Kind, ...] = (
     VOLUME,
     VOLUME_CLAIM,
     STORAGE_CLASS,
+    CSI_DRIVER,
+    CSI_NODE,
+    RUNTIME_CLASS,
     *pod_groups.KINDS,
     *early.KINDS,
 )

@@ -87,6 +87,8 @@ class Sought:
     def rank(self, name: str, place: str = "") -> int | None:
         """How well an object fits; None if it does not."""
         if self.words and self.text.lower() not in name.lower():
+            if re.findall(r"[^\W_]+", name.lower()) == self.words:  # "gpu a17" is the node gpu-a17
+                return EXACT
             both = f"{place} {name}".lower()
             return PART if all(word in both for word in self.words) else None
         wanted_place, wanted = (part.lower() for part in self.parts)
@@ -656,7 +658,7 @@ class Command:
 
 
 COMMANDS: Sequence[Command] = (
-    Command(title="New pod", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
+    Command(title="New pod or Job", place="pod-new", may=lambda person: person.may_somewhere("create", PODS)),
     Command(title="New class", place="class-new", may=lambda person: person.may("create", CLASSES)),
     Command(title="New taint rule", place="taint-rule-new", may=lambda person: person.may("create", TAINT_RULES)),
     Command(title="New namespace", place="namespaces", may=lambda person: person.may("create", NAMESPACES)),

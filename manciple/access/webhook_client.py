@@ -6,6 +6,9 @@ redirect is followed and no proxy asked, and what is read is bounded in size and
 
     answer = webhook_client.call([Call(config, body, seconds=10)])[0]     # bytes, or CallFailed
 
+Whoever calls waits, a thread of the API as a rule. So that slow webhooks leave threads to requests that need none, only
+some may wait at a time.
+
 A Service is resolved to the ready endpoints of its EndpointSlices. Only pods of its namespace are called, through the
 agents of their nodes, because nothing routes the addresses of Services and pods: no address that a slice names is
 connected to. The certificate has to be that of NAME.NAMESPACE.svc.
@@ -28,6 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from django.conf import settings
+
 from manciple.access import addresses
 from manciple.access.addresses import AddressRefused
 from manciple.access.kinds.webhook_clients import HTTPS_PORT, ClientConfig, ServiceAddress
@@ -35,7 +40,7 @@ from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import RANDOM
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.registry import registry
 from manciple.wire.selectors import parse_label_selector
 
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
 ANSWER_MAX = 1024 * 1024
 #: Endpoints of a Service that are tried.
 ENDPOINTS_TRIED = 3
+#: Seconds that a request waits for others that wait for webhooks; then its client is told to try again.
+PLACE_SECONDS = 1.0
 #: Bytes that are passed on at once between a webhook in a pod and its caller.
 PORTION = 64 * 1024
 _OK = range(200, 300)
@@ -99,10 +106,22 @@ class _Target:
     pods: Sequence[AbstractAsyncContextManager[PodStream]] | None = None
 
 
+#: Who waits for webhooks in this process, at most: three in four threads of the API.
+_places = PerProcess(lambda: threading.BoundedSemaphore(max(1, settings.API_THREADS * 3 // 4)))
+
+
 def call(calls: Sequence[Call]) -> list[bytes | CallFailed]:
-    """The answers, in order; all are asked at once. Each call ends by its own timeout."""
+    """The answers, in order; all are asked at once. Each call ends by its own timeout.
+
+    Raises: TooManyRequests where too many wait already.
+    """
     prepared = [(one, _target(one)) for one in calls]
-    return asyncio.run_coroutine_threadsafe(_call_all(prepared), _loop.value).result()
+    if not _places.value.acquire(timeout=PLACE_SECONDS):
+        raise TooManyRequests("too many requests wait for webhooks; please try again", details={"retryAfterSeconds": 1})
+    try:
+        return asyncio.run_coroutine_threadsafe(_call_all(prepared), _loop.value).result()
+    finally:
+        _places.value.release()
 
 
 # Where to -------------------------------------------------------------------------------------------------------------

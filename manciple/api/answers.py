@@ -311,10 +311,10 @@ def success(*, code: int = 200, details: Mapping[str, str] | None = None) -> dic
     return document | {"code": code}
 
 
-def unknown_path(subresource: str = "") -> NotFound:
-    """What the API says of a path that no kind is served at. subresource: "pods/log", where it is that which lacks."""
+def unknown_path(why: str = "") -> NotFound:
+    """What the API says of a path that no kind is served at."""
     message = "the server could not find the requested resource"
-    return NotFound(f"{message}: it does not serve {subresource}" if subresource else message, details={})
+    return NotFound(f"{message}: {why}" if why else message, details={})
 
 
 def unsupported_method(why: str = "") -> MethodNotAllowed:

@@ -17,6 +17,7 @@ from typing import Any
 
 from manciple import layout
 from manciple.api import runtime_config, subresources
+from manciple.api.computed import COMPUTED
 from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed, Upgraded
 from manciple.wire.registry import Kind, Served, registry
@@ -78,7 +79,7 @@ class DiscoveredResource:
 def group_versions() -> dict[str, tuple[str, ...]]:
     """Every group ("" is core) with its versions, preferred first."""
     found = dict(registry.groups())
-    for group, version, plural in REVIEWS:
+    for group, version, plural in (*REVIEWS, *COMPUTED):
         if not runtime_config.serves(group, version, plural):
             continue
         found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
@@ -90,7 +91,16 @@ def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
     answered = [kind for place, kind in REVIEWS.items() if runtime_config.serves(*place)]
     virtual = (kind for kind in (*answered, subresources.BINDINGS) if (kind.group, kind.version) == (group, version))
-    return (*stored, *map(_review, virtual))
+    computed = (one.kind for place, one in COMPUTED.items() if place[:2] == (group, version))
+    served = (kind for kind in computed if runtime_config.serves(group, version, kind.plural))
+    return (*stored, *map(_review, virtual), *map(_computed, served))
+
+
+def _computed(kind: Kind) -> DiscoveredResource:
+    """What is worked out and never stored."""
+    return DiscoveredResource(
+        name=kind.plural, kind=kind.kind, singular=kind.singular, namespaced=kind.namespaced, verbs=kind.verbs
+    )
 
 
 def _review(kind: Kind) -> DiscoveredResource:

@@ -71,14 +71,20 @@ class Patch:
         if decoded.object.metadata.name != old.metadata.name and self.served.kind.is_open:
             named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
             raise BadRequest(f"the name of the object {named}")
+        kind = self.served.kind
         uid, known = decoded.object.metadata.uid, old.metadata.uid
         if uid and uid != known:
-            kind = self.served.kind
-            wrong = immutable("metadata.uid", uid)
-            raise Invalid.of(kind=kind.kind, group=kind.group, name=old.metadata.name, errors=[wrong])
+            raise Invalid.of(
+                kind=kind.kind, group=kind.group, name=old.metadata.name, errors=[immutable("metadata.uid", uid)]
+            )
         for text in decoded.warnings:
             records.warn(text)
-        return self.served.completed(decoded.object, old)
+        new = self.served.completed(decoded.object, old)
+        if field := kind.unpatchable:
+            wrong = [error for error in kind.validate_update(new, old) if error.field != field]
+            wrong.append(immutable(field, getattr(new, field)))
+            raise Invalid.of(kind=kind.kind, group=kind.group, name=old.metadata.name, errors=wrong)
+        return new
 
     def _decoded(self, patched: dict[str, Any], old: Any) -> codec.Decoded:
         """Raises: Invalid where the patch makes it something else than an object of the kind."""

@@ -21,7 +21,7 @@ MOST_EACH, MOST_PART = 64, 0.25
 RETRY_SECONDS = 5
 #: Seconds that a client may take to close when all is said.
 CLOSING_SECONDS = 5.0
-_ENDED = 1000
+ENDED = 1000
 
 
 class OpenSessions:
@@ -91,7 +91,7 @@ class Session:
         key = "text" if isinstance(message, str) else "bytes"
         await self._send({"type": "websocket.send", key: message})
 
-    async def close(self, code: int = _ENDED) -> None:
+    async def close(self, code: int = ENDED) -> None:
         """Twice is once."""
         if not self._closed:
             self._closed = True

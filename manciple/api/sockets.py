@@ -32,10 +32,10 @@ from manciple.access import authorization
 from manciple.api import requests, subresources
 from manciple.api.answers import error_answer, status_of, unknown_path
 from manciple.api.auditing import REFUSAL
-from manciple.api.door import ORIGIN, Admission, PageAdmission
+from manciple.api.door import ORIGIN, Admission
 from manciple.api.flow_control import flow_of
 from manciple.api.requests import ResourcePath
-from manciple.api.sessions import OPEN, Session
+from manciple.api.sessions import ENDED, OPEN, Session
 from manciple.api.streams import (
     Hub,
     Receive,
@@ -43,6 +43,7 @@ from manciple.api.streams import (
     Send,
     admitted,
     in_reader,
+    is_of_page,
     refuse_when_stopping,
     refused,
     stopping,
@@ -57,25 +58,9 @@ from manciple.wire.identity import Identity
 
 logger = logging.getLogger(__name__)
 
-_GOING_AWAY, _REFUSED, _FAILED = 1001, 1008, 1011
+_GOING_AWAY, _FAILED = 1001, 1011
 #: Asks admission, whose webhooks may take their time: they keep nobody else waiting.
 _admitting = ThreadPoolExecutor(max_workers=4, thread_name_prefix="session-admission")
-
-
-#: How the paths of pages' sessions begin, before the API's. _OF_PAGE: in the scopes of these.
-PAGES, _OF_PAGE = "/sessions", "manciple.page_session"
-
-
-def entered(scope: Scope) -> Scope:
-    """The scope of a WebSocket as the rest of the server knows it: under the API's path, also where a page opens it."""
-    path = scope["path"].removeprefix(PAGES)
-    if path == scope["path"] or not path.startswith("/api"):
-        return scope
-    return {**scope, "path": path, _OF_PAGE: True}
-
-
-def is_of_page(scope: Scope) -> bool:
-    return _OF_PAGE in scope
 
 
 def wanted(scope: Scope) -> tuple[Upgraded, ResourcePath] | None:
@@ -115,7 +100,7 @@ async def serve(upgraded: Upgraded, where: ResourcePath, scope: Scope, receive: 
 
 async def _admitted(scope: Scope) -> Admission:
     """Raises: as `streams.admitted`. A WebSocket begins with a GET, and may do as much as a POST."""
-    admission = await admitted(scope, PageAdmission if is_of_page(scope) else Admission)
+    admission = await admitted(scope)
     if admission.wanted.verb == "create":
         return admission
     also = replace(admission, wanted=replace(admission.wanted, verb="create"))
@@ -184,7 +169,7 @@ async def _refuse_page(error: ApiError, scope: Scope, send: Send) -> None:
     refusal = {"code": answer.status_code, "body": answer.content}
     await send({"type": "websocket.accept", "subprotocol": protocol.name, REFUSAL: refusal})
     await send({"type": "websocket.send", "bytes": protocol.message(channels.ERROR, answer.content)})
-    await send({"type": "websocket.close", "code": _REFUSED})
+    await send({"type": "websocket.close", "code": ENDED})
 
 
 async def _refuse(error: ApiError, _scope: Scope, send: Send) -> None:

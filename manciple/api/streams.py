@@ -34,7 +34,7 @@ from django.db import close_old_connections
 from manciple.access import rbac
 from manciple.access.authentication.chain import CONNECTION, Credentials, Rounds
 from manciple.api.answers import error_answer
-from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
+from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, PageAdmission, attributes_of
 from manciple.api.faults import unavailable_for
 from manciple.api.flow_control import LIMITED, flow_of, level_of
 from manciple.store import event_log
@@ -464,14 +464,31 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Found = TypeVar("Found")
 
 
-async def admitted(scope: Scope, way: type[Admission] = Admission) -> Admission:
-    """Who may have the stream that this request asks for. way: in which they are identified.
+#: How the paths begin under which pages open streams and sessions, before the API's. _OF_PAGE: in their scopes.
+PAGES, _OF_PAGE = "/sessions", "manciple.of_page"
+
+
+def entered(scope: Scope) -> Scope:
+    """The scope of what a page opens, under the API's path; any other as it is."""
+    path = scope["path"].removeprefix(PAGES)
+    if path == scope["path"] or not path.startswith("/api"):
+        return scope
+    return {**scope, "path": path, _OF_PAGE: True}
+
+
+def is_of_page(scope: Scope) -> bool:
+    return _OF_PAGE in scope
+
+
+async def admitted(scope: Scope) -> Admission:
+    """Who may have the stream that this request asks for; that of a page is its browser's session's.
 
     Raises: as `door.admit`; ServiceUnavailable while the server stops: what is opened now would be cut off.
     """
     refuse_when_stopping()
     method = scope.get("method", "GET")  # a WebSocket begins with one
     shown, wanted = shown_in(scope), attributes_of(method, scope["path"], query_of(scope))
+    way = PageAdmission if is_of_page(scope) else Admission
     admission = await in_reader(lambda: way.of(shown, wanted))
     claim_connection(scope, admission.identity)
     return admission

@@ -192,4 +192,4 @@ def _send(
     try:
         letter.send()
     except OSError as error:  # smtplib's errors too
-        raise DeliveryFailed(f"the mail server refused it: {error}") from error
+        raise DeliveryFailed(f"the mail server did not take it: {error}") from error

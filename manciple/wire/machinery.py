@@ -503,7 +503,7 @@ EVENT = Kind(
             priority=1,
             cell=lambda event, now: age(event.first_timestamp or event.event_time, now),
         ),
-        Column(name="Count", type="integer", priority=1, cell=_count_cell),
+        Column(name="Count", priority=1, cell=_count_cell),
         Column(name="Name", format="name", priority=1, cell=lambda event, _now: event.metadata.name),
     ),
     description="A message about an object, for people.",

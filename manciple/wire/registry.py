@@ -193,6 +193,8 @@ class Kind:
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)
     is_served: Callable[[], bool] = lambda: True
+    #: an immutable field that upstream takes every PATCH but apply for a change of, whatever it says; "": there is none
+    unpatchable: str = ""
     #: the warning to clients that delete an object without a propagation policy, which then keeps its dependents; "":
     #: they go with it
     orphaning: str = ""

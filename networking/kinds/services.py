@@ -54,12 +54,15 @@ IPV4, IPV6 = "IPv4", "IPv6"
 FAMILIES = (IPV4, IPV6)
 SINGLE_STACK, PREFER_DUAL, REQUIRE_DUAL = "SingleStack", "PreferDualStack", "RequireDualStack"
 FAMILY_POLICIES = (PREFER_DUAL, REQUIRE_DUAL, SINGLE_STACK)
+VIP = "VIP"
+IP_MODES = ("Proxy", VIP)
 DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 #: The kubelet's port, which no load balancer may show.
 KUBELET_PORT = 10250
 #: seconds for which a client keeps its pod, unless it says otherwise; and at most
 DEFAULT_AFFINITY, LONGEST_AFFINITY = 10800, 86400
 SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+TOPOLOGY_HINTS, TOPOLOGY_MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 
 
 class ServicePort(Value):
@@ -212,7 +215,12 @@ def update_service_status(new: Service, old: Service) -> Service:
 
 def _status_for(spec: ServiceSpec, status: ServiceStatus) -> ServiceStatus:
     """Only a load balancer is reached anywhere."""
-    return status if spec.type == LOAD_BALANCER else replace(status, load_balancer=LoadBalancerStatus())
+    if spec.type != LOAD_BALANCER:
+        return replace(status, load_balancer=LoadBalancerStatus())
+    ingress = tuple(
+        replace(one, ip_mode=VIP) if one.ip and one.ip_mode is None else one for one in status.load_balancer.ingress
+    )
+    return replace(status, load_balancer=LoadBalancerStatus(ingress=ingress))
 
 
 def _with_defaults(spec: ServiceSpec) -> ServiceSpec:
@@ -342,7 +350,7 @@ def validate_service(new: Service) -> Errors:
 
 def _validate_spec(new: Service) -> Errors:
     spec = new.spec
-    found = _validate_by_type(spec)
+    found = _validate_annotations(new) + _validate_by_type(spec)
     ports, names = SPEC.child("ports"), set[str]()
     for position, port in enumerate(spec.ports):
         found += _validate_port(port, ports.at(position), names, is_named=len(spec.ports) > 1)
@@ -367,11 +375,32 @@ def validate_service_status(new: Service, old: Service) -> Errors:
     found += validate_conditions(new.status.conditions, STATUS.child("conditions"))
     at = STATUS.child("loadBalancer", "ingress")
     for position, ingress in enumerate(new.status.load_balancer.ingress):
-        if ingress.ip:
-            found += check_address(ingress.ip, at.at(position).child("ip"))
-        if ingress.hostname:
-            found += each(check_dns_subdomain(ingress.hostname), at.at(position).child("hostname"), ingress.hostname)
+        path, mode = at.at(position), ingress.ip_mode
+        found += validate_reached(ingress.ip, ingress.hostname, path)
+        if mode is not None and not ingress.ip:
+            found.append(forbidden(path.child("ipMode"), "may not be specified when `ip` is not set"))
+        elif mode is not None and mode not in IP_MODES:
+            found.append(not_supported(path.child("ipMode"), mode, IP_MODES))
     return found
+
+
+def validate_reached(address: str, host: str, path: Path) -> Errors:
+    """Where a load balancer is reached."""
+    found = check_address(address, path.child("ip")) if address else []
+    if host:
+        at = path.child("hostname")
+        found += each(check_dns_subdomain(host), at, host)
+        if not check_address(host, at):
+            found.append(invalid(at, host, "must be a DNS name, not an IP address"))
+    return found
+
+
+def _validate_annotations(new: Service) -> Errors:
+    hints, mode = (new.metadata.annotations.get(name) for name in (TOPOLOGY_HINTS, TOPOLOGY_MODE))
+    if hints is None or mode is None or hints == mode:
+        return []
+    message = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"
+    return [invalid(METADATA.child("annotations").key(TOPOLOGY_MODE), mode, message)]
 
 
 def _validate_by_type(spec: ServiceSpec) -> Errors:
@@ -459,13 +488,16 @@ def _validate_load_balancer(new: Service) -> Errors:
     is_balanced, only = spec.type == LOAD_BALANCER, "may only be used when `type` is 'LoadBalancer'"
     at, ranges = SPEC.child("LoadBalancerSourceRanges"), spec.load_balancer_source_ranges
     if not ranges and (text := new.metadata.annotations.get(SOURCE_RANGES)) is not None:
-        at, ranges = METADATA.child("annotations").key(SOURCE_RANGES), tuple(filter(None, text.split(",")))
+        at, ranges = (
+            METADATA.child("annotations").key(SOURCE_RANGES),
+            tuple(text.strip().split(",")) if text.strip() else (),
+        )
         if not is_balanced:
             found.append(forbidden(at, only))
     elif ranges and not is_balanced:
         found.append(forbidden(at, only))
     for position, text in enumerate(ranges):
-        found += _check_network(text.strip(), at if at.startswith(METADATA) else at.at(position))
+        found += check_network(text.strip(), at if at.startswith(METADATA) else at.at(position))
     if spec.allocate_load_balancer_node_ports is not None and not is_balanced:
         found.append(forbidden(SPEC.child("allocateLoadBalancerNodePorts"), only))
     if spec.load_balancer_class is not None:
@@ -530,7 +562,7 @@ def validate_endpoint_address(text: str, path: Path) -> Errors:
 _LINK_LOCAL_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
-def _check_network(text: str, path: Path) -> Errors:
+def check_network(text: str, path: Path) -> Errors:
     try:
         ip_network(text, strict=False) if "/" in text else ip_address("")
     except ValueError:
@@ -610,8 +642,12 @@ def _validate_served_families(spec: ServiceSpec) -> Errors:
 
 
 def _validate_kept(new: ServiceSpec, old: ServiceSpec) -> Errors:
-    """Addresses and families stay, except from and to an ExternalName."""
+    """Addresses and families stay, except from and to an ExternalName; so does what a load balancer was made with."""
     found: Errors = []
+    if new.type == old.type == LOAD_BALANCER and new.load_balancer_class != old.load_balancer_class:
+        found.append(invalid(SPEC.child("loadBalancerClass"), new.load_balancer_class, "may not change once set"))
+    if has_health_check(new) and has_health_check(old) and new.health_check_node_port != old.health_check_node_port:
+        found.append(forbidden(SPEC.child("healthCheckNodePort"), "field is immutable"))
     if EXTERNAL_NAME in (new.type, old.type):
         return found
     at, now, before = SPEC.child("clusterIPs"), new.cluster_ips, old.cluster_ips

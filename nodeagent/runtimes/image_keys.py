@@ -75,8 +75,9 @@ def _entries(secret: Secret) -> Iterator[tuple[str, str, str]]:
         entries = document["auths"] if secret.type.endswith("json") else document
         for name, entry in entries.items():
             user, password = entry.get("username", ""), entry.get("password", "")
-            if entry.get("auth"):
-                user, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+            if auth := entry.get("auth"):
+                padded = auth.rstrip("=") + "=" * (-len(auth.rstrip("=")) % 4)
+                user, password = base64.b64decode(padded, validate=True).decode().split(":", 1)
             yield _pattern(name), str(user), str(password)
     except (KeyError, ValueError, TypeError, AttributeError, binascii.Error):
         return

@@ -6,14 +6,16 @@ Source: core/v1 PodLogOptions; kubernetes staging/src/k8s.io/cri-client/pkg/logs
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 Stream = Literal["stdout", "stderr"]
 
@@ -123,41 +125,61 @@ def parsed(line: bytes) -> LogLine | None:
     return LogLine(int(second.timestamp()) * 10**9 + fraction, stream, match["tag"] == b"F", match["text"])
 
 
-# Reads the log file of a container while it grows. conmon writes it in the format of the Container Runtime Interface,
-# and empties it when it has reached its limit.
+# Reads the log file of a container while it grows. conmon writes it in the format of the Container Runtime Interface;
+# when it has reached its limit, conmon puts an empty one in its place. Who follows reads the old one to its end first.
 
 #: How often one who follows looks for more.
 FOLLOW_SECONDS = 0.2
+#: Bytes of a log that are read at once.
+PORTION = 256 * 1024
 
 
 def read_log(path: Path, query: LogQuery, *, running: Callable[[], bool], stop: threading.Event) -> Iterator[bytes]:
     """The pieces of `query`. running: whether more may come. A file that is not there is an empty one."""
-    reader, printer = _Reader(path), LogPrinter(query)
-    last_look = not (query.follow and running())
-    yield from printer.bytes_of(wanted(reader.lines(), query))
-    while not (last_look or printer.done or stop.wait(FOLLOW_SECONDS)):
-        last_look = not running()  # asked first: what was written before the end is read below
-        yield from printer.bytes_of(line for line in reader.lines() if query.stream in {None, line.stream})
+    with _Reader(path) as reader:
+        printer = LogPrinter(query)
+        last_look = not (query.follow and running())
+        yield from printer.bytes_of(wanted(reader.lines(), query))
+        while not (last_look or printer.done or stop.wait(FOLLOW_SECONDS)):
+            last_look = not running()  # asked first: what was written before the end is read below
+            yield from printer.bytes_of(line for line in reader.lines() if query.stream in {None, line.stream})
 
 
-class _Reader:
+class _Reader(ExitStack):
     """Reads on where it stopped; a line that is not finished yet is left for the next time."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
-        self._position = 0
+        self._file: BinaryIO | None = None
+        self._rest = b""
 
     def lines(self) -> Iterator[LogLine]:
-        try:
-            if self._path.stat().st_size < self._position:
-                self._position = 0
-            with self._path.open("rb") as stream:
-                stream.seek(self._position)
-                content = stream.read()
-        except FileNotFoundError:
+        while True:
+            yield from self._lines_of_file()
+            if not self._open_successor():
+                return
+
+    def _lines_of_file(self) -> Iterator[LogLine]:
+        if self._file is None:
             return
-        whole = content.rpartition(b"\n")[0]
-        self._position += len(whole) + 1 if whole or content.startswith(b"\n") else 0
-        for line in whole.split(b"\n"):
-            if (found := parsed(line)) is not None:
-                yield found
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():  # emptied in place
+            self._file.seek(0)
+            self._rest = b""
+        while portion := self._file.read(PORTION):
+            *whole, self._rest = (self._rest + portion).split(b"\n")
+            for line in whole:
+                if (found := parsed(line)) is not None:
+                    yield found
+
+    def _open_successor(self) -> bool:
+        """Whether there is a file at the path that was not read yet."""
+        try:
+            there = self._path.stat()
+            if self._file is not None and os.path.samestat(there, os.fstat(self._file.fileno())):
+                return False
+            self.close()
+            self._file, self._rest = self.enter_context(self._path.open("rb")), b""
+        except FileNotFoundError:
+            return False
+        return True

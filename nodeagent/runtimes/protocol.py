@@ -280,7 +280,7 @@ def killing(container: str, probe: str) -> Happening:
 
 
 class ContainerUsage(Value):
-    """What one running container uses. Times in POSIX seconds.
+    """What one running container, or the machine, has used so far. Times in POSIX seconds.
 
     cpu_nanos: processor time since its start, in nanoseconds. memory_bytes: without what the kernel may drop at once.
     """
@@ -345,8 +345,15 @@ class Runtime(Protocol):
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         """The pod's containers by name, in their current state. Raises: ContainerFailed."""
 
+    @property
+    def counts_evenly(self) -> bool:
+        """Whether the use of its containers never changes, so that no sample of it need be kept."""
+
     def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
-        """What the pod's running containers use now, by name; one that cannot be measured is left out."""
+        """What the pod's running containers have used, by name; one that cannot be measured is left out."""
+
+    def machine_usage(self) -> ContainerUsage | None:
+        """What the whole node has used since it started; None where it cannot be measured."""
 
     def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
         """The disk use now, of `volumes` and containers; layers: with writable layers. Raises: ContainerFailed."""

@@ -1,4 +1,4 @@
-"""Whether a quota would refuse the generated claims of a pod. Nothing is written.
+"""Whether a quota would refuse the generated claims of a pod, or more pods like it. Nothing is written.
 
 They are created together, as the claim controller would create them, in a transaction that is rolled back: so the
 answer is the writer's own.
@@ -6,25 +6,28 @@ answer is the writer's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 from msgspec import structs
 
 from claims.causes.causes import QuotaUsedUp
-from claims.controllers.generated_claims import IDENTITY
+from claims.controllers.generated_claims import IDENTITY, wanted_claims
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from claims.pod_claims import claim_for
 from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
+from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
 from manciple.wire.identity import SYSTEM
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, QUOTAS, TEMPLATES, kind
+from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, kind
 from scheduling.rehearsal.workload import Changes, Workload, replica
 
 
@@ -70,30 +73,85 @@ class RaisedLimit:
     to: str
 
 
-#: Limits that are raised, at most.
-MOST_RAISED = 6
+#: Limits that are raised, and claims of other pods that are counted, at most.
+MOST_RAISED, MOST_OTHERS = 6, 100
 
 
-def raises_for(workload: Workload, cause: QuotaUsedUp) -> tuple[RaisedLimit, ...]:
+def raises_for(workload: Workload, cause: QuotaUsedUp, others: Sequence[tuple[str, str]]) -> tuple[RaisedLimit, ...]:
     """How high the limits have to be so that the claims that the pod lacks are made, beginning with the one in `cause`;
     none where other things refuse them as well.
+
+    others: keys of pods of the namespace that wait, too. Nobody knows whose claims come first when there is room, so
+    there has to be enough for theirs as well.
+    Raises: ApiError, where the store cannot say so now.
     """
-    namespace, raised = workload.pod.metadata.namespace, [_raised(cause)]
+    namespace, limits = workload.pod.metadata.namespace, {(cause.quota, cause.key): _raised(cause)}
     claims = [claim for claim in workload.own.values() if not claim.metadata.uid] if cause.entry else []
     lacking = Workload(pod=workload.pod, own={f"e{at}": claim for at, claim in enumerate(claims)})
-    for _ in range(MOST_RAISED):
+    theirs = [claim_for(*wanted) for wanted in islice(wanted_claims(others), MOST_OTHERS + 1)] if claims else []
+    if len(theirs) > MOST_OTHERS:
+        return ()
+    try:
+        with objects.writing(identity=SYSTEM, dry_run=True) as writer:  # the claim controller changes no quota
+            _set_limits(writer, namespace, limits.values())
+            for claim in theirs:
+                with suppress(ApiError):  # it is refused as before, and takes no room
+                    _create(writer, claim, limits, may_raise=limits.keys())
+            for claim in replica(lacking, 1)[1]:
+                _create(writer, claim, limits)
+    except (BadRequest, Forbidden, Invalid, NotFound):
+        return ()
+    return tuple(limits.values())
+
+
+def _create(
+    writer: Writer,
+    claim: ResourceClaim,
+    limits: dict[tuple[str, str], RaisedLimit],
+    *,
+    may_raise: Container[tuple[str, str]] | None = None,
+) -> None:
+    """Raise limits until the claim is accepted: any, or only those. Raises: ApiError."""
+    for left in reversed(range(MOST_RAISED)):
         try:
-            with objects.writing(identity=SYSTEM, dry_run=True) as writer:  # the claim controller changes no quota
-                for quota in {one.quota for one in raised}:
-                    stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
-                    if stored is not None:
-                        writer.update(kind(QUOTAS), with_limits(stored, raised))
-                for claim in replica(lacking, 1)[1]:
-                    writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim))
+            writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim))
         except QuotaExceeded as error:
-            _, quota, key, requested, used, hard = error.excess
+            namespace, quota, key, requested, used, hard = error.excess
+            if not left or (may_raise is not None and (quota, key) not in may_raise):
+                raise
             more = QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard)
-            raised = [one for one in raised if (one.quota, one.key) != (quota, key)] + [_raised(more)]
+            limits[quota, key] = _raised(more)
+            _set_limits(writer, namespace, limits.values())
+        else:
+            return
+
+
+def _set_limits(writer: Writer, namespace: str, limits: Collection[RaisedLimit]) -> None:
+    for quota in {one.quota for one in limits}:
+        stored = cast("ResourceQuota | None", writer.get(kind(QUOTAS), namespace, quota))
+        if stored is not None:
+            writer.update(kind(QUOTAS), with_limits(stored, limits))
+
+
+def raises_for_pods(pod: Pod, number: int) -> tuple[RaisedLimit, ...]:
+    """How high limits have to be so that so many more pods like this one are made; none where they are high enough, or
+    where other things refuse the pods as well.
+    """
+    namespace, raised = pod.metadata.namespace, list[RaisedLimit]()
+    for _ in range(MOST_RAISED):
+        made = 0
+        try:
+            with objects.writing(identity=SYSTEM, dry_run=True) as writer:
+                _set_limits(writer, namespace, raised)
+                while made < number:
+                    name = f"{pod.metadata.generate_name}{made}"
+                    writer.create(kind(PODS), structs.replace(pod, metadata=structs.replace(pod.metadata, name=name)))
+                    made += 1
+        except QuotaExceeded as error:
+            _, quota, key, requested, used, _ = error.excess
+            to = sum([Quantity.parse(requested)] * (number - made), start=Quantity.parse(used))
+            raised = [one for one in raised if (one.quota, one.key) != (quota, key)]
+            raised.append(RaisedLimit(quota, key, to.canonical()))
         except ApiError:
             return ()
         else:
@@ -123,6 +181,22 @@ def refused_by_quota(pod: Pod, entry: str) -> Excess | None:
                 writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim_for(pod, wanted, template)))
     except QuotaExceeded as error:
         return error.excess
+    except ApiError:
+        return None
+    return None
+
+
+def limit_on_new(namespace: str, resource: str) -> RaisedLimit | None:
+    """What has to be raised before anybody can create a claim, or a template, there; nothing is written."""
+    made = ResourceClaim if resource == CLAIMS else ResourceClaimTemplate
+    served = kind(resource)
+    new = made(api_version=served.api_version, kind=served.kind, metadata=ObjectMeta(namespace=namespace, name="new"))
+    try:
+        with objects.writing(identity=SYSTEM, dry_run=True) as writer:
+            writer.create(served, served.prepare_create(new))
+    except QuotaExceeded as error:
+        _, quota, key, requested, used, hard = error.excess
+        return _raised(QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard))
     except ApiError:
         return None
     return None

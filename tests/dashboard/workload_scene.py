@@ -7,6 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodCondition, PodResourceClaim
+from manciple.access.kinds.roles import GROUP, ROLE, ROLE_BINDING, PolicyRule, Role, RoleBinding, RoleRef, Subject
+from manciple.store import objects
+from manciple.wire.base import ObjectMeta
 from tests.builders import make_request, make_template
 from tests.scheduling.cluster import Cluster
 from tests.workloads.cluster import CONTROLLERS, make_deployment, make_pod_template
@@ -45,3 +48,25 @@ def let_run(cluster: Cluster) -> None:
         if pod.spec.node_name and pod.status.phase == "Pending":
             cluster.update(replace(pod, status=replace(pod.status, phase="Running", conditions=(ready,))))
     work(cluster)
+
+
+def grant(group: str, *rules: tuple[str, str], namespace: str = "default") -> None:
+    """A role of this name, for the people of this group. rules: (verbs, plural.group)."""
+    meta = ObjectMeta(name=group, namespace=namespace)
+    granted = []
+    for verbs, resource in rules:
+        plural, _, api_group = resource.partition(".")
+        api_group, _, part = api_group.partition("/")
+        resources = (f"{plural}/{part}" if part else plural,)
+        granted.append(PolicyRule(verbs=tuple(verbs.split()), api_groups=(api_group,), resources=resources))
+    role = Role(api_version=ROLE.api_version, kind="Role", metadata=meta, rules=tuple(granted))
+    binding = RoleBinding(
+        api_version=ROLE_BINDING.api_version,
+        kind="RoleBinding",
+        metadata=meta,
+        subjects=(Subject(kind="Group", api_group=GROUP, name=group),),
+        role_ref=RoleRef(api_group=GROUP, kind="Role", name=group),
+    )
+    with objects.writing() as writer:
+        writer.create(ROLE, role)
+        writer.create(ROLE_BINDING, binding)

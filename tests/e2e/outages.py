@@ -89,7 +89,7 @@ def node_lost(of: Subject) -> Case:
         ),
         of.device_page: (("Unreachable", "its node is unreachable"), ("Health Healthy", "Reserved ·")),
         "devices": ((f"Unreachable {of.devices}", "The node is unreachable"), NOTHING),
-        of.claim_page: ((f"on node {of.node}, which is unreachable", "Its node is unreachable"), ("Running\\.",)),
+        of.claim_page: ((f"on node {of.node}, which is unreachable", "its node is unreachable"), ("Running\\.",)),
         "claims": ((f"Node {of.node} is unreachable",), NOTHING),
         "pods": ((rf"{of.pod} {of.namespace} Unreachable",), (rf"{of.pod} {of.namespace} Running",)),
         of.pod_page: (
@@ -97,7 +97,7 @@ def node_lost(of: Subject) -> Case:
             (f"{of.pod} Running", "Healthy"),
         ),
         "drivers": ((rf"{of.driver} .*?{of.devices} unreachable",), NOTHING),
-        f"drivers/{of.driver}": (("unreachable; the state of its devices is not known",), NOTHING),
+        f"drivers/{of.driver}": (("unreachable; its devices are not free",), NOTHING),
         "incidents": ((f"Node {of.node}", "Open 1", "its agent does not report", of.pod), NOTHING),
         "timeline": (("Unreachable since",), NOTHING),
         "wallboard": ((f"Node {of.node} unreachable", "Open incidents 1"), ("All is well",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.nodeagent.runtimes.containers import clean, make_rootfs
 class RealNode:
     """Its containers' root file system, and what it keeps, are in `folder`. drivers: entries of a drivers file."""
 
-    def __init__(self, up: Up, name: str, folder: Path, *drivers: dict[str, Any]) -> None:
+    def __init__(self, up: Up, name: str, folder: Path, *drivers: dict[str, Any], options: Sequence[str] = ()) -> None:
         self.folder = folder
         self.rootfs = make_rootfs(folder / "rootfs")
         self.cdi_dir = folder / "cdi"
@@ -30,7 +31,7 @@ class RealNode:
             [
                 *(sys.executable, "-m", "nodeagent", "--node-name", name, "--kubeconfig", str(up.kubeconfig)),
                 *("--state-dir", str(self._state_dir), "--cdi-dir", str(self.cdi_dir)),
-                *("--runtime", "podman", "--rootfs-dir", str(folder), "--drivers-file", str(drivers_file)),
+                *("--runtime", "podman", "--rootfs-dir", str(folder), "--drivers-file", str(drivers_file), *options),
             ]
         )
 

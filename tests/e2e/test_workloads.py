@@ -45,7 +45,7 @@ def images(kubectl: Kubectl, labels: str) -> list[str]:
 
 def nothing_is_left(kubectl: Kubectl) -> bool:
     return not kubectl(
-        "get", "deployments,daemonsets,statefulsets,replicasets,pods,resourceclaims", "-o", "name"
+        "get", "deployments,daemonsets,statefulsets,replicasets,jobs,pods,resourceclaims", "-o", "name"
     ).strip()
 
 
@@ -79,6 +79,20 @@ def test_the_deployment_of_kep_5004_is_installed_without_a_change(kubectl: Kubec
     kubectl("delete", "deployment", "demo")
     wait_for("nothing to be left", lambda: nothing_is_left(kubectl))
     up.check_invariants()
+
+
+def test_a_job_of_kubectl_create_gets_devices_as_documented(kubectl: Kubectl) -> None:
+    plain = kubectl("create", "job", "train", "--image=example.com/train", "--dry-run=client", "-o", "yaml")
+    limits = ("--limits=example.com/gpu=1", "-o", "yaml")
+    kubectl("create", "-f", "-", stdin=kubectl("set", "resources", "--local", "-f", "-", *limits, stdin=plain))
+
+    def devices() -> int:
+        claims = kubectl.json("get", "resourceclaims")["items"]
+        return sum(len(one["status"]["allocation"]["devices"]["results"]) for one in claims if "status" in one)
+
+    wait_for("its device", lambda: devices() == 1)
+    kubectl("delete", "job", "train")
+    wait_for("nothing to be left", lambda: nothing_is_left(kubectl))
 
 
 def test_killed_in_the_middle_of_an_update_it_ends_with_the_pods_it_wants(kubectl: Kubectl, up: Up) -> None:

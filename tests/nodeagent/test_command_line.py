@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from nodeagent.__main__ import PROGRAMS, main
-from nodeagent.config import Token, read_kubeconfig
+from nodeagent.config import Token, access_of_pod, read_kubeconfig
 from nodeagent.node.catalog import create_drivers
 from nodeagent.options import configuration, driver_entries, parser
 
@@ -241,3 +241,21 @@ def test_the_agent_is_run_by_its_name_or_by_its_options_alone(
 def test_an_unknown_program_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert f"{' '.join(words)} is not one of run, join, driver serve, driver check" in capsys.readouterr().err
+
+
+# A program in a pod ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "server"), [("10.0.0.1", "https://10.0.0.1:16443"), ("fd00::1", "https://[fd00::1]:16443")]
+)
+def test_a_program_in_a_pod_has_the_access_of_its_service_account(tmp_path: Path, host: str, server: str) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "16443"}
+    assert access_of_pod(environment, tmp_path) is None
+    (tmp_path / "token").write_text("of the pod")
+    assert access_of_pod({}, tmp_path) is None
+    found = access_of_pod(environment, tmp_path)
+    assert found is not None
+    assert (found.server, current(found.token), found.ca_file) == (server, "of the pod", tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("renewed")
+    assert current(found.token) == "renewed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from insight.start_estimates import (
     WaitingEntry,
     estimate_starts,
     read_queue,
+    share,
     time_left,
 )
 from manciple.wire.base import timestamp
@@ -85,6 +87,17 @@ CASES: dict[str, tuple[Sequence[WaitingEntry], Sequence[HeldDevices], Free, dict
 def test_when_waiting_pods_start(phrase: str) -> None:
     waiting, held, free, expected = CASES[phrase]
     assert estimate_starts(waiting, held, free) == expected
+
+
+def test_pods_that_are_alike_are_spread_over_what_is_known() -> None:
+    """Of many the first ends long before the median; of one nothing else is known."""
+    past = [float(seconds) for seconds in range(1, 1002)]
+    assert time_left(0.0, past, None) == time_left(0.0, past, None, share(0)) == 501
+    spread = sorted(time_left(0.0, past, None, share(number)) or 0.0 for number in range(100))
+    assert spread[0] < 25
+    assert spread[-1] > 975
+    assert max(later - sooner for sooner, later in pairwise(spread)) < 25, "evenly"
+    assert time_left(0.0, past, 30.0, share(1)) == 30, "a time limit is kept"
 
 
 def test_ten_thousand_ends_and_pods_take_no_long_time() -> None:

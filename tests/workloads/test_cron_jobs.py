@@ -106,6 +106,24 @@ def test_the_oldest_that_have_ended_go() -> None:
     assert len(found.going) == 6
 
 
+def test_jobs_that_never_end_are_started_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cron_jobs, "MOST_ACTIVE", 2)
+    at, running = timedelta(hours=1), [a_job(f"j{number}") for number in range(2)]
+    assert plan(a_cron_job(active=1), running[0], at=at).due
+    found = plan(a_cron_job(active=2), *running, at=at)
+    assert (found.due, reasons(found)) == (None, ["TooManyActiveJobs"])
+    assert plan(a_cron_job(active=2, concurrency_policy="Replace"), *running, at=at).due
+
+
+@pytest.mark.parametrize("limit", [2**31 - 1, None])
+def test_jobs_that_have_ended_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch, limit: int | None) -> None:
+    monkeypatch.setattr(cron_jobs, "MOST_KEPT", 2)
+    jobs = [a_job(f"failed-{hour}", "Failed", hour=hour) for hour in (9, 7, 8)]
+    cron_job = a_cron_job()
+    cron_job = replace(cron_job, spec=replace(cron_job.spec, failed_jobs_history_limit=limit))
+    assert [job.metadata.name for job in plan(cron_job, *jobs, at=timedelta()).going] == ["failed-7"]
+
+
 def test_a_job_is_named_after_the_minute_and_tells_the_time_by_its_clock() -> None:
     made = cron_jobs.job_of(a_cron_job(time_zone="Europe/Berlin"), NOON)
     assert made.metadata.name == f"cron-{int(NOON.timestamp()) // 60}"

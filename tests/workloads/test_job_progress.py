@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from workloads.kinds.jobs import (
     FAIL_INDEX,
     FAIL_JOB,
     IGNORE,
+    IN,
     Job,
     JobCondition,
     JobSpec,
@@ -402,3 +404,48 @@ def test_a_success_policy_stops_the_others_without_counting_them() -> None:
     assert (status.failed, sorted(names(progress.counted))) == (0, ["a", "b"])
     _, status = stepped(replace(job, status=status), [a_pod("a", "Succeeded", index=0, is_tracked=False)])
     assert (states(status)["Complete"], status.completed_indexes) == ("SuccessPolicy", "0")
+
+
+# Extreme numbers ------------------------------------------------------------------------------------------------------
+
+HUGE = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"parallelism": HUGE}, id="a work queue"),
+        pytest.param({"parallelism": HUGE, "completions": HUGE, "backoff_limit": HUGE}, id="completions"),
+        pytest.param({"completion_mode": "Indexed", "parallelism": 100_000, "completions": HUGE}, id="indexes"),
+        pytest.param(
+            {
+                "completion_mode": "Indexed",
+                "parallelism": 100_000,
+                "completions": 100_000,
+                "backoff_limit_per_index": HUGE,
+            },
+            id="indexes with retries",
+        ),
+    ],
+)
+def test_a_step_costs_no_more_than_the_pods_that_it_makes(spec: dict[str, Any]) -> None:
+    job = a_job(**spec)
+    tracemalloc.start()
+    try:
+        found = Progress(job, [], NOW, most=100)
+        found.step()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(found.missing), found.is_more) == (100, True)
+    assert peak < 200_000
+
+
+def test_a_pod_that_is_counted_is_not_judged_again() -> None:
+    """What it said was heeded when it was counted; a Job may have thousands of them."""
+    codes = PodFailurePolicyOnExitCodesRequirement(operator=IN, values=(42,))
+    policy = PodFailurePolicy(rules=(PodFailurePolicyRule(action=FAIL_JOB, on_exit_codes=codes),))
+    pod = a_pod("p", "Failed", is_tracked=False, exits=(("app", 42),))
+    found = Progress(a_job(pod_failure_policy=policy), [pod], NOW, most=100)
+    found.step()
+    assert len(found.missing) == 1

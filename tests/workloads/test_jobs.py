@@ -206,6 +206,7 @@ def test_a_deadline_ends_it_when_the_time_has_come(cluster: Cluster) -> None:
 
 def test_many_pods_take_several_transactions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_control, "BURST", 3)
+    monkeypatch.setattr(pod_control, "SHARE", 0.0)
     cluster.create(JOB, make_job(parallelism=8, completions=8))
     made = []
     while jobs.reconcile(cluster.now):
@@ -245,7 +246,7 @@ def test_a_step_that_was_taken_already_is_not_taken_again(cluster: Cluster, monk
     cluster.create(JOB, make_job(parallelism=2, completions=2))
     with view.current() as current:
         assert current is not None
-        (job,) = current.take(view.JOBS, cluster.now)
+        (job,) = current.take(view.JOBS, cluster.now, 1)
         assert isinstance(job, Job)
         turn = jobs._look(current, job)
     view.come_back(view.JOBS, {job.key: 0})
@@ -355,7 +356,7 @@ def test_two_thousand_jobs_are_no_burden_to_a_pod_that_nobody_controls(cluster: 
     cluster.run()
     with view.current() as current:
         assert current is not None
-        assert not current._adopting[view.JOBS]
+        assert not current._adopting
         assert not current.fresh
 
 

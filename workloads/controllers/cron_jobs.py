@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -40,6 +41,9 @@ COMPONENT = "cronjob-controller"
 LATER = 0.1
 #: So many missed times are an anomaly.
 MANY = 100
+#: Jobs of one CronJob that may run, and that are kept once they have ended, whatever its limits say: Jobs that never
+#: end would fill the status, and the store, minute by minute.
+MOST_ACTIVE = MOST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +168,8 @@ def planned(turn: Turn, now: datetime) -> Plan:
     ended = [(job, state) for job in turn.jobs if (state := _end_of(job)) and job not in plan.going]
     for state, kept in ((COMPLETE, spec.successful_jobs_history_limit), (FAILED, spec.failed_jobs_history_limit)):
         ended_so = sorted((job for job, end in ended if end == state), key=_begun)
-        surplus = len(ended_so) if kept is None else max(0, len(ended_so) - kept)
-        if kept is not None:
-            plan.going += [job for job in ended_so[:surplus] if job.metadata.deletion_timestamp is None]
+        surplus = max(0, len(ended_so) - min(MOST_KEPT if kept is None else kept, MOST_KEPT))
+        plan.going += [job for job in ended_so[:surplus] if job.metadata.deletion_timestamp is None]
     plan.going = plan.going[: pod_control.BURST]
     return plan
 
@@ -222,6 +225,10 @@ def _schedule(plan: Plan, cron_job: CronJob, jobs: Sequence[Job], now: datetime)
     if spec.concurrency_policy == FORBID and plan.status.active:
         message = "Not starting job because prior execution is running and concurrency policy is Forbid"
         plan.tell("JobAlreadyActive", message)
+        return
+    if spec.concurrency_policy != REPLACE and len(plan.status.active) >= MOST_ACTIVE:
+        message = f"Not starting job because {MOST_ACTIVE} are running already"
+        plan.tell("TooManyActiveJobs", message, warning=True)
         return
     if spec.concurrency_policy == REPLACE:
         running = {one.uid for one in plan.status.active}
@@ -291,5 +298,6 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(CRON_JOBS, ADDED), (CRON_JOBS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, CRON_JOBS),
     queue_name="cronjob",
 )

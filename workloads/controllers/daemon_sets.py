@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -357,6 +358,7 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(DAEMON_SETS, ADDED), (DAEMON_SETS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, DAEMON_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="daemonset",
 )

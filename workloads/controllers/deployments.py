@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from manciple.store.objects import Writer
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, MODIFIED
+from workloads import pod_control
 from workloads import view as following
 from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, Deployment
 from workloads.kinds.pod_facts import PodFacts
@@ -55,15 +57,7 @@ def reconcile(now: datetime) -> int:
 
 def _look(view: WorkloadView, deployment: Deployment) -> Turn:
     owned = [one for one in view.children.get(deployment.metadata.uid, {}).values() if isinstance(one, ReplicaSet)]
-    adoptable = [
-        one
-        for key, one in view.workloads[REPLICA_SETS].items()
-        if key[0] == deployment.metadata.namespace
-        and isinstance(one, ReplicaSet)
-        and controller_of(one.metadata) is None
-        and one.metadata.deletion_timestamp is None
-        and selects(deployment, one.metadata.labels)
-    ]
+    adoptable = [one for one in view.orphans(REPLICA_SETS, deployment) if isinstance(one, ReplicaSet)]
     return Turn(deployment, owned, adoptable, {one.metadata.uid: view.owned_pods(one) for one in owned})
 
 
@@ -169,5 +163,6 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(DEPLOYMENTS, ADDED), (DEPLOYMENTS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, DEPLOYMENTS),
     queue_name="deployment",
 )

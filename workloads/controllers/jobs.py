@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -206,6 +207,7 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(JOBS, ADDED), (JOBS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, JOBS),
     most_per_turn=pod_control.BURST,
     queue_name="job",
 )

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -182,6 +183,7 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(REPLICA_SETS, ADDED), (REPLICA_SETS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, REPLICA_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="replicaset",
 )

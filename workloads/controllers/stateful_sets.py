@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -486,6 +487,7 @@ CONTROLLER = Controller(
     has_work=following.ANY,
     is_work=frozenset({(STATEFUL_SETS, ADDED), (STATEFUL_SETS, MODIFIED)}),
     rests_without_work=True,
+    has_more=partial(pod_control.is_cut_short, STATEFUL_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="statefulset",
 )

@@ -66,10 +66,11 @@ CONTROLLER_REVISION = Kind(
     type=ControllerRevision,
     validate_create=validate_revision,
     validate_update=validate_revision_update,
+    unpatchable="data",
     columns=(
         NAME_COLUMN,
         Column(name="Controller", description="Whose it is", cell=lambda one, _now: _owner_cell(one)),
-        Column(name="Revision", type="integer", cell=lambda one, _now: one.revision),
+        Column(name="Revision", cell=lambda one, _now: one.revision),
         AGE_COLUMN,
     ),
     description="What a workload was at some time.",

@@ -139,6 +139,11 @@ class PodFacts:
         return not self.is_deleting and not self.has_ended
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a node."""
+        return not self.node and not self.has_ended
+
+    @property
     def has_ended(self) -> bool:
         return self.phase in FINISHED_PHASES
 

@@ -8,7 +8,17 @@ from workloads.kinds.cron_jobs import CRON_JOB
 from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.jobs import JOB
+from workloads.kinds.pod_templates import POD_TEMPLATE
 from workloads.kinds.replica_sets import REPLICA_SET
 from workloads.kinds.stateful_sets import STATEFUL_SET
 
-KINDS: tuple[Kind, ...] = (CONTROLLER_REVISION, DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, CRON_JOB, JOB)
+KINDS: tuple[Kind, ...] = (
+    POD_TEMPLATE,
+    CONTROLLER_REVISION,
+    DAEMON_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    STATEFUL_SET,
+    CRON_JOB,
+    JOB,
+)

@@ -4,8 +4,9 @@
 were changed in the form, and are put into the YAML; all others follow the YAML. Only what changed is written, so that
 comments, and whatever the form has no field for, stay as they are; `kept` names it.
 
-The devices are those of one request in one claim, from a template in the same text. Claims of any other shape are the
-YAML's business (`AS_WRITTEN`). Pure: what classes have to offer, and which templates exist, are arguments.
+The devices are those of one request in one claim, from a template in the same text, or those of one extended resource.
+Whatever asks for devices in another way is the YAML's business (`AS_WRITTEN`). Pure: what classes have to offer, and
+which templates exist, are arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from dashboard.kit.differences import YamlProblem, divided, has_content, read_yaml, rewritten
 from insight.class_traits import ClassTraits
 from manciple.wire.quantity import whole
+from manciple.wire.validation import is_device_resource_name
 
 #: field of the form -> what stands there
 Values = Mapping[str, str]
@@ -28,21 +30,26 @@ Values = Mapping[str, str]
 #: The names of the pod's entry for its devices, and of the request in the claim.
 ENTRY, REQUEST = "devices", "device"
 #: Where the devices come from.
-CLASS, TEMPLATE, NONE, AS_WRITTEN = "class", "template", "none", "yaml"
+SOURCES = CLASS, RESOURCE, TEMPLATE, NONE, AS_WRITTEN = ("class", "resource", "template", "none", "yaml")
+#: How a Job counts its pods: any of them, or one for each index.
+ALIKE, INDEXED = "NonIndexed", "Indexed"
 #: The fields, with what an empty pod has in them.
 FIELDS: Values = {
-    "kind": "Pod", "parallelism": "", "completions": "", "time_limit": "",
+    "kind": "Pod", "parallelism": "", "completions": "", "completion_mode": ALIKE, "backoff_limit": "",
+    "time_limit": "",
     "name": "", "namespace": "", "image": "", "command": "", "cpu": "", "memory": "", "tolerations": "",
     "devices": NONE, "device_class": "", "model": "", "count": "1", "together": "", "least": "", "share": "",
-    "share_of": "", "device_tolerations": "", "template": "",
+    "share_of": "", "device_tolerations": "", "resource": "", "amount": "1", "template": "",
 }  # fmt: skip
 #: What it can be, and the API that serves it.
 POD, JOB = KINDS = ("Pod", "Job")
 _VERSIONS = {POD: "v1", JOB: "batch/v1"}
-#: Those of a Job.
-OF_JOB = ("parallelism", "completions")
-#: Those of the request.
+#: Numbers of a Job's spec, by what the API calls them.
+NUMBERS_OF_JOB = {"parallelism": "parallelism", "completions": "completions", "backoff_limit": "backoffLimit"}
+OF_JOB = (*NUMBERS_OF_JOB, "completion_mode")
+#: Those of the request, and of an extended resource.
 _OF_REQUEST = ("device_class", "model", "count", "together", "least", "share", "share_of", "device_tolerations")
+_OF_RESOURCE = ("resource", "amount")
 
 _STRING = r"""(?:"(?:[^"\\]|\\.)*"|'[^'"\\]*')"""
 _HAS = r"(?:{string} in device\.{map}\[{string}\] && )?"
@@ -145,7 +152,8 @@ def compose(
 
 def _idle(source: str, kind: str) -> set[str]:
     """Fields that say nothing of such a kind, or of devices from there: they keep what was chosen before."""
-    idle = ({*_OF_REQUEST} if source != CLASS else set()) | ({"template"} if source != TEMPLATE else set())
+    of = {CLASS: _OF_REQUEST, RESOURCE: _OF_RESOURCE, TEMPLATE: ("template",)}
+    idle = {name for other, names in of.items() if other != source for name in names}
     return idle | ({*OF_JOB} if kind != JOB else set())
 
 
@@ -230,8 +238,9 @@ def _read_pod(draft: Draft) -> None:
         values["time_limit"] = limit_of(_take(whole_left, "spec", "activeDeadlineSeconds"))
     left = whole_left
     if values["kind"] == JOB:
-        for name in OF_JOB:
-            values[name] = _taken_text(whole_left, "spec", name)
+        for name, path in NUMBERS_OF_JOB.items():
+            values[name] = _taken_text(whole_left, "spec", path)
+        values["completion_mode"] = _taken_text(whole_left, "spec", "completionMode") or ALIKE
         template = _at(whole_left, "spec", "template")
         left = template if isinstance(template, dict) else {}
     if _at(left, "spec", "restartPolicy") == "Never":
@@ -268,9 +277,31 @@ def _read_pod(draft: Draft) -> None:
             draft.kept += [f"template {path}" for path in _leaves(rest)]
     elif entries:
         values["devices"] = AS_WRITTEN
+    else:
+        _read_resource(_at(left, *container, "resources"), values)
     draft.kept[:0] = _leaves(whole_left)
     draft.kept += [f"{_at(one, 'kind')} {_at(one, 'metadata', 'name') or ''}".strip() for one in others]
     draft.values = values
+
+
+def _read_resource(resources: Any, values: dict[str, str]) -> None:
+    """Takes the limit of an extended resource, where it is the only one, and whatever is requested is the same."""
+    limits, requests = (_at(resources, part) for part in ("limits", "requests"))
+    names = _device_resources(limits) | _device_resources(requests)
+    if not names:
+        return
+    (name, *others) = sorted(names)
+    amount = _at(limits, name)
+    if others or not isinstance(amount, int | str) or _at(requests, name) not in (None, amount):
+        values["devices"] = AS_WRITTEN
+        return
+    values |= {"devices": RESOURCE, "resource": name, "amount": _taken_text(limits, name)}
+    _take(requests, name)
+
+
+def _device_resources(amounts: Any) -> set[str]:
+    """The names among them by which containers get devices."""
+    return {name for name in amounts if is_device_resource_name(str(name))} if isinstance(amounts, dict) else set()
 
 
 def _names(document: Any, name: str) -> bool:
@@ -428,10 +459,14 @@ def _write(
     if "time_limit" in changed:
         seconds = seconds_of(values["time_limit"])
         _set(_holder(document, "spec"), "activeDeadlineSeconds", values["time_limit"] if seconds is None else seconds)
-    for name in OF_JOB if values["kind"] == JOB else ():
-        if name in changed:
-            number = whole(values[name])
-            _set(_holder(document, "spec"), name, values[name] if number is None else number, keep=number == 0)
+    of_job = {*OF_JOB} & changed if values["kind"] == JOB else set()
+    for name in of_job & {*NUMBERS_OF_JOB}:
+        number = whole(values[name])
+        written = values[name] if number is None else number
+        _set(_holder(document, "spec"), NUMBERS_OF_JOB[name], written, keep=number == 0)
+    if "completion_mode" in of_job:
+        mode = values["completion_mode"]
+        _set(_holder(document, "spec"), "completionMode", "" if mode == ALIKE else mode)
     container = _container(pod)
     if "image" in changed or "image" not in container:
         container["image"] = values["image"]
@@ -444,7 +479,7 @@ def _write(
         _write_tolerations(_holder(pod, "spec"), values["tolerations"])
     _write_devices(draft, values, changed, traits, settle)
     if isinstance(resources := container.get("resources"), dict):
-        for name in ("requests", "claims"):
+        for name in ("requests", "limits", "claims"):
             _set(resources, name, resources.get(name))
         _set(container, "resources", resources)
     return _text(draft)
@@ -475,21 +510,18 @@ def _write_devices(
     source, pod = values["devices"], draft.pod
     spec, container = _holder(pod, "spec"), _container(pod)
     if "devices" in changed and source != AS_WRITTEN:
-        names = {_at(one, "name") for one in spec.pop("resourceClaims", None) or ()}
-        for one in spec["containers"]:
-            if isinstance(resources := _at(one, "resources"), dict):
-                _set(
-                    resources, "claims", [one for one in resources.get("claims") or () if _at(one, "name") not in names]
-                )
+        _take_devices(spec)
         if draft.template is not None:
             _part(draft, draft.template).gone = True
             draft.template = None
-        if source != NONE:
+        if source in (CLASS, TEMPLATE):
             resources = _holder(container, "resources")
             resources["claims"] = [*(resources.get("claims") or ()), {"name": ENTRY}]
             spec["resourceClaims"] = [{"name": ENTRY, "resourceClaimTemplateName": values["template"]}]
     if source == TEMPLATE:
         spec["resourceClaims"][0]["resourceClaimTemplateName"] = values["template"]
+    if source == RESOURCE and {"devices", *_OF_RESOURCE} & changed:
+        _write_resource(_holder(container, "resources"), draft.values["resource"], values)
     if source != CLASS:
         return
     template, own = draft.template, own_template(draft.values["name"])
@@ -509,6 +541,29 @@ def _write_devices(
         meta["name"] = own_template(values["name"])
         meta["name"] = settle(template)
         spec["resourceClaims"][0]["resourceClaimTemplateName"] = meta["name"]
+
+
+def _take_devices(spec: dict[str, Any]) -> None:
+    """Takes out whatever asks for devices."""
+    entries = {_at(one, "name") for one in spec.pop("resourceClaims", None) or ()}
+    for container in spec["containers"]:
+        if isinstance(resources := _at(container, "resources"), dict):
+            claims = resources.get("claims") or ()
+            _set(resources, "claims", [one for one in claims if _at(one, "name") not in entries])
+            for part in ("limits", "requests"):
+                for name in _device_resources(resources.get(part)):
+                    del resources[part][name]
+
+
+def _write_resource(resources: dict[str, Any], before: str, values: Values) -> None:
+    """Nothing before its name is chosen."""
+    number = whole(values["amount"])
+    for part in ("limits", "requests"):
+        if part == "limits" or before in (resources.get(part) or ()):
+            amounts = _holder(resources, part)
+            amounts.pop(before, None)
+            _set(amounts, values["resource"], values["amount"] if number is None else number, keep=True)
+            amounts.pop("", None)
 
 
 def own_template(name: str) -> str:

@@ -45,6 +45,7 @@ from manciple.wire.quantity import ZERO, Quantity, whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
 from manciple.wire.schema import ServedKind, components
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, DNS_SUBDOMAIN_MAX
 from scheduling.allocator.problem import MAX_RESULTS
 from workloads.kinds.jobs import JOB, MOST_INT32, Job
 from workloads.kinds.templates import pod_of
@@ -208,8 +209,8 @@ def check(text: str, namespace: str, person: Person) -> Reading:
         key = (document.kind.resource, meta.namespace, meta.name)
         if not meta.namespace:
             reading.problems.append(document.problem("metadata", "Name a namespace here, or choose one above."))
-        elif not person.may_edit(meta.namespace):
-            message = f"You may not create anything in namespace {meta.namespace}."
+        elif what := _not_allowed(document, person):
+            message = f"You may not create {what} in namespace {meta.namespace}."
             reading.problems.append(document.problem("metadata.namespace", message))
         elif meta.name and key in seen:
             reading.problems.append(document.problem("metadata.name", f"{meta.name} is already defined above."))
@@ -229,6 +230,14 @@ def check(text: str, namespace: str, person: Person) -> Reading:
             name = document.object.metadata.name
             reading.problems.append(document.problem("metadata.name", f"{name} exists already, with the same content."))
     return reading
+
+
+def _not_allowed(document: PodDocument, person: Person) -> str:
+    """What the person may not create in its namespace; "" where they may create the document."""
+    namespace = document.object.metadata.namespace
+    if not person.may_edit(namespace):
+        return "anything"
+    return "" if person.may("create", document.kind.resource, namespace) else f"a {document.kind.kind}"
 
 
 def _is_stored(document: PodDocument) -> bool:
@@ -309,6 +318,12 @@ class PodForm(PageForm):
     completions = forms.CharField(
         required=False, label="Completions", widget=code_input("1"), help_text="of a Job: pods that must succeed"
     )
+    completion_mode = forms.CharField(
+        required=False, label="Which pods", widget=forms.Select({"class": "input"}), help_text="of a Job"
+    )
+    backoff_limit = forms.CharField(
+        required=False, label="Failures allowed", widget=code_input("6"), help_text="of a Job; 6 by default"
+    )
     time_limit = forms.CharField(
         required=False, label="Time limit", widget=code_input("12h"), help_text="optional, such as 90m or 2h"
     )
@@ -329,7 +344,7 @@ class PodForm(PageForm):
     memory = forms.CharField(required=False, widget=code_input("8Gi"), help_text="optional")
     tolerations = forms.CharField(required=False, widget=code_area("key=value:NoSchedule", rows=2))
     devices = forms.ChoiceField(
-        choices=[(one, one) for one in (composer.CLASS, composer.TEMPLATE, composer.NONE, composer.AS_WRITTEN)],
+        choices=[(one, one) for one in composer.SOURCES],
         initial=composer.CLASS,
         error_messages={"required": _NO_SOURCE, "invalid_choice": _NO_SOURCE},
     )
@@ -346,6 +361,10 @@ class PodForm(PageForm):
     share = forms.CharField(required=False, widget=code_input("10Gi"))
     share_of = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
     device_tolerations = forms.CharField(required=False, widget=code_area("key=value:NoSchedule", rows=2))
+    resource = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
+    amount = forms.CharField(
+        required=False, label="Number", initial="1", widget=forms.NumberInput({"class": "input", "min": "1"})
+    )
     template = forms.CharField(required=False, widget=forms.Select({"class": "input"}))
 
     #: The YAML beside it, and whether its template exists already with the same content.
@@ -377,7 +396,7 @@ class PodForm(PageForm):
     def of_pod(self) -> list[forms.BoundField]:
         """The fields that do not choose its devices."""
         names = ("kind", "name", "namespace", "image", "command", "cpu", "memory", "time_limit")
-        return [self[name] for name in (*names, "completions", "parallelism")]
+        return [self[name] for name in (*names, "completions", "parallelism", "completion_mode", "backoff_limit")]
 
     def offer(self, offers: FormOffers) -> None:
         """What may be chosen, with what is chosen already."""
@@ -391,6 +410,8 @@ class PodForm(PageForm):
             "model": [("", "Any model"), *offers.models],
             "together": [("", "Anywhere on the node"), *offers.places],
             "share_of": [("", "Of what"), *((one, one) for one in offers.shares)],
+            "resource": [("", "Choose a resource"), *offers.resources],
+            "completion_mode": [(composer.ALIKE, "Any that succeed count"), (composer.INDEXED, "One for each index")],
         }
         for name, choices in chosen.items():
             known = {value for value, label in choices if isinstance(label, str)}
@@ -411,6 +432,9 @@ class PodForm(PageForm):
     def clean_completions(self) -> str:
         return self._number_of_job("completions")
 
+    def clean_backoff_limit(self) -> str:
+        return self._number_of_job("backoff_limit")
+
     def _number_of_job(self, name: str) -> str:
         text = self.text(name)
         number = whole(text) if text and self.text("kind") == composer.JOB else 0
@@ -428,19 +452,27 @@ class PodForm(PageForm):
             if wrong:
                 text = f"Write {wrong[0]} as key=value:NoSchedule, key:NoExecute, or key for every effect."
                 self.add_error(name, text)
-        devices, device_class = self.text("devices"), self.text("device_class")
+        devices = self.text("devices")
         if devices == composer.CLASS:
-            if not device_class:
-                self.add_error("device_class", "Choose a class or a model.")
-            if not 1 <= (whole(self.text("count")) or 0) <= MAX_RESULTS:
-                self.add_error("count", f"Write a whole number from 1 to {MAX_RESULTS}.")
-            traits = self.traits(device_class)
-            if self.text("least") and traits and not traits.memory:
-                self.add_error("least", f"No device of class {device_class} publishes its memory.")
-            if self.text("share") and not self.text("share_of") and traits and not traits.shares:
-                self.add_error("share", f"No device of class {device_class} can be shared.")
+            self._clean_class(self.text("device_class"))
+        if devices == composer.RESOURCE:
+            if not self.text("resource"):
+                self.add_error("resource", "Choose a resource.")
+            if not 1 <= (whole(self.text("amount")) or 0) <= MOST_INT32:
+                self.add_error("amount", f"Write a whole number from 1 to {MOST_INT32:,}.")
         if devices == composer.TEMPLATE and not self.text("template"):
             self.add_error("template", "Choose a template.")
+
+    def _clean_class(self, device_class: str) -> None:
+        if not device_class:
+            self.add_error("device_class", "Choose a class or a model.")
+        if not 1 <= (whole(self.text("count")) or 0) <= MAX_RESULTS:
+            self.add_error("count", f"Write a whole number from 1 to {MAX_RESULTS}.")
+        traits = self.traits(device_class)
+        if self.text("least") and traits and not traits.memory:
+            self.add_error("least", f"No device of class {device_class} publishes its memory.")
+        if self.text("share") and not self.text("share_of") and traits and not traits.shares:
+            self.add_error("share", f"No device of class {device_class} can be shared.")
 
 
 def _is_amount(text: str) -> bool:
@@ -476,16 +508,20 @@ def settle_template(template: Mapping[str, Any], existing: Mapping[str, Resource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOffers:
-    """What the form may choose from. templates: (namespace, name), by namespace; models, places: (value, label)."""
+    """What the form may choose from. templates: (namespace, name), by namespace; models, places, resources: (value,
+    label).
+    """
 
     namespaces: Sequence[str]
     templates: Sequence[tuple[str, str]]
     models: Sequence[tuple[str, str]]
     places: Sequence[tuple[str, str]]
     shares: Sequence[str]
+    resources: Sequence[tuple[str, str]]
 
 
-def read_offers(person: Person, traits: Traits, classes: Iterable[str]) -> FormOffers:
+def read_offers(person: Person, traits: Traits, classes: Mapping[str, str]) -> FormOffers:
+    """classes: name -> the extended resource that it serves under a name of its own, or ""."""
     models, places, shares = dict[str, set[str]](), set[str](), set[str]()
     for name in classes:
         if found := traits(name):
@@ -509,6 +545,10 @@ def read_offers(person: Person, traits: Traits, classes: Iterable[str]) -> FormO
         ],
         places=[(one, place(one)) for one in sorted(places, key=lambda one: (PLACES[one.rpartition("/")[2]], one))],
         shares=sorted(shares),
+        resources=sorted(
+            (own, f"{own} ({name})") if own else (f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", f"Class {name}, by its name")
+            for name, own in classes.items()
+        ),
     )
 
 
@@ -534,6 +574,8 @@ _FIELDS = (
     (".activeDeadlineSeconds", "time_limit"),
     (".parallelism", "parallelism"),
     (".completions", "completions"),
+    (".completionMode", "completion_mode"),
+    (".backoffLimit", "backoff_limit"),
     (".image", "image"),
     (".command", "command"),
     (".count", "count"),
@@ -550,6 +592,8 @@ def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
     for problem in sorted(problems, key=lambda one: one.kind not in composer.KINDS):
         at = f".{problem.field}"
         name = next((name for end, name in _FIELDS if at.endswith(end)), None)
+        if ".resources.limits[" in at:
+            name = "amount"
         if "olerations" in at:
             name = "tolerations" if problem.kind in composer.KINDS else "device_tolerations"
         follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
@@ -644,13 +688,14 @@ def stem_of(name: str) -> str:
     return numbered[1] if numbered else name
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, or else with the first number that makes it free."""
+def free_name(name: str, taken: Collection[str], *, most: int = DNS_SUBDOMAIN_MAX) -> str:
+    """The name, or else with the first number that makes it free. most: characters; the rest of a long name goes."""
     numbered = _NUMBERED.match(name)
     stem, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
     while name in taken:
         number += 1
-        name = f"{stem}-{number}"
+        end = f"-{number}"
+        name = f"{stem[: most - len(end)].rstrip('-.')}{end}"
     return name
 
 

@@ -34,10 +34,11 @@ from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind
 from manciple.wire.resources import FINISHED_PHASES, PODS
 from manciple.wire.resources import kind as kind_of
+from manciple.wire.validation import DNS_LABEL_MAX
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.simulation import Placed, try_one
-from scheduling.rehearsal.workload import NotRehearsable, of_documents
+from scheduling.rehearsal.workload import NotRehearsable, of_documents, spoken
 from workloads.kinds.cron_jobs import CronJob
 from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
@@ -49,7 +50,8 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 #: Kinds by what can be done to them.
 SCALED = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 ROLLED = frozenset({"Deployment", "DaemonSet", "StatefulSet"})
-SUSPENDABLE = frozenset({"Job", "CronJob"})
+#: No resource of the API: a role grants it to whoever may extend time limits without changing Jobs otherwise.
+TIME_LIMITS = f"{JOB.resource}/timelimit"
 #: Minutes by which a time limit is extended unless another number is asked for, and at most.
 MINUTES, MOST_MINUTES = 60, 60 * 24 * 90
 #: The most pods that may be asked for: an Int32.
@@ -58,30 +60,34 @@ MOST_PODS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAct:
-    """word: of the button. verb: the right that it needs. offers: whether the workload, as it is now, offers it. asks:
-    the parameter that it needs, "" for none; label: of its input.
+    """word: of the button. offers: whether the workload, as it is now, offers it. asks: the parameter that it needs, ""
+    for none; label: of its input. Somebody needs the right to `verb` one of `resources`: "" is the workload's own.
     """
 
     word: str
     verb: str
     offers: Callable[[Any], bool]
+    resources: tuple[str, ...] = ("",)
     asks: str = ""
     label: str = ""
     destroys: bool = False
 
+    def is_allowed(self, person: Person, kind: Kind, namespace: str, name: str) -> bool:
+        return any(person.may(self.verb, one or kind.resource, namespace, name) for one in self.resources)
 
-def _can_stop(one: Any) -> bool:
-    return one.kind in SUSPENDABLE and not one.spec.suspend and not (one.kind == "Job" and one.status.is_finished)
+
+def _is_open_job(one: Any) -> bool:
+    return one.kind == "Job" and not one.status.is_finished
 
 
 def _can_resume(one: Any) -> bool:
     if one.kind == "Deployment":
         return bool(one.spec.paused)
-    return one.kind in SUSPENDABLE and bool(one.spec.suspend) and not (one.kind == "Job" and one.status.is_finished)
+    return (one.kind == "CronJob" or _is_open_job(one)) and bool(one.spec.suspend)
 
 
 def _can_extend(one: Any) -> bool:
-    return one.kind == "Job" and one.spec.active_deadline_seconds is not None and not one.status.is_finished
+    return _is_open_job(one) and one.spec.active_deadline_seconds is not None
 
 
 #: The last part of the address -> the act, in the order of the buttons.
@@ -89,7 +95,14 @@ ACTS: Mapping[str, WorkloadAct] = {
     "scale": WorkloadAct(
         word="Scale", verb="patch", asks="pods", label="Number of pods", offers=lambda one: one.kind in SCALED
     ),
-    "extend": WorkloadAct(word="Extend", verb="patch", asks="minutes", label="Minutes to add", offers=_can_extend),
+    "extend": WorkloadAct(
+        word="Extend",
+        verb="patch",
+        resources=("", TIME_LIMITS),
+        asks="minutes",
+        label="Minutes to add",
+        offers=_can_extend,
+    ),
     "restart": WorkloadAct(
         word="Restart", verb="patch", offers=lambda one: one.kind in ROLLED and not getattr(one.spec, "paused", False)
     ),
@@ -97,8 +110,18 @@ ACTS: Mapping[str, WorkloadAct] = {
         word="Pause", verb="patch", offers=lambda one: one.kind == "Deployment" and not one.spec.paused
     ),
     "resume": WorkloadAct(word="Resume", verb="patch", offers=_can_resume),
-    "stop": WorkloadAct(word="Stop", verb="patch", offers=_can_stop, destroys=True),
-    "rerun": WorkloadAct(word="Run again", verb="create", offers=lambda one: one.kind in SUSPENDABLE),
+    "suspend": WorkloadAct(
+        word="Suspend", verb="patch", offers=lambda one: one.kind == "CronJob" and not one.spec.suspend
+    ),
+    "stop": WorkloadAct(
+        word="Stop", verb="patch", offers=lambda one: _is_open_job(one) and not one.spec.suspend, destroys=True
+    ),
+    "rerun": WorkloadAct(
+        word="Run again", verb="create", resources=(JOB.resource,), offers=lambda one: one.kind == "Job"
+    ),
+    "run": WorkloadAct(
+        word="Run now", verb="create", resources=(JOB.resource,), offers=lambda one: one.kind == "CronJob"
+    ),
     "undo": WorkloadAct(word="Roll back", verb="patch", asks="to", offers=lambda one: one.kind in ROLLED),
     "delete": WorkloadAct(word="Delete", verb="delete", offers=lambda _one: True, destroys=True),
 }
@@ -209,7 +232,7 @@ def _next_pod(one: Any) -> str:
     if isinstance(answer, Placed):
         devices = joined([device.device for device in answer.devices], NAMED)
         return f"The next pod would start on {answer.node}{f', with {devices}' if devices else ''}."
-    because = f" because {clause(answer)}".replace("`", "") if answer else ""
+    because = f" because {spoken(clause(answer))}".replace("`", "") if answer else ""
     return f"The next pod would wait{because}."
 
 
@@ -260,16 +283,17 @@ def _resume(one: Any, _asked: str, _person: Person) -> PlannedAct:
     return PlannedAct(effect=effect, change=lambda now: _with_spec(now, suspend=False))
 
 
-def _stop(one: Any, _asked: str, person: Person) -> PlannedAct:
-    def change(now: Any) -> Any:
-        return _with_spec(now, suspend=True)
+def _suspend(_one: Any, _asked: str, _person: Person) -> PlannedAct:
+    lines = [("Then", "It makes no more Jobs until it is resumed. Those that run go on.")]
+    effect = ActionEffect(consequences=consequences(lines))
+    return PlannedAct(effect=effect, change=lambda now: _with_spec(now, suspend=True))
 
-    if one.kind == "CronJob":
-        lines = [("Then", "It makes no more Jobs until it is resumed. Those that run go on.")]
-        return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), change=change)
+
+def _stop(one: Any, _asked: str, person: Person) -> PlannedAct:
     effect = _effect_on_pods(one, person)
-    then = ("Then", "It is kept, with what has succeeded, and can be resumed.")
-    return PlannedAct(effect=replace(effect, consequences=(*effect.consequences, *consequences([then]))), change=change)
+    then = consequences([("Then", "It is kept, with what has succeeded, and can be resumed.")])
+    effect = replace(effect, consequences=(*effect.consequences, *then))
+    return PlannedAct(effect=effect, change=lambda now: _with_spec(now, suspend=True))
 
 
 def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
@@ -284,12 +308,13 @@ def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
     return PlannedAct(effect=effect, change=lambda now: _with_spec(now, active_deadline_seconds=limit))
 
 
-def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:
+def _free_job_name(one: Any) -> str:
     names = Workload.objects.filter(namespace=one.metadata.namespace, resource=JOB.resource)
-    name = free_name(one.metadata.name, set(names.values_list("name", flat=True)))
-    if one.kind == "CronJob":
-        return _run_now(one, name)
-    document = manifest(one)
+    return free_name(one.metadata.name, set(names.values_list("name", flat=True)), most=DNS_LABEL_MAX)
+
+
+def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:
+    name, document = _free_job_name(one), manifest(one)
     meta, spec = document["metadata"], document["spec"]
     meta["name"] = name
     if not spec.get("manualSelector"):
@@ -306,9 +331,9 @@ def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:
     return PlannedAct(effect=ActionEffect(consequences=consequences(lines)), made=document)
 
 
-def _run_now(cron_job: CronJob, name: str) -> PlannedAct:
+def _run_now(cron_job: CronJob, _asked: str, _person: Person) -> PlannedAct:
     """As `kubectl create job --from=cronjob/NAME` does."""
-    template = cron_job.spec.job_template
+    name, template = _free_job_name(cron_job), cron_job.spec.job_template
     metadata = structs.replace(
         template.metadata,
         name=name,
@@ -380,19 +405,26 @@ _PLANS: Mapping[str, Callable[[Any, str, Person], PlannedAct]] = {
     "restart": _restart,
     "pause": _pause,
     "resume": _resume,
+    "suspend": _suspend,
     "stop": _stop,
     "rerun": _rerun,
+    "run": _run_now,
     "undo": _undo,
     "delete": _delete,
 }
 
 
 def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, person: Person) -> tuple[str, Any]:
-    """Do it, if the workload is the one with this uid. Returns (why not, "" where it is done; what is there then)."""
+    """Do it, if the workload is the one with this uid, for somebody to whom the act is allowed. Returns (why not, ""
+    where it is done; what is there then).
+    """
     meta = one.metadata
     if uid != meta.uid:
         return f"Another {kind.kind} is now called {meta.name}. This is what would happen to that one.", None
-    place: dict[str, Any] = {"namespace": meta.namespace, "identity": person.identity}
+    identity = person.identity
+    if key == "extend":  # whoever may only extend time limits is not asked again whether they may patch Jobs
+        identity = identity.let_in()
+    place: dict[str, Any] = {"namespace": meta.namespace, "identity": identity}
     try:
         if key == "delete":
             options = DeleteOptions(preconditions=Preconditions(uid=uid), propagation_policy="Background")
@@ -408,13 +440,16 @@ def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, 
 
 
 #: Acts that the dashboard offers to take back.
-UNDONE = frozenset({"scale", "extend", "restart", "pause", "resume", "undo"})
+UNDONE = frozenset({"scale", "extend", "restart", "pause", "suspend", "resume", "undo"})
+#: Acts that leave the workload as it is, and create a Job.
+MAKES_JOB = frozenset({"rerun", "run"})
 _DONE: Mapping[str, str] = {
     "scale": "Scaled {} {}.",
     "extend": "Extended the time limit of {} {}.",
     "restart": "Restarting {} {}.",
     "pause": "Paused {} {}.",
     "resume": "Resumed {} {}.",
+    "suspend": "Suspended {} {}.",
     "stop": "Stopped {} {}.",
     "undo": "Rolling back {} {}.",
     "delete": "Deleted {} {}.",
@@ -423,7 +458,7 @@ _DONE: Mapping[str, str] = {
 
 def done(key: str, kind: Kind, one: Any, after: Any) -> str:
     """What was done, as a sentence. after: the object that is there now."""
-    if key == "rerun":
+    if key in MAKES_JOB:
         return f"Created Job {after.metadata.name}."
     return _DONE[key].format(kind.kind, one.metadata.name)
 

@@ -26,7 +26,9 @@ from manciple.store.objects import decoded
 from manciple.wire import codec
 from manciple.wire.resources import FINISHED_PHASES
 from scheduling.models import QueuedPod
+from workloads.kinds import cron_schedules
 from workloads.kinds.controller_revisions import CONTROLLER_REVISION, ControllerRevision
+from workloads.kinds.cron_schedules import BadSchedule
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.kinds.summaries import SUMMARIES, State, meaning
 from workloads.kinds.templates import without_label
@@ -190,6 +192,8 @@ def workload_states(person: Person, namespace: str) -> list[tuple[str, int]]:
 
 #: Pods that a workload's page lists, and devices of each that it names.
 SHOWN, NAMED = 50, 4
+#: Coming runs of a CronJob that its page lists.
+NEXT_RUNS = 5
 
 
 def pods_of(uid: str) -> QuerySet[Pod]:
@@ -279,6 +283,42 @@ def read_progress(job: Any, now: datetime) -> JobProgress | None:
         limit=limit,
         ends_at=ends_at,
         left=(ends_at - now).total_seconds() if ends_at else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronRuns:
+    """When a CronJob makes its Jobs. following: the next times, the soonest first; none while it is suspended."""
+
+    schedule: str
+    zone: str
+    last: datetime | None
+    last_success: datetime | None
+    following: Sequence[datetime]
+
+
+def read_runs(cron_job: Any, now: datetime) -> CronRuns | None:
+    """None of what is no CronJob."""
+    if cron_job.kind != "CronJob":
+        return None
+    spec, status = cron_job.spec, cron_job.status
+    following = list[datetime]()
+    if not spec.suspend:
+        last = moment(status.last_schedule_time) or moment(cron_job.metadata.creation_timestamp) or now
+        try:
+            schedule = cron_schedules.parse(spec.schedule, spec.time_zone or "")
+            at = cron_schedules.next_due(schedule, last, now)
+        except BadSchedule:
+            at = None
+        while at is not None and len(following) < NEXT_RUNS:
+            following.append(at)
+            at = schedule.next(at)
+    return CronRuns(
+        schedule=spec.schedule,
+        zone=spec.time_zone or "UTC",
+        last=moment(status.last_schedule_time),
+        last_success=moment(status.last_successful_time),
+        following=following,
     )
 
 

@@ -26,27 +26,25 @@ from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads.owners import WORDS, Owner, owner_of
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.queries import Moment
-from dashboard.workloads.pods.why import PodVerdict, read_why
 from dashboard.workloads.workloads import actions, queries
 from dashboard.workloads.workloads.actions import ACTS, NotAsked, WorkloadPreview
 from dashboard.workloads.workloads.queries import (
     ICONS,
     ConditionLine,
+    CronRuns,
     JobProgress,
     OwnedPod,
     RevisionLine,
     WorkloadLine,
     WorkloadQuery,
 )
+from dashboard.workloads.workloads.why import WorkloadVerdict, read_verdict
 from insight.start_estimates import QueuePlace, read_queue
 from inventory.reachability import unreachable_nodes
-from manciple.people import Person, demand, demand_sight, person_of
+from manciple.people import Person, demand_sight, denied, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
-from manciple.wire.errors import NotFound
 from manciple.wire.registry import Kind, registry
-from scheduling.rehearsal.explanations import explain_pod
-from scheduling.rehearsal.workload import Changes
 from workloads.kinds.jobs import JOB
 from workloads.kinds.summaries import SUMMARIES, State, Summary, summary_of
 from workloads.models import Workload
@@ -60,6 +58,7 @@ _PLURALS: Mapping[str, str] = {resource.partition(".")[0]: resource for resource
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadsContext(ListContext):
     query: WorkloadQuery
+    may_create: bool
 
 
 @namespaced()
@@ -92,7 +91,8 @@ def list_workloads(request: HttpRequest) -> HttpResponse:
             alarming=State.STUCK,
         ),
     )
-    context = WorkloadsContext(place="workloads", revision=revision, query=query, table=table)
+    may_create = person.may_somewhere("create", JOB.resource)
+    context = WorkloadsContext(place="workloads", revision=revision, query=query, table=table, may_create=may_create)
     return show_list(request, "workloads/workloads/list.html", context)
 
 
@@ -101,7 +101,7 @@ class WorkloadPage:
     """One workload, for one person. counts: state of pods -> how many. number: of its pods. devices: that they hold.
 
     tabs: (name, word, number beside it or ""). acts: (last part of the address, button, whether it destroys). shown,
-    conditions, revisions, moments, history: of the `tab` that shows them. above: what controls it.
+    conditions, runs, revisions, moments, history: of the `tab` that shows them. above: what controls it.
     """
 
     object: Any
@@ -116,8 +116,7 @@ class WorkloadPage:
     tabs: Sequence[tuple[str, str, str]]
     tab: str
     acts: Sequence[tuple[str, str, bool]]
-    verdict: PodVerdict | None
-    verdict_of: str
+    why: WorkloadVerdict | None
     place: QueuePlace | None
     shown: Sequence[OwnedPod] = ()
     conditions: Sequence[ConditionLine] = ()
@@ -125,6 +124,7 @@ class WorkloadPage:
     may_undo: bool = False
     moments: Sequence[Moment] = ()
     progress: JobProgress | None = None
+    runs: CronRuns | None = None
     children: Sequence[WorkloadLine] = ()
     may_read_logs: bool = False
     history: ShownHistory | None = None
@@ -157,7 +157,7 @@ class WorkloadPage:
     def topics(self) -> str:
         namespace = self.meta.namespace
         topics = f"workloads:{namespace} pods:{namespace} claims:{namespace} events:{namespace}"
-        return f"{topics} slices classes nodes" if self.verdict is not None else topics
+        return f"{topics} slices classes nodes" if self.why is not None else topics
 
     @property
     def more(self) -> int:
@@ -182,7 +182,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         (TAB, "History", ""),
     ]
     tab = next((word for word, _, _ in tabs if word == request.GET.get("tab")), "pods")
-    verdict, of = _verdict(rows, summary, person)
+    why = read_verdict(one, summary, rows, person)
     held = Reservation.objects.filter(uid__in=rows.values("uid")).values("claim")
     page = WorkloadPage(
         object=one,
@@ -199,12 +199,12 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         acts=[
             (key, act.word, act.destroys)
             for key, act in ACTS.items()
-            if key != "undo" and act.offers(one) and person.may(act.verb, _needs(key, kind), namespace, name)
+            if key != "undo" and act.offers(one) and act.is_allowed(person, kind, namespace, name)
         ],
-        verdict=verdict,
-        verdict_of=of[1] if of else "",
-        place=read_queue(now).get(of[0]) if of else None,
+        why=why,
+        place=read_queue(now).get(why.of[0]) if why and why.of and why.waits else None,
         progress=queries.read_progress(one, now),
+        runs=queries.read_runs(one, now),
         children=queries.read_children(one, person) if tab == "pods" else (),
         may_read_logs=person.may("get", "pods/log", namespace),
         shown=queries.read_pods(rows, unreachable, person) if tab == "pods" else (),
@@ -216,11 +216,6 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
     )
     context = ValueContext(place="workloads", revision=revision, page=page)
     return render_page(request, "workloads/workloads/page.html", context)
-
-
-def _needs(act: str, kind: Kind) -> str:
-    """The resource of which somebody needs the right."""
-    return JOB.resource if act == "rerun" else kind.resource
 
 
 def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> tuple[Person, Kind, Any]:
@@ -237,24 +232,6 @@ def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> t
     return person, kind, objects.decode(kind, stored.text)
 
 
-def _verdict(rows: Any, summary: Summary, person: Person) -> tuple[PodVerdict | None, tuple[str, str] | None]:
-    """Why it is not ready, and (uid, name) of the pod of which that is said: the one that waits longest, as on its own
-    page.
-    """
-    if summary.state in queries.UNSETTLED:
-        waiting = rows.filter(pods.IS_WAITING).order_by(pods.SINCE.asc(nulls_last=True), "name")
-        for uid, namespace, name in waiting.values_list("uid", "namespace", "name")[:1]:
-            try:
-                explained = explain_pod(namespace, name)
-            except NotFound:
-                break
-            if explained.state == "Waiting":
-                return read_why(explained, person, Changes()).verdict, (uid, name)
-    if summary.reason:
-        return PodVerdict(good=False, title=summary.reason), None
-    return None, None
-
-
 @namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: str, act: str) -> HttpResponse:
@@ -264,8 +241,9 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
     known = ACTS.get(act)
     if known is None or not known.offers(one):
         raise Http404(f"{kind.kind} {name} has no such act now.")
-    what = f"{known.word.lower()} {kind.plural} in namespace {namespace}"
-    demand(request, what, known.verb, _needs(act, kind), namespace)
+    if not known.is_allowed(person, kind, namespace, name):
+        what = f"{known.word.lower()} {kind.plural} in namespace {namespace}"
+        raise denied(request, what, known.verb, known.resources[0] or kind.resource, namespace)
     values = request.POST if request.method == "POST" else request.GET
     asked = values.get(known.asks, "").strip() if known.asks else ""
     url = workload_url(resource, namespace, name)
@@ -293,13 +271,14 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
     if error:
         return _show(request, replace(preview, error=error), revision, status=409)
     said = actions.done(act, kind, one, after)
-    if after is not None and planned.change is not None and act in actions.UNDONE:
+    may_undo = act in actions.UNDONE and person.may("patch", kind.resource, namespace, name)
+    if after is not None and planned.change is not None and may_undo:
         offer(request, said, [UndoStep.of(kind, one, after)])
     else:
         messages.success(request, said)
     if act == "delete":
         return redirect(page_url("workloads"))
-    return redirect(workload_url("jobs" if act == "rerun" else resource, namespace, after.metadata.name))
+    return redirect(workload_url("jobs" if act in actions.MAKES_JOB else resource, namespace, after.metadata.name))
 
 
 def _pages_above(namespace: str) -> tuple[Link, ...]:

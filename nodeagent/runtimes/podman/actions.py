@@ -69,7 +69,7 @@ class Actions:
         try:
             self._podman("exec", self._name_of(request), *action.command, timeout=timeout, keep=_EXEC_BYTES)
         except PodmanFailed as failed:
-            return failed.output.strip()[:_EXEC_BYTES] or str(failed)
+            return f"{failed.printed}{failed.output}".strip()[:_EXEC_BYTES] or str(failed)
         except PodmanTimedOut:
             return f"command timed out: {json.dumps(' '.join(action.command))} timed out after {timeout:g}s"
         return ""

@@ -208,12 +208,13 @@ _CAP_SYS_RESOURCE = 24
 
 
 class PodmanFailed(ContainerFailed):
-    """podman ended with an error. status: its exit status; output: all that it said on stderr."""
+    """podman ended with an error. status: its exit status; output: all that it said on stderr; printed: on stdout."""
 
-    def __init__(self, message: str, *, status: int, output: str) -> None:
+    def __init__(self, message: str, *, status: int, output: str, printed: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.output = output
+        self.printed = printed
 
 
 class PodmanTimedOut(ContainerFailed):
@@ -364,4 +365,4 @@ def _failure(done: subprocess.CompletedProcess[bytes]) -> PodmanFailed:
     output = done.stderr.decode(errors="replace")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     word = lines[-1].removeprefix("Error: ") if lines else f"podman ended with status {done.returncode}"
-    return PodmanFailed(word, status=done.returncode, output=output)
+    return PodmanFailed(word, status=done.returncode, output=output, printed=done.stdout.decode(errors="replace"))

@@ -29,7 +29,7 @@ from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
-from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
+from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, group_usage, is_oom_killed, machine_usage
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
@@ -43,7 +43,14 @@ from nodeagent.runtimes.podman.program import (
     wait_for_orphans,
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Happening, PodStorage, logged_run
+from nodeagent.runtimes.protocol import (
+    ContainerRequest,
+    ContainerRun,
+    ContainerUsage,
+    Happening,
+    PodStorage,
+    logged_run,
+)
 from nodeagent.storage import Disk
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
@@ -56,6 +63,7 @@ SESSIONS = Path("/run/manciple/sessions")
 class KnownPod:
     """notes, runs: by container. stale: the containers that podman is to be asked about.
 
+    processes: the first one of each running container.
     blind: those that podman takes for running and of which no process is found. stopping: while it is being stopped.
     """
 
@@ -63,6 +71,7 @@ class KnownPod:
     folder: PodFolder
     notes: dict[str, ContainerNote] = field(default_factory=dict)
     runs: dict[str, ContainerRun] = field(default_factory=dict)
+    processes: dict[str, int] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
     stopping: Stopping | None = None
@@ -204,6 +213,33 @@ class PodmanRuntime:
         names = {name: self._name(note.request) if layers else "" for name, note in pod.notes.items()}
         return self._usage.measure(pod.folder, volumes, names)
 
+    @property
+    def counts_evenly(self) -> bool:
+        return False
+
+    def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
+        pod = self._known(pod_uid)
+        found = {}
+        for name, process in list(pod.processes.items()) if pod is not None else ():
+            run = pod.runs.get(name) if pod is not None else None
+            if run is None or not run.running:
+                continue
+            counts = group_usage(process, run.container_id.removeprefix("podman://"))
+            if counts is not None:
+                cpu, memory = counts
+                found[name] = ContainerUsage(
+                    at=self._clock(), started_at=run.started_at, cpu_nanos=cpu, memory_bytes=memory
+                )
+        return found
+
+    def machine_usage(self) -> ContainerUsage | None:
+        try:
+            booted, cpu, memory = machine_usage()
+        except (OSError, KeyError, ValueError) as error:
+            log.warning("the use of this machine cannot be measured: %s", error)
+            return None
+        return ContainerUsage(at=self._clock(), started_at=booted, cpu_nanos=cpu, memory_bytes=memory)
+
     def next_change(self, pod_uid: str) -> float | None:
         pod = self._known(pod_uid)
         if pod is None:
@@ -253,6 +289,10 @@ class PodmanRuntime:
             if run.running and not self._watch(pod, note.request, seen):
                 run = lost(run, "the container and its monitor were killed", self._clock())
                 self._keep(pod, replace(note, outcome=run))
+            elif not run.running and self._exceeded_memory(note.request, run, seen):
+                # Written down: the kernel's log forgets.
+                run = replace(run, reason="OOMKilled", message=pod.folder.message(note.request, failed=True))
+                self._keep(pod, replace(note, outcome=run))
             elif not run.running and not run.message:
                 run = replace(run, message=pod.folder.message(note.request, failed=run.exit_code != 0))
         elif known is not None and known.attempt == note.request.attempt:
@@ -264,10 +304,17 @@ class PodmanRuntime:
             pod.runs.pop(name, None)
             return
         earlier = note.before if note.before is not None and note.before.attempt < run.attempt else None
+        if seen is not None and run.running:
+            pod.processes[name] = seen.state.pid
         pod.runs[name] = replace(run, previous=earlier.ended() if earlier is not None else None)
         if not run.running:
             self._prober.forget(pod.uid, name)
+            pod.processes.pop(name, None)
             pod.blind.discard(name)
+
+    def _exceeded_memory(self, request: ContainerRequest, run: ContainerRun, seen: Seen) -> bool:
+        """Whether the kernel says so where podman does not."""
+        return bool(request.memory_bytes and run.exit_code and not run.reason and is_oom_killed(seen.id))
 
     def _watch(self, pod: KnownPod, request: ContainerRequest, seen: Seen) -> bool:
         """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
@@ -556,6 +603,7 @@ class PodmanRuntime:
 
     def _recover(self) -> None:
         wait_for_orphans(self._setting.mark)
+        sessions.recover(SESSIONS / self._setting.mark)
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)

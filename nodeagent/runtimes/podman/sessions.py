@@ -2,7 +2,7 @@
 
 A command is started by runc itself, which hands it our pipes: what podman would put between them outlives its client,
 one monitor for every command. A terminal is runc's, and ours carries it. Whoever hangs up leaves a command with SIGHUP,
-as a terminal does: one that is to outlive its client says so (`nohup`).
+as a terminal does, and so do those that it has begun: one that is to outlive its client says so (`nohup`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RuncCommand(ProcessConversation):
 
     def _hang_up_inside(self) -> None:
         with suppress(OSError, ValueError):
-            os.kill(int(self._pid.read_text()), signal.SIGHUP)
+            os.killpg(int(self._pid.read_text()), signal.SIGHUP)  # runc makes each command the leader of a session
 
     def close(self) -> None:
         super().close()
@@ -82,6 +82,20 @@ def execute(container_id: str, options: StreamOptions, *, folder: Path) -> RuncC
         return RuncCommand(container_id, options, files=folder / str(next(_numbers)))
     except OSError as error:
         raise ContainerFailed(f"the command cannot be started: {error}") from error
+
+
+def recover(folder: Path) -> None:
+    """Hang up on the commands that an agent which was killed has left. Raises: OSError."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):  # it has ended
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[0].rpartition(b"/")[2] == b"runc" and any(word.startswith(bytes(folder) + b"/") for word in words):
+                for children in process.glob("task/*/children"):  # any of its threads may have begun one
+                    for child in children.read_text().split():
+                        os.killpg(int(child), signal.SIGHUP)
+                os.kill(int(process.name), signal.SIGKILL)
+    for path in folder.glob("*"):
+        path.unlink(missing_ok=True)
 
 
 def attach(podman: Podman, name: str, options: StreamOptions) -> ProcessConversation:

@@ -206,10 +206,12 @@ class CdiLinks:
         ]
 
     def _forget_lowered(self) -> None:
-        """Remove the copies of files that are gone."""
+        """Remove the copies of files that are gone, or have been written since."""
         for copy in self._target.glob(f"{LOWERED}*"):
             stem = copy.stem.removeprefix(LOWERED)
-            if not any((folder / f"{stem}{suffix}").exists() for folder in self._searched for suffix in SUFFIXES):
+            originals = [folder / f"{stem}{suffix}" for folder in self._searched for suffix in SUFFIXES]
+            written = [_written(path) for path in originals]
+            if not any(written) or max(written) > _written(copy):
                 copy.unlink(missing_ok=True)
 
     def _update(self) -> None:
@@ -224,6 +226,14 @@ class CdiLinks:
                 (self._target / name).symlink_to(wanted[name])
             except FileExistsError:
                 continue  # made by another thread at the same moment
+
+
+def _written(path: Path) -> int:
+    """When its content was last written, in nanoseconds; 0 where there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _is_of_a_driver(name: str) -> bool:

@@ -128,6 +128,12 @@ def test_several_words_may_stand_in_any_field(admin: Client, lab: Cluster) -> No
     assert found == SEVERAL
 
 
+def test_the_words_of_a_name_find_it_first(admin: Client, lab: Cluster) -> None:
+    lab.create(make_node("gpu-a17"))
+    lab.create(make_slice(node="gpu-a17", devices=[make_device("gpu-0")]))
+    assert next(iter(sections(admin, "gpu a17").items())) == ("Nodes", ["gpu-a17"])
+
+
 def test_administrators_find_people_and_nobody_else_does(admin: Client, viewer: Client, lab: Cluster) -> None:
     signed_in("zoe", "namespace:alpha-lab")
     assert [sections(admin, text).get("People") for text in ("zo", "zoe alpha-lab", "zoe beta")] == [

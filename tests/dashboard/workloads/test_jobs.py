@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
@@ -12,14 +14,17 @@ from django.test import Client
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from dashboard.workloads.pods import composer
 from dashboard.workloads.pods.composer import limit_of, seconds_of
+from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.api.namespaces import ensure_namespaces
 from manciple.wire.base import timestamp
-from manciple.wire.identity import SYSTEM
+from manciple.wire.identity import SYSTEM, VIEWERS
 from tests.builders import make_request, make_template
 from tests.dashboard.browsing import admin, member, signed_in, viewer, words
-from tests.dashboard.workload_scene import gpu_template, let_run, work
+from tests.dashboard.workload_scene import gpu_template, grant, let_run, work
 from tests.scheduling.cluster import Cluster
 from tests.workloads.cluster import make_cron_job, make_job
 from workloads.kinds.cron_jobs import CronJob
@@ -29,6 +34,7 @@ from workloads.models import Workload
 __all__ = ["admin", "viewer"]
 
 TRAIN = "/workloads/jobs/default/train"
+CLAIM_KINDS = ("resourceclaims", "resourceclaimtemplates")
 
 
 def trains(cluster: Cluster, name: str = "train", *, gpus: int = 0, **spec: Any) -> Job:
@@ -58,7 +64,7 @@ def test_an_indexed_job_on_few_devices_shows_how_far_it_is(admin: Client, cluste
     let_run(cluster)
     page = admin.get(TRAIN).context["page"]
     assert (page.summary.state, page.devices, dict(page.counts)) == ("Running", 2, {"Waiting": 1, "Running": 2})
-    assert page.verdict_of
+    assert page.why.waits
     assert (page.place.position, page.place.of) == (1, 1)
     first = next(pod.metadata.name for pod in cluster.all(Pod) if pod.metadata.name.startswith("train-0-"))
     ends(cluster, first)
@@ -133,26 +139,69 @@ def test_a_failed_job_says_why(admin: Client, cluster: Cluster) -> None:
     (pod,) = cluster.all(Pod)
     ends(cluster, pod.metadata.name, "Failed")
     page = admin.get(TRAIN).context["page"]
-    assert (page.summary.state, page.verdict.title) == ("Failed", page.summary.reason)
+    assert (page.summary.state, page.why.verdict.title) == ("Failed", page.summary.reason)
+    assert (page.why.of, page.place) == ((pod.metadata.uid, pod.metadata.name), None)
     assert page.summary.finished_at is not None
     assert Workload.objects.get(name="train").reason == page.summary.reason != ""
 
 
-def test_a_cron_job_shows_its_jobs_and_runs_one_now(admin: Client, cluster: Cluster) -> None:
-    made = cluster.create(make_cron_job("nightly", schedule="0 0 1 1 *"))
+NIGHTLY = "/workloads/cronjobs/default/nightly"
+
+
+def test_a_cron_job_shows_its_jobs_and_its_next_runs_and_runs_one_now(admin: Client, cluster: Cluster) -> None:
+    made = cluster.create(make_cron_job("nightly", schedule="30 2 * * *", time_zone="Europe/Berlin"))
     work(cluster)
-    path = "/workloads/cronjobs/default/nightly"
-    assert admin.get(path).context["page"].summary.state == "Scheduled"
-    answer = admin.post(f"{path}/rerun", {"uid": made.metadata.uid})
+    page = admin.get(NIGHTLY).context["page"]
+    assert (page.summary.state, acts(admin, NIGHTLY)) == ("Scheduled", ["suspend", "run", "delete"])
+    berlin = [at.astimezone(ZoneInfo("Europe/Berlin")) for at in page.runs.following]
+    assert [(at.hour, at.minute) for at in berlin] == [(2, 30)] * 5
+    assert [(later - at).days for at, later in pairwise(berlin)] == [1] * 4
+    assert berlin[0] > datetime.now(UTC)
+    assert (page.runs.last, page.runs.last_success) == (None, None)
+    answer = admin.post(f"{NIGHTLY}/run", {"uid": made.metadata.uid})
     work(cluster)
     (job,) = cluster.all(Job)
     assert answer["Location"] == f"/workloads/jobs/default/{job.metadata.name}"
-    page = admin.get(path).context["page"]
+    page = admin.get(NIGHTLY).context["page"]
     assert ([one.row.name for one in page.children], page.number) == ([job.metadata.name], 1)
     assert admin.get(answer["Location"]).context["page"].above.title == "CronJob nightly"
-    admin.post(f"{path}/stop", {"uid": made.metadata.uid})
+
+
+def test_a_cron_job_is_suspended_and_resumed(admin: Client, cluster: Cluster) -> None:
+    uid = {"uid": cluster.create(make_cron_job("nightly", schedule="@daily")).metadata.uid}
+    assert admin.get(f"{NIGHTLY}/stop").status_code == 404, "its Jobs are not stopped"
+    admin.post(f"{NIGHTLY}/suspend", uid)
     assert cluster.get(CronJob, "nightly").spec.suspend
-    assert "resume" in acts(admin, path)
+    assert admin.get(NIGHTLY).context["page"].runs.following == []
+    assert acts(admin, NIGHTLY) == ["resume", "run", "delete"]
+    admin.post(f"{NIGHTLY}/resume", uid)
+    assert not cluster.get(CronJob, "nightly").spec.suspend
+    assert len(admin.get(NIGHTLY).context["page"].runs.following) == 5
+
+
+def test_a_schedule_that_is_never_due_again_has_no_next_run(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_cron_job("nightly", schedule="0 0 30 2 *"))
+    assert admin.get(NIGHTLY).context["page"].runs.following == []
+
+
+def test_a_job_with_the_longest_name_is_run_again(admin: Client, cluster: Cluster) -> None:
+    name = "j" * 63
+    made = trains(cluster, name)
+    answer = admin.post(f"/workloads/jobs/default/{name}/rerun", {"uid": made.metadata.uid})
+    assert answer["Location"] == f"/workloads/jobs/default/{'j' * 61}-2"
+
+
+def test_a_role_lets_somebody_extend_time_limits_and_nothing_else(cluster: Cluster) -> None:
+    made = trains(cluster, active_deadline_seconds=600)
+    tess, form = signed_in("tess", VIEWERS, "timekeepers"), {"minutes": "30", "uid": made.metadata.uid}
+    assert (acts(tess), tess.post(f"{TRAIN}/extend", form).status_code) == ([], 403)
+    grant("timekeepers", ("patch", "jobs.batch/timelimit"))
+    assert acts(tess) == ["extend"]
+    answer = tess.post(f"{TRAIN}/extend", form)
+    assert answer.status_code == 302, answer.context["preview"].error
+    assert cluster.get(Job, "train").spec.active_deadline_seconds == 2400
+    for act in ("stop", "rerun", "delete"):
+        assert tess.post(f"{TRAIN}/{act}", form).status_code == 403, act
 
 
 @pytest.mark.parametrize("act", ["stop", "rerun", "delete"])
@@ -221,6 +270,98 @@ def test_the_form_follows_a_jobs_yaml(admin: Client, cluster: Cluster) -> None:
     assert (followed.values["completions"], followed.values["time_limit"], followed.text) == ("7", "45s", text)
 
 
+def test_an_indexed_job_asks_for_an_extended_resource(admin: Client, cluster: Cluster) -> None:
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    serving = cluster.get(DeviceClass, "gpu.example.com")
+    cluster.update(replace(serving, spec=replace(serving.spec, extended_resource_name="example.com/gpu")))
+    offers = admin.get("/pods/new?kind=Job").context["page"].form
+    assert offers.text("kind") == "Job"
+    assert "example.com/gpu" in dict(offers.fields["resource"].widget.choices)
+    of_resource = {
+        "devices": "resource", "resource": "example.com/gpu", "amount": "1", "completion_mode": "Indexed",
+        "backoff_limit": "0", "completions": "2", "parallelism": "2",
+    }  # fmt: skip
+    context = made(admin, **of_resource)
+    assert (context["form"].composed.problem, context["form"].composed.kept) == ("", [])
+    assert context["started"].good
+    answer = admin.post("/pods/new", FORM | of_resource)
+    assert answer.headers.get("Location") == "/workloads/jobs/default/train", answer.content.decode()
+    spec = cluster.get(Job, "train").spec
+    assert (spec.completion_mode, spec.backoff_limit, spec.completions) == ("Indexed", 0, 2)
+    work(cluster)
+    assert len([pod for pod in cluster.all(Pod) if pod.spec.node_name]) == 2
+    assert len([claim for claim in cluster.all(ResourceClaim) if claim.status.allocation]) == 2
+
+
+RESOURCES = {
+    "a limit": ("limits: {example.com/gpu: 2}", "resource", "example.com/gpu", "2", []),
+    "a limit and the same request": (
+        "limits: {example.com/gpu: 2}\n      requests: {example.com/gpu: 2}", "resource", "example.com/gpu", "2", []
+    ),
+    "a class by its name": (
+        "limits: {deviceclass.resource.kubernetes.io/gpu: '1'}",
+        "resource", "deviceclass.resource.kubernetes.io/gpu", "1", [],
+    ),
+    "two resources": ("limits: {example.com/gpu: 2, example.com/nic: 1}", "yaml", "", "1", ["gpu", "nic"]),
+    "another request": (
+        "limits: {example.com/gpu: 2}\n      requests: {example.com/gpu: 1}", "yaml", "", "1", ["gpu", "gpu"]
+    ),
+    "a request alone": ("requests: {example.com/gpu: 1}", "yaml", "", "1", ["gpu"]),
+    "what is no device": ("limits: {ephemeral-storage: 1Gi}", "none", "", "1", ["ephemeral-storage"]),
+    "no mapping": ("limits: [example.com/gpu]", "none", "", "1", ["limits"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RESOURCES)
+def test_the_form_reads_extended_resources(case: str) -> None:
+    resources, source, name, amount, kept = RESOURCES[case]
+    text = f"""apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: x
+    resources:
+      {resources}
+"""
+    read = composer.read(text)
+    shown = tuple(read.values[name] for name in ("devices", "resource", "amount"))
+    assert shown == (source, name, amount)
+    assert [path.rpartition("/")[2].rpartition(".")[2] for path in read.kept] == kept
+
+
+@pytest.mark.parametrize("source", ["class", "none", "template"])
+def test_whatever_asked_for_devices_goes_when_they_come_from_elsewhere(source: str) -> None:
+    def step(text: str, **values: str) -> composer.Composed:
+        return composer.compose(values, text, text, traits=lambda _: None)
+
+    start = step("", name="web", image="x", kind="Job", devices="resource", resource="example.com/gpu", amount="3")
+    assert "example.com/gpu: 3" in start.text
+    renamed = step(start.text, resource="example.com/other")
+    assert ("example.com/other: 3" in renamed.text, "example.com/gpu" in renamed.text) == (True, False)
+    gone = step(renamed.text, devices=source, device_class="gpu", template="one")
+    assert "example.com/other" not in gone.text
+    assert gone.values["devices"] == source
+    back = step(gone.text, devices="resource", resource="example.com/gpu", amount="1")
+    assert ("resourceClaims" in back.text, "example.com/gpu: 1" in back.text) == (False, True)
+    assert [one["kind"] for one in yaml.safe_load_all(back.text)] == ["Job"]
+
+
+def test_whoever_may_make_pods_but_no_jobs_makes_none_by_the_form(cluster: Cluster) -> None:
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    grant("podders", ("*", "pods"), ("*", "events"), *((("*", f"{one}.resource.k8s.io")) for one in CLAIM_KINDS))
+    pat = signed_in("pat", "podders")
+    answer = pat.post("/pods/new", FORM)
+    assert (answer.status_code, cluster.all(Job)) == (422, [])
+    assert "namespace" in answer.context["page"].form.errors
+    assert pat.post("/pods/new", FORM | {"kind": "Pod"}).status_code == 302
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -230,6 +371,13 @@ def test_the_form_follows_a_jobs_yaml(admin: Client, cluster: Cluster) -> None:
         ({"parallelism": "-1"}, "parallelism"),
         ({"completions": "99999999999"}, "completions"),
         ({"name": "Not A Name"}, "name"),
+        ({"backoff_limit": "some"}, "backoff_limit"),
+        ({"backoff_limit": "-1"}, "backoff_limit"),
+        ({"completion_mode": "Sometimes"}, "completion_mode"),
+        ({"completion_mode": "Indexed", "completions": ""}, "completions"),
+        ({"devices": "resource", "resource": ""}, "resource"),
+        ({"devices": "resource", "resource": "example.com/gpu", "amount": "0"}, "amount"),
+        ({"devices": "resource", "resource": "example.com/gpu", "amount": "1.5"}, "amount"),
     ],
 )
 def test_mistakes_in_a_job_stand_at_their_fields(

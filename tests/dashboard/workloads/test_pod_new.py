@@ -15,6 +15,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from dashboard.workloads.pods.forms import EXAMPLES, PodForm, as_yaml, read
 from insight.class_summary import read_stock
 from manciple.store.event_log import latest_revision
+from scheduling.rehearsal.workload import IMAGINED
 from tests.builders import (
     make_claim,
     make_class,
@@ -342,8 +343,10 @@ def test_a_pod_is_duplicated_in_the_form(member: Client, devices: Cluster) -> No
 
 def test_the_navigation_leads_people_who_may_create_pods_to_the_form(member: Client, viewer: Client) -> None:
     for client, leads in ((member, True), (viewer, False)):
-        found = re.search(r'href="/pods/new"\s+aria-label="Submit a pod"', client.get("/pods").content.decode())
-        assert (found is not None) is leads
+        for path in ("/pods", "/workloads"):
+            text = client.get(path).content.decode()
+            assert (re.search(r'class="btn primary submit"\s+href="/pods/new"', text) is not None) is leads, path
+            assert (re.search(r'class="btn primary"\s+href="/pods/new', text) is not None) is leads, path
 
 
 def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:
@@ -522,8 +525,11 @@ def test_the_preview_is_about_the_values_as_they_stand(member: Client, cluster: 
 
 def test_the_preview_says_why_a_pod_would_wait_that_can_be_created(member: Client, cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
-    for fields in ({"count": "3"}, {"class": "gone"}, {"devices": "template", "template": "gone"}):
+    cluster.create(make_slice(node="node-1", devices=make_devices(2)))
+    unmet = {"count": "2", "together": PCIE}
+    for fields in ({"count": "3"}, unmet, {"class": "gone"}, {"devices": "template", "template": "gone"}):
         answer = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com", **fields})
         started = answer.context["started"]
         assert not started.good
         assert started.title
+        assert IMAGINED not in started.title

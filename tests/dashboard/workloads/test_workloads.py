@@ -119,7 +119,8 @@ def test_a_workload_says_what_its_waiting_pod_says_and_shows_its_pods(admin: Cli
     (waiting,) = (pod for pod in cluster.all(Pod) if not pod.spec.node_name)
     page = admin.get(WEB).context["page"]
     verdict = admin.get(f"/pods/default/{waiting.metadata.name}").context["verdict"]
-    assert (page.verdict.title, page.verdict_of) == (verdict.title, waiting.metadata.name)
+    assert (page.why.verdict.title, page.why.of) == (verdict.title, (waiting.metadata.uid, waiting.metadata.name))
+    assert page.why.verdict.steps == verdict.steps
     assert (page.ready_words, page.devices, page.number, page.more) == ("2 of 3 pods ready", 2, 3, 0)
     assert dict(page.counts) == {"Waiting": 1, "Running": 2}
     assert page.shown[0].line.name == waiting.metadata.name, "what waits comes first"

@@ -45,7 +45,7 @@ from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, new_context
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.manifests import claim
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import expect_focus, press, told
+from tests.e2e.pages.walking import expect_focus, press, tab_to, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -154,7 +154,8 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
         press(page, "Enter")  # too early
         expect_focus(page.get_by_role("textbox", name="Image", exact=True))
         page.keyboard.type("registry.example.org/by-hand:1")
-        press(page, "Tab Tab Tab Tab Tab Tab Tab Space ArrowDown")
+        tab_to(page.locator("[name='class']").first)
+        press(page, "Space ArrowDown")
         expect_focus(page.get_by_role("radio", name="gpu-a100-mig"))
         expect(page.locator(".cm-content")).to_contain_text("name: by-hand-devices")
         expect(page.locator(".call.good")).to_be_visible()

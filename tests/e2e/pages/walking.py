@@ -18,6 +18,15 @@ def told(page: Page) -> Locator:
     return page.locator(".says:focus")
 
 
+def tab_to(locator: Locator, most: int = 20) -> None:
+    """Press Tab until the element has the focus, past whatever stands before it."""
+    for _ in range(most):
+        locator.page.keyboard.press("Tab")
+        if locator.evaluate(_HAS_THE_FOCUS):
+            return
+    raise AssertionError(f"{most} times Tab do not lead to {locator}")
+
+
 _HAS_THE_FOCUS = "(element) => element === document.activeElement"
 _WHO_HAS_IT = "document.activeElement?.outerHTML.slice(0, 200)"
 #: What Playwright says of a question that a page took along when it was left.

@@ -100,3 +100,146 @@ def test_the_dynamic_client_finds_resources_by_discovery(client: Any) -> None:
     classes = dynamic.resources.get(api_version="resource.k8s.io/v1", kind="DeviceClass")
     classes.create(body={"metadata": {"name": "gpu.example.com"}, "spec": {}})
     assert [item.metadata.name for item in classes.get().items] == ["gpu.example.com"]
+
+
+# The groups that workloads and what belongs to them are in ------------------------------------------------------------
+
+POD_TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+}
+RUNNING = {"selector": {"matchLabels": {"app": "web"}}, "template": POD_TEMPLATE}
+ENDING = {"metadata": {}, "spec": {**POD_TEMPLATE["spec"], "restartPolicy": "Never"}}
+BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
+#: (API, the object's name in the methods, whether it is in a namespace, what is sent beside the name)
+SENT: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
+    "Deployment": ("AppsV1Api", "deployment", True, {"spec": RUNNING}),
+    "ReplicaSet": ("AppsV1Api", "replica_set", True, {"spec": RUNNING}),
+    "StatefulSet": ("AppsV1Api", "stateful_set", True, {"spec": {**RUNNING, "serviceName": "web"}}),
+    "DaemonSet": ("AppsV1Api", "daemon_set", True, {"spec": RUNNING}),
+    "ControllerRevision": ("AppsV1Api", "controller_revision", True, {"revision": 1, "data": {"a": 1}}),
+    "Job": ("BatchV1Api", "job", True, {"spec": {"template": ENDING}}),
+    "CronJob": (
+        "BatchV1Api",
+        "cron_job",
+        True,
+        {"spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": ENDING}}}},
+    ),
+    "Service": ("CoreV1Api", "service", True, {"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}),
+    "ConfigMap": ("CoreV1Api", "config_map", True, {"data": {"a": "b"}}),
+    "Secret": ("CoreV1Api", "secret", True, {"stringData": {"a": "b"}}),
+    "ServiceAccount": ("CoreV1Api", "service_account", True, {}),
+    "LimitRange": (
+        "CoreV1Api",
+        "limit_range",
+        True,
+        {"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}},
+    ),
+    "PodTemplate": ("CoreV1Api", "pod_template", True, {"template": POD_TEMPLATE}),
+    "PodDisruptionBudget": (
+        "PolicyV1Api",
+        "pod_disruption_budget",
+        True,
+        {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}},
+    ),
+    "EndpointSlice": (
+        "DiscoveryV1Api",
+        "endpoint_slice",
+        True,
+        {"addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"port": 80}]},
+    ),
+    "Ingress": (
+        "NetworkingV1Api",
+        "ingress",
+        True,
+        {"spec": {"rules": [{"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]}}]}},
+    ),
+    "NetworkPolicy": (
+        "NetworkingV1Api",
+        "network_policy",
+        True,
+        {"spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}},
+    ),
+    "IngressClass": ("NetworkingV1Api", "ingress_class", False, {"spec": {"controller": "example.com/one"}}),
+    "RuntimeClass": ("NodeV1Api", "runtime_class", False, {"handler": "kata"}),
+    "CSIDriver": ("StorageV1Api", "csi_driver", False, {"spec": {"attachRequired": False}}),
+    "CSINode": ("StorageV1Api", "csi_node", False, {"spec": {"drivers": []}}),
+    "PriorityClass": ("SchedulingV1Api", "priority_class", False, {"value": 10}),
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
+def test_an_object_is_created_read_changed_listed_and_deleted(client: Any, kind: str) -> None:
+    """The client's own types hold all that comes back: it refuses what lacks a field that it takes for required."""
+    name, noun, namespaced, fields = SENT[kind]
+    api, where = getattr(kubernetes.client, name)(client), {"namespace": "default"} if namespaced else {}
+
+    def call(verb: str, *arguments: Any, **more: Any) -> Any:
+        method = f"{verb}_namespaced_{noun}" if namespaced else f"{verb}_{noun}"
+        return getattr(api, method)(*arguments, **where, **more)
+
+    made = call("create", body={"metadata": {"name": "web"}, **fields})
+    assert type(made).__name__ == f"V1{kind}"
+    if kind != "ControllerRevision":  # which no PATCH changes, as in Kubernetes
+        made = call("patch", "web", body={"metadata": {"labels": {"team": "red"}}})
+        assert made.metadata.labels["team"] == "red"
+    made.metadata.annotations = {"a": "b"}
+    replaced = call("replace", "web", body=made)
+    read = call("read", "web")
+    assert (read.metadata.uid, read.metadata.annotations["a"]) == (made.metadata.uid, "b")
+    assert read.metadata.resource_version == replaced.metadata.resource_version
+    assert "web" in [one.metadata.name for one in call("list").items]
+    call("delete", "web", propagation_policy="Background")
+    with pytest.raises(ApiException, match="404"):
+        call("read", "web")
+
+
+def test_a_deployment_is_scaled_and_its_status_written(client: Any) -> None:
+    api = kubernetes.client.AppsV1Api(client)
+    api.create_namespaced_deployment("default", {"metadata": {"name": "web"}, "spec": RUNNING})
+    scale = api.read_namespaced_deployment_scale("web", "default")
+    assert (scale.spec.replicas, scale.status.selector) == (1, "app=web")
+    scale.spec.replicas = 3
+    assert api.replace_namespaced_deployment_scale("web", "default", scale).spec.replicas == 3
+    deployment = api.read_namespaced_deployment("web", "default")
+    assert deployment.spec.replicas == 3
+    deployment.status.replicas = 2
+    assert api.replace_namespaced_deployment_status("web", "default", deployment).status.replicas == 2
+
+
+def test_an_event_of_one_api_is_read_by_the_other(client: Any) -> None:
+    v1 = kubernetes.client
+    event = {
+        "metadata": {"name": "web.1"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/one",
+        "reportingInstance": "one-0",
+        "action": "Trying",
+        "reason": "Tried",
+        "type": "Normal",
+        "note": "It was tried.",
+        "regarding": {"kind": "Pod", "name": "web", "namespace": "default", "apiVersion": "v1"},
+    }
+    made = v1.EventsV1Api(client).create_namespaced_event("default", event)
+    assert made.regarding.name == "web"
+    old = v1.CoreV1Api(client).read_namespaced_event("web.1", "default")
+    assert (old.message, old.involved_object.name) == ("It was tried.", "web")
+
+
+def test_a_token_of_a_service_account_is_good_for_its_name(client: Any) -> None:
+    v1 = kubernetes.client
+    api = v1.CoreV1Api(client)
+    api.create_namespaced_service_account("default", {"metadata": {"name": "robot"}})
+    asked = {"spec": {"audiences": [], "expirationSeconds": 600}}
+    token = api.create_namespaced_service_account_token("robot", "default", asked).status.token
+    review = v1.AuthenticationV1Api(client).create_token_review({"spec": {"token": token}})
+    assert review.status.user.username == "system:serviceaccount:default:robot"
+
+
+def test_a_client_of_what_is_not_served_learns_what_to_do_instead(client: Any) -> None:
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
+    scaler = {"metadata": {"name": "web"}, "spec": spec}
+    for api in (kubernetes.client.AutoscalingV1Api(client), kubernetes.client.AutoscalingV2Api(client)):
+        with pytest.raises(ApiException, match="404") as refusal:
+            api.create_namespaced_horizontal_pod_autoscaler("default", scaler)
+        assert "kubectl scale" in refusal.value.body

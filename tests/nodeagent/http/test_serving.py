@@ -181,6 +181,10 @@ DOORS = {
     },
     ("/portForward/default/p?port=80", "scraper"): 403,
     ("/portForward/default/p?port=80", "server"): 400,
+    **{
+        ("/usage", token): code
+        for token, code in {"": 401, "stranger": 401, "scraper": 403, "server": 200, "root": 200}.items()
+    },
     ("/run/default/p/main", "root"): 404,
     ("/run/default/p/main", ""): 401,
 }
@@ -332,6 +336,21 @@ def test_a_container_that_waits_has_no_log_and_says_why(port: int, api: Reviewin
     wait_for("the agent to see it", lambda: read(port, path).status_code == 400)
     said = wait_for("the reason", lambda: (text := read(port, path).text) and "Creating" in text and text)
     assert said == 'container "main" in pod "q" is waiting to start: ContainerCreating'
+
+
+WAITING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+    "InvalidImageName": "InvalidImageName",
+}
+
+
+@pytest.mark.parametrize("reason", WAITING)
+def test_a_container_without_its_image_has_no_log_and_says_so(port: int, api: ReviewingApi, reason: str) -> None:
+    api.put("pods", pod("q", metadata={"annotations": {"manciple.dev/start-failure": reason}}))
+    path, words = "/containerLogs/default/q/main", WAITING[reason]
+    said = wait_for("the reason", lambda: (text := read(port, path).text) and words in text and text)
+    assert said == f'container "main" in pod "q" is waiting to start: {words}'
 
 
 def test_the_latest_attempt_is_the_previous_one_until_the_next_begins(port: int, api: ReviewingApi) -> None:

@@ -16,17 +16,28 @@ import pytest
 
 from claims.kinds.pods import Pod
 from nodeagent.config import AgentConfig
+from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS
-from nodeagent.runtimes.protocol import Addresses, ContainerRequest, ContainerRun, PodSource, container_request
+from nodeagent.runtimes.protocol import (
+    Addresses,
+    ContainerRequest,
+    ContainerRun,
+    Happening,
+    PodSource,
+    container_request,
+)
 from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, pod
 from tests.nodeagent.pods.given_sources import GivenSources
 
-APPLETS = "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill"
+APPLETS = (
+    "sh env ls cat echo sleep true false mount id touch mkdir rm grep stat wc head sort dd nc httpd hostname kill "
+    "stty tar"
+)
 
 
 def needs_podman() -> None:
@@ -67,7 +78,7 @@ def clean(mark: str, state_dir: Path) -> None:
 
 
 class Node:
-    """One node's runtime, driven as the agent drives it. `changes`: the pods that it told of."""
+    """One node's runtime, driven as the agent drives it. changes, happenings: what it told of pods."""
 
     def __init__(self, folder: Path, *, name: str = NODE, server: str = "http://api") -> None:
         self.rootfs = make_rootfs(folder / "rootfs")
@@ -82,6 +93,7 @@ class Node:
         self.config.cdi_dir.mkdir(exist_ok=True)
         self.mark = program.agent_mark(name, self.config.state_dir)
         self.changes: list[str] = []
+        self.happenings: list[Happening] = []
         self.restart()
 
     def restart(self) -> None:
@@ -89,6 +101,7 @@ class Node:
         self.close()
         self.runtime: PodmanRuntime = create(self.config, disk=Disk(), clock=time.time)
         self.runtime.subscribe(self.changes.append)
+        self.runtime.listen(lambda _uid, happening: self.happenings.append(happening))
 
     def close(self) -> None:
         """What a killed agent does not do any more."""
@@ -112,6 +125,7 @@ class Node:
         role: Any = "main",
         devices: tuple[str, ...] = (),
         source: PodSource | None = None,
+        keys: PullKeys = no_keys,
         **pod_fields: Any,
     ) -> None:
         self.runtime.start(
@@ -123,7 +137,8 @@ class Node:
                 devices=devices,
                 source=source,
                 **pod_fields,
-            )
+            ),
+            keys,
         )
 
     def request(
@@ -171,6 +186,10 @@ class Node:
         self.start(self.container(f"exec 2>&1; {script}", **fields.pop("container", {})), pod_name=pod_name, **fields)
         self.ended(pod_name=pod_name)
         return self.log(pod_name=pod_name).splitlines()
+
+    def told(self, reason: str) -> list[str]:
+        """The messages of what happened for that reason."""
+        return [happening.message for happening in self.happenings if happening.reason == reason]
 
     def prints(self, text: str, *, pod_name: str = "p") -> None:
         """Wait until the container has printed `text`."""

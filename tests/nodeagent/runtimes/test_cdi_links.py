@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,22 @@ def test_a_file_is_copied_with_the_version_that_it_needs(folder: Path, searched:
     original.unlink()
     links(folder, searched).update()
     assert list(searched.iterdir()) == []
+
+
+def test_a_copy_of_what_was_written_since_goes(folder: Path, searched: Path) -> None:
+    searched.mkdir()
+    original, copy = searched / "vendor.json", searched / "manciple-lowered-vendor.json"
+    original.write_text(spec("1.0.0"))
+    assert links(folder, searched).lower([DEVICE])
+    original.write_text(spec("1.0.0", env=["GPU=1"]))
+    later = copy.stat().st_mtime_ns + 1
+    os.utime(original, ns=(later, later))
+    links(folder, searched).update()
+    assert not copy.exists()
+    assert links(folder, searched).lower([DEVICE])
+    assert "GPU=1" in copy.read_text()
+    links(folder, searched).update()
+    assert "GPU=1" in copy.read_text()
 
 
 def test_a_file_that_needs_its_version_is_left_alone_and_named(folder: Path, searched: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeagent.failures import LogsUnavailable
-from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, parsed, wanted
+from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, parsed, read_log, wanted
 from tests.nodeagent.machine import Machine, run_pod
 from tests.nodeagent.objects import pod
 
@@ -121,3 +124,87 @@ def test_a_container_that_has_not_run_has_no_log(machine: Machine) -> None:
         read(machine, container="other")
     with pytest.raises(LogsUnavailable, match="previous terminated container main of pod uid-p not found"):
         read(machine, LogQuery(previous=True))
+
+
+# Files that grow, and that conmon replaces ----------------------------------------------------------------------------
+
+
+def printed(*texts: str) -> str:
+    return "".join(f"2026-11-21T21:28:31.000000001Z stdout F {text}\n" for text in texts)
+
+
+class Followed:
+    """A log that is followed: what happens to its file between two looks, and what came of it in the end."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.steps: list[Callable[[], object]] = []
+        monkeypatch.setattr("nodeagent.runtimes.logs.FOLLOW_SECONDS", 0)
+
+    def read(self, **query: Any) -> list[str]:
+        """The lines until the container has ended, which is after the last step."""
+        pieces = read_log(self.path, LogQuery(follow=True, **query), running=self._running, stop=threading.Event())
+        return b"".join(pieces).decode().splitlines()
+
+    def _running(self) -> bool:
+        """Asked before each look."""
+        if not self.steps:
+            return False
+        self.steps.pop(0)()
+        return True
+
+    def append(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text)
+
+    def replace(self, text: str) -> None:
+        """As conmon does when a file has reached its limit."""
+        fresh = self.path.with_suffix(".tmp")
+        fresh.write_text(text)
+        fresh.rename(self.path)
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Followed:
+    return Followed(tmp_path / "main.log", monkeypatch)
+
+
+def test_a_file_that_grows_is_followed_line_by_line(followed: Followed) -> None:
+    half, rest = printed("b")[:40], printed("b")[40:]
+    followed.steps = [lambda: followed.append(printed("a") + half), lambda: followed.append(rest + printed("c"))]
+    assert followed.read() == ["a", "b", "c"]
+
+
+def test_a_file_that_comes_later_is_found(followed: Followed) -> None:
+    followed.steps = [lambda: None, lambda: followed.append(printed("a"))]
+    assert followed.read() == ["a"]
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_nothing_is_lost_when_the_file_is_replaced(followed: Followed, longer: bool) -> None:
+    """Also where the new file is longer than the old one, and where both have grown since the last look."""
+    fresh = [f"new {number}" for number in range(9 if longer else 1)]
+
+    def rotate() -> None:
+        followed.append(printed("the last"))
+        followed.replace(printed(*fresh))
+
+    followed.steps = [lambda: followed.append(printed("a", "b")), rotate, lambda: followed.append(printed("more"))]
+    assert followed.read() == ["a", "b", "the last", *fresh, "more"]
+
+
+def test_a_file_that_is_emptied_is_read_from_its_start(followed: Followed) -> None:
+    followed.steps = [lambda: followed.append(printed("a", "b")), lambda: followed.path.write_text(printed("c"))]
+    assert followed.read() == ["a", "b", "c"]
+
+
+def test_of_a_large_file_the_last_lines_are_followed(followed: Followed) -> None:
+    followed.append(printed(*("x" * 999 for _ in range(1000)), "last"))
+    followed.steps = [lambda: None, lambda: followed.append(printed("new"))]
+    assert followed.read(tail_lines=1) == ["last", "new"]
+    assert followed.read(tail_lines=0) == []
+
+
+def test_following_ends_at_the_limit_of_bytes(followed: Followed) -> None:
+    followed.steps = [lambda: followed.append(printed("abc")), lambda: followed.append(printed("def"))] * 9
+    assert followed.read(limit_bytes=6) == ["abc", "de"]

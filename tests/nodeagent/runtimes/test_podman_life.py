@@ -263,6 +263,22 @@ def test_sidecars_are_stopped_after_the_main_containers(node: Node) -> None:
     assert (node.run().exit_code, node.run("side").exit_code) == (0, 1)
 
 
+@pytest.mark.long
+def test_a_sidecar_that_ignores_the_signal_has_the_rest_of_the_grace_period(node: Node) -> None:
+    """As a shell without a trap does, the first process of its container; upstream's extended resources have one."""
+    spec = {"terminationGracePeriodSeconds": 3}
+    node.start(node.container("echo up; while true; do sleep 0.1; done", name="side"), role="sidecar", spec=spec)
+    node.start(node.container("trap exit TERM; echo up; while true; do sleep 0.1; done"), spec=spec)
+    node.prints("up")
+    wait_for("the sidecar to be up", lambda: node.log("side") == "up\n")
+    began = time.monotonic()
+
+    node.stop(grace=3)
+
+    assert 3 <= time.monotonic() - began < 3 + 10
+    assert (node.run().exit_code, node.run("side").exit_code) == (0, 137)
+
+
 def test_the_pre_stop_hook_runs_before_the_signal(node: Node) -> None:
     script = "trap 'cat /tmp/hook; exit 0' TERM; echo up; while true; do sleep 0.1; done"
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 1; echo hooked > /tmp/hook"]}}}
@@ -431,3 +447,22 @@ def test_what_a_pod_uses_of_the_disk_is_counted_links_and_other_file_systems_lef
     assert 0 < used.containers["main"] < 64 * 1024, "its log; what it writes into its root is in memory"
     assert node.runtime.storage("uid-q", ["v"], layers=True) == PodStorage()
     node.stop()
+
+
+def test_what_a_container_uses_is_counted_by_its_control_group(node: Node) -> None:
+    node.start(node.container("echo up; while true; do :; done", resources={"limits": {"memory": "64Mi"}}))
+    node.prints("up")
+    node.run()
+
+    def counted() -> tuple[int, int]:
+        usage = node.runtime.usage("uid-p")["main"]
+        return usage.cpu_nanos, usage.memory_bytes
+
+    first, memory = counted()
+    wait_for("it to use more of the processor", lambda: counted()[0] > first + 10**8)
+    assert 0 < memory < 64 * 2**20
+    node.restart()
+    assert counted()[0] > first
+
+    node.stop()
+    assert node.runtime.usage("uid-p") == {}

@@ -1,0 +1,196 @@
+"""What the owner of a real container is told of it: its probes' failures, its hooks', the kernel's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from nodeagent.runtimes.podman.actions import Actions
+from nodeagent.runtimes.podman.kernel import PodNetworks
+from nodeagent.runtimes.podman.program import Podman
+from nodeagent.runtimes.protocol import Action
+from tests.e2e.processes import wait_for
+from tests.nodeagent.runtimes.containers import Node, bare_request
+from tests.nodeagent.runtimes.test_podman_life import probe
+
+SLEEPS = "trap 'exit 6' TERM; echo up; while true; do sleep 0.1; done"
+
+
+def told(node: Node, reason: str) -> str:
+    """The first message for that reason, once there is one."""
+    node.run()  # as the agent asks after a start: from then on the container is probed
+    return wait_for(f"the event {reason}", lambda: next(iter(node.told(reason)), ""))
+
+
+def test_the_start_of_a_container_is_told(node: Node) -> None:
+    node.start(node.container("true"))
+    assert [(one.reason, one.message) for one in node.happenings] == [
+        ("Created", "Container created"),
+        ("Started", "Container started"),
+    ]
+
+
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "a command's words": ({"exec": {"command": ["sh", "-c", "echo out; echo err >&2; exit 3"]}}, "out\nerr"),
+    "a silent command": ({"exec": {"command": ["false"]}}, ""),
+    "no such command": ({"exec": {"command": ["/nosuch"]}}, "no such file"),
+    "a command that hangs": (
+        {"exec": {"command": ["sleep", "100"]}},
+        'command timed out: "sleep 100" timed out after 1s',
+    ),
+    "a closed port": ({"tcpSocket": {"port": 9}}, "dial tcp 10.1.2.3:9: Connection refused"),
+    "a closed port of HTTP": (
+        {"httpGet": {"port": 9, "path": "/x", "scheme": "HTTPS"}},
+        'Get "https://10.1.2.3:9/x": dial tcp 10.1.2.3:9: Connection refused',
+    ),
+    "a closed port of gRPC": ({"grpc": {"port": 9}}, "dial tcp 10.1.2.3:9: Connection refused"),
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_probe_that_fails_says_why(node: Node, case: str) -> None:
+    handler, words = FAILURES[case]
+    node.start(node.container(readinessProbe=probe(**handler)))
+
+    message = told(node, "Unhealthy")
+
+    assert message.startswith("Readiness probe failed: ")
+    assert words in message
+    assert not node.run().ready
+
+
+def test_a_container_that_is_killed_by_its_probe_is_told_so(node: Node) -> None:
+    node.start(
+        node.container(SLEEPS, livenessProbe=probe(exec={"command": ["false"]}, terminationGracePeriodSeconds=9))
+    )
+    node.prints("up")
+
+    assert node.ended().exit_code == 6
+    assert node.told("Killing") == ["Container main failed liveness probe, will be restarted"]
+    assert len(node.told("Unhealthy")) == 2
+
+
+@pytest.mark.long
+def test_the_grace_of_a_probe_is_shorter_than_that_of_the_pod(node: Node) -> None:
+    stubborn = "trap '' TERM; echo up; while true; do sleep 0.1; done"
+    check = probe(exec={"command": ["false"]}, terminationGracePeriodSeconds=1)
+    node.start(node.container(stubborn, livenessProbe=check), spec={"terminationGracePeriodSeconds": 3600})
+    node.prints("up")
+
+    assert node.ended().exit_code == 137
+
+
+@pytest.mark.parametrize("when", ["postStart", "preStop"])
+def test_a_hook_that_fails_is_told_without_its_words(node: Node, when: str) -> None:
+    hook = {"exec": {"command": ["sh", "-c", "echo geheim; exit 1"]}}
+    node.start(node.container(SLEEPS, lifecycle={when: hook}))
+    if when == "preStop":
+        node.prints("up")
+        node.stop(grace=30)
+
+    reason = f"Failed{when[0].upper()}{when[1:]}Hook"
+    assert told(node, reason) == f"{when[0].upper()}{when[1:]}Hook failed"
+    node.ended()
+    assert "geheim" not in f"{node.happenings}"
+
+
+@pytest.mark.long
+def test_a_container_that_takes_too_much_memory_is_oom_killed(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # podman 4 lets its monitor note it in whatever the directory is
+    # dd holds its block in memory.
+    script = "echo up; dd if=/dev/zero of=/dev/null bs=200M count=1"
+    node.start(node.container(script, resources={"limits": {"memory": "16Mi"}}))
+
+    ended = node.ended()
+
+    assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
+    node.restart()
+    assert node.run().reason == "OOMKilled"
+
+
+# gRPC -----------------------------------------------------------------------------------------------------------------
+
+
+class Health:
+    """A gRPC server of this machine that knows its own health. answers: service -> status; None for no answer."""
+
+    def __init__(self) -> None:
+        self.answers: dict[bytes, int | None] = {b"": 1}
+        self.ending = threading.Event()
+        handler: Any = grpc.unary_unary_rpc_method_handler(self._check)
+        generic = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
+        self.server = grpc.server(ThreadPoolExecutor(4))
+        self.server.add_generic_rpc_handlers((generic,))
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+    def _check(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        service = request[2:] if len(request) < 130 else request[3:]
+        if service not in self.answers:
+            context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        status = self.answers[service]
+        if status is None:
+            self.ending.wait(60)
+        return b"\x08" + bytes([status]) if status else b""
+
+
+@pytest.fixture
+def health() -> Iterator[Health]:
+    health = Health()
+    yield health
+    health.ending.set()
+    health.server.stop(None).wait()
+
+
+def ask(tmp_path: Path, port: int, service: str = "", *, timeout: float = 20) -> str:
+    actions = Actions(Podman("false"), PodNetworks(tmp_path), lambda _request: "name")
+    action = Action(host="127.0.0.1", port=port, service=service)
+    return actions.perform(action, bare_request(host_network=True), timeout=timeout)
+
+
+STATUSES = {
+    1: "",
+    2: 'service unhealthy (responded with "NOT_SERVING")',
+    0: 'service unhealthy (responded with "UNKNOWN")',
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_grpc_probe_succeeds_while_the_service_serves(tmp_path: Path, health: Health, status: int) -> None:
+    for service in ("", "liveness", "s" * 200):
+        health.answers[service.encode()] = status
+        assert ask(tmp_path, health.port, service) == STATUSES[status]
+
+
+def test_a_grpc_probe_of_an_unknown_service_fails(tmp_path: Path, health: Health) -> None:
+    assert ask(tmp_path, health.port, "nosuch") == "error: health rpc probe failed: NOT_FOUND: unknown service"
+
+
+def test_a_grpc_probe_waits_for_no_longer_than_its_timeout(tmp_path: Path, health: Health) -> None:
+    health.answers[b""] = None
+    assert ask(tmp_path, health.port, timeout=0.3) == "timeout: health rpc did not complete within 0.3s"
+
+
+def test_a_server_without_a_health_service_fails_its_grpc_probe(tmp_path: Path) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    trouble = ask(tmp_path, port)
+    server.stop(None).wait()
+    assert trouble.startswith("error: this server does not implement the grpc health protocol")
+
+
+@pytest.mark.long
+def test_a_grpc_probe_of_something_else_fails(node: Node) -> None:
+    script = "mkdir /tmp/w; httpd -f -p 8080 -h /tmp/w"
+    node.start(node.container(script, readinessProbe=probe(grpc={"port": 8080})))
+    assert "probe failed: " in told(node, "Unhealthy")
