@@ -183,11 +183,21 @@ def test_an_ephemeral_volume_is_told_of(machine: Machine) -> None:
     assert "ephemeral volumes are not served here" in told
 
 
-def test_a_path_of_the_node_is_mounted_as_it_is(machine: Machine) -> None:
-    _put(machine, volume(source={"hostPath": {"path": "/srv/data"}}))
+@pytest.mark.parametrize(
+    ("source", "type_"),
+    [
+        ({"hostPath": {"path": "/srv/data"}}, ""),
+        ({"hostPath": {"path": "/srv/data", "type": "File"}}, "File"),
+        ({"local": {"path": "/srv/data"}}, "Directory"),
+    ],
+)
+def test_a_path_of_the_node_is_mounted_as_it_is(machine: Machine, source: Document, type_: str) -> None:
+    _put(machine, volume(source=source))
     machine.api.put("pods", user())
     machine.settle()
-    assert mounts(machine) == [("hostPath", "/srv/data", False)]
+    runtime: Any = machine.agent.runtime
+    ((mount,),) = (request.mounts for request in runtime.started)
+    assert (mount.kind, mount.path, mount.host_type) == ("hostPath", "/srv/data", type_)
     assert FOLDER_FINALIZER not in stored_volume(machine)["metadata"]["finalizers"]
 
 
