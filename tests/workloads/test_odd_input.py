@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from msgspec.structs import replace
 
 from claims.kinds.pod_rules import DELETION_COST
@@ -28,7 +30,7 @@ from workloads.kinds.deployments import DEPLOYMENT, REVISION, DeploymentStrategy
 from workloads.kinds.indexes import IndexSet, check_indexes
 from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX, JOB
 from workloads.kinds.pod_facts import PodFacts
-from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.rollouts import DESIRED, HISTORY, MAXIMUM
 
 #: What is no number, or none that fits.
@@ -119,28 +121,6 @@ def test_times_at_the_end_of_the_calendar_stop_no_controller(cluster: Cluster) -
     assert len(cluster.jobs()) == 1
 
 
-def test_a_workload_with_a_fault_costs_the_others_no_turn(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    sync = replica_sets._sync
-
-    def faulty(turn: replica_sets.Turn, now: Any) -> Any:
-        if turn.replica_set.metadata.name == "bad":
-            raise OverflowError("date value out of range")
-        return sync(turn, now)
-
-    monkeypatch.setattr(replica_sets, "_sync", faulty)
-    for name in ("bad", "good"):
-        cluster.create(REPLICA_SET, make_replica_set(name, replicas=1))
-    cluster.run()
-    assert len(cluster.pods()) == 1
-    assert "default/bad could not be looked after" in caplog.text
-    monkeypatch.undo()
-    cluster.pass_time(pod_control.REST_AFTER_FAULT)
-    cluster.run()
-    assert len(cluster.pods()) == 2
-
-
 @pytest.mark.parametrize("text", ["9" * 5000, "9" * 20, str(2**63), "1-" + "9" * 5000])
 def test_indexes_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
     total, wrong = check_indexes(text, 10)
@@ -148,3 +128,29 @@ def test_indexes_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
     assert "cannot convert string to integer" in wrong
     assert len(IndexSet.read(text, 10)) == 0
     assert check_indexes(str(2**63 - 1), 10)[1].startswith("too large index")
+
+
+@pytest.mark.parametrize("step", ["_look", "_sync"])
+@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
+def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
+) -> None:
+    real = getattr(replica_sets, step)
+
+    def failing(*given: Any) -> Any:
+        candidates = (*given, getattr(given[0], "replica_set", None))
+        if any(isinstance(one, ReplicaSet) and one.metadata.name == "a" for one in candidates):
+            raise fault
+        return real(*given)
+
+    monkeypatch.setattr(replica_sets, step, failing)
+    for name in ("a", "b"):
+        cluster.create(REPLICA_SET, make_replica_set(name, replicas=1))
+    with suppress(OperationalError):
+        replica_sets.reconcile(cluster.now)
+    made = [pod.metadata.generate_name for pod in cluster.pods()]
+    assert isinstance(fault, OperationalError) or made == ["b-"]
+    monkeypatch.setattr(replica_sets, step, real)
+    cluster.pass_time(pod_control.REST_AFTER_FAULT)
+    replica_sets.reconcile(cluster.now)
+    assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}
