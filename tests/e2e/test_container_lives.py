@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,30 @@ import yaml
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import Up, wait_for
 from tests.e2e.real_node import RealNode
-from tests.nodeagent.runtimes.containers import needs_podman
+from tests.nodeagent.runtimes.containers import make_rootfs, needs_podman
+from tests.nodeagent.runtimes.registry import Registry
 
 pytestmark = pytest.mark.e2e
 
 NODE, NAMESPACE = "lives", "lives"
+PASSWORD = "geheim-7261"
 
 
 @pytest.fixture
-def real(system: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealNode]:
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """podman on this machine speaks to it without TLS."""
     needs_podman()
+    registry = Registry(make_rootfs(tmp_path / "image"), user="team", password=PASSWORD)
+    settings = tmp_path / "registries.conf"
+    settings.write_text(f'[[registry]]\nlocation = "{registry.host}"\ninsecure = true\n')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(settings))
+    yield registry
+    registry.close()
+    subprocess.run(["podman", "rmi", "--force", "--ignore", registry.image], capture_output=True, check=True)
+
+
+@pytest.fixture
+def real(system: Up, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealNode]:
     node = RealNode(system, NODE, tmp_path)
     node.process.folder = tmp_path  # where podman 4 notes that the kernel killed a container
     node.process.forked = False
@@ -126,18 +141,48 @@ def test_a_failing_container_goes_on_failing_the_same_over_a_killed_agent(lives:
         return terminated
 
     assert wait_for("the kernel", oom_killed).items() >= {"exitCode": 137, "reason": "OOMKilled"}.items()
-    events = lives(
-        "get", "events", "-n", NAMESPACE, "-o", "custom-columns=R:.reason,M:.message,F:.involvedObject.fieldPath"
-    )
-    for words in (
+    columns = "custom-columns=MESSAGE:.message,PART:.involvedObject.fieldPath"
+    said = (
         "Liveness probe failed: unwell",
         "Container main failed liveness probe, will be restarted",
         "Container created",
         "Container started",
         "Back-off restarting failed container main in pod short_lives(",
         "spec.containers{main}",
-    ):
-        assert words in events, events
+    )
+
+    def missing() -> list[str]:
+        text = lives("get", "events", "-n", NAMESPACE, "-o", columns)
+        return [words for words in said if words not in text]
+
+    wait_for("the events", lambda: not missing())
+
+
+def test_an_image_is_pulled_with_the_secrets_of_its_pod_alone(
+    lives: Kubectl, real: RealNode, registry: Registry
+) -> None:
+    for name, password in {"good": PASSWORD, "bad": "wrong"}.items():
+        login = (f"--docker-server={registry.host}", "--docker-username=team", f"--docker-password={password}")
+        lives("create", "secret", "docker-registry", name, "-n", NAMESPACE, *login)
+    main = {"name": "main", "image": registry.image, "imagePullPolicy": "Always"}
+    run(lives, "refused", main, imagePullSecrets=[{"name": "bad"}, {"name": "missing"}])
+
+    def waits() -> str:
+        return str(status(lives, "refused").get("state", {}).get("waiting", {}).get("reason", ""))
+
+    wait_for("the pull to be refused", lambda: waits() in ("ErrImagePull", "ImagePullBackOff"))
+    run(lives, "given", main, imagePullSecrets=[{"name": "bad"}, {"name": "good"}], restartPolicy="Never")
+    wait_for("the pod to run", lambda: "from the registry" in lives("logs", "-n", NAMESPACE, "given", check=False))
+    assert waits() in ("ErrImagePull", "ImagePullBackOff")
+
+    said = ("Pulling image", "Successfully pulled image", "Failed to pull image", "pull secrets (missing)")
+
+    def told() -> str:
+        """Events are written after all else."""
+        text = lives("describe", "pods", "-n", NAMESPACE)
+        return text if all(words in text for words in said) else ""
+
+    assert PASSWORD not in wait_for("the events", told) + "".join(real.process.output)
 
 
 def test_what_containers_use_is_shown_by_top(lives: Kubectl, real: RealNode) -> None:

@@ -36,6 +36,7 @@ from nodeagent.runtimes.podman.program import (
     PodmanFailed,
     Seen,
     installed_podman,
+    least_oom_score,
     limits,
     lost,
     run_of,
@@ -146,6 +147,7 @@ class PodmanRuntime:
         self._disk = disk
         self._clock = clock
         self._limits = limits()
+        self._least_oom_score = least_oom_score()
         self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
         self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
@@ -157,7 +159,7 @@ class PodmanRuntime:
         self._listener: Callable[[str, Happening], None] = lambda _uid, _happening: None
         self._exits = ExitWatcher(self._container_ended)
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
-        self._actions = Actions(podman, self._networks, self._name)
+        self._actions = Actions(self._networks, self._id, files=SESSIONS / setting.mark)
         self._usage = DiskUsage(podman)
         self._stopper = Stopper(podman, self._actions, self._name, happened=self._happened)
         self._prober = Prober(
@@ -458,6 +460,7 @@ class PodmanRuntime:
             volumes=tuple(volume_options(pod.folder, request)),
             variables=variables,
             limits=self._limits,
+            least_oom_score=self._least_oom_score,
             confinement=tuple(confinement.options(request)),
         )
 
@@ -650,6 +653,17 @@ class PodmanRuntime:
         yield self._name(note.request)
         if note.before is not None:
             yield self._name(note.request, attempt=note.before.attempt)
+
+    def _id(self, request: ContainerRequest) -> str:
+        """Of the container that runs for this attempt. Raises: ContainerFailed."""
+        pod = self._known(request.pod_uid)
+        run = pod.runs.get(request.name) if pod is not None else None
+        if run is not None and run.attempt == request.attempt:
+            return run.container_id.removeprefix("podman://")
+        seen = self._podman.inspect([self._name(request)]).get(self._name(request))
+        if seen is None:
+            raise ContainerFailed(f"container {request.name} is gone")
+        return seen.id
 
     def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
         number = request.attempt if attempt is None else attempt

@@ -49,6 +49,7 @@ class Place:
     volumes: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # the confidential ones
     limits: tuple[str, ...] = ()
+    least_oom_score: int = 0  # that the agent may give
     confinement: tuple[str, ...] = ()
 
 
@@ -96,6 +97,8 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
         cpu_request_millis=request.cpu_request_millis,
         memory_bytes=request.memory_bytes,
     )
+    if request.oom_score >= place.least_oom_score:
+        yield from ("--oom-score-adj", str(request.oom_score))
     for name, value in request.sysctls:
         yield from ("--sysctl", f"{name}={value}")
 

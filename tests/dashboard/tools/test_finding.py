@@ -284,4 +284,4 @@ def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> N
     answer = viewer.get("/find/suggestions?q=web").content.decode()
     assert len(re.findall(r'href="/pods/default/web-\d"', answer)) == 5
     assert 'href="/find?q=web"' in answer, "the page has all of them"
-    assert "Nothing is called" in viewer.get("/find/suggestions?q=no-such").content.decode()
+    assert 'class="nothing"' in viewer.get("/find/suggestions?q=no-such").content.decode()

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from claims.kinds.pods import Pod
+from manciple.wire.quantity import Quantity
+from nodeagent.config import machine_memory
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman import program
+from nodeagent.runtimes.protocol import oom_score_of
 from tests.e2e.processes import wait_for
+from tests.nodeagent.objects import pod
 from tests.nodeagent.runtimes.containers import Node
 from tests.outlines import Outline
 
@@ -97,7 +103,8 @@ def test_a_container_has_no_variables_but_those_of_its_manifest(node: Node, monk
         line.split("=", 1) for line in node.output("env", container={"env": [{"name": "A", "value": "1"}]})
     )
 
-    assert variables.keys() - {"PWD", "SHLVL"} == {"A", "HOME", "HOSTNAME", "PATH"}
+    own = {name for name in variables if not name.startswith("KUBERNETES_")}  # where the API is
+    assert own - {"PWD", "SHLVL"} == {"A", "HOME", "HOSTNAME", "PATH"}
     assert variables["HOSTNAME"] == "p"
 
 
@@ -268,6 +275,31 @@ def test_limits_of_memory_reach_the_kernel(node: Node) -> None:
     lines = node.output(script, container={"resources": {"limits": {"memory": "64Mi", "cpu": "500m"}}})
 
     assert lines == [str(64 * 1024 * 1024)]
+
+
+MACHINE = Quantity.parse(machine_memory()).as_int64_ceil()
+WHOLE = {"cpu": "1", "memory": "1Gi"}
+#: resources -> the score
+SCORES: dict[str, tuple[dict[str, dict[str, str]], int]] = {
+    "Guaranteed": ({"requests": WHOLE, "limits": WHOLE}, -997),
+    "BestEffort": ({}, 1000),
+    "Burstable, without memory": ({"requests": {"cpu": "1"}}, 999),
+    "Burstable, a quarter": ({"requests": {"memory": str(MACHINE // 4)}}, 750),
+    "Burstable, all of it": ({"requests": {"memory": str(MACHINE)}}, 3),
+    "Burstable, more": ({"requests": {"memory": str(2 * MACHINE)}}, 3),
+}
+
+
+@pytest.mark.parametrize("case", SCORES)
+def test_who_has_to_go_first_is_said_by_the_quality_of_service(case: str) -> None:
+    resources, score = SCORES[case]
+    given = msgspec.convert(pod("p", {"name": "main", "image": "i", "resources": resources}), Pod)
+    assert abs(oom_score_of(given, given.spec.containers[0]) - score) <= 1
+
+
+@pytest.mark.long
+def test_the_kernel_learns_who_has_to_go_first(node: Node) -> None:
+    assert node.output("cat /proc/self/oom_score_adj") == ["1000"]
 
 
 @pytest.mark.long
