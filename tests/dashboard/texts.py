@@ -60,7 +60,7 @@ CLAIM_USED_BY_NO_POD = Text("Nobody uses this claim")
 CLAIM_USED_BY_OTHERS_TOO = Text("also used by {}")
 HELD_FOR_A_PARTY_WITHOUT_PODS = Text("for {}, and no pod")
 ONLY_ITS_OWNER_KNOWS = Text("Only its owner knows")
-ONLY_ITS_OWNER_KNOWS_WHEN = Text(ONLY_ITS_OWNER_KNOWS + " when that is done")
+ONLY_ITS_OWNER_KNOWS_WHEN = Text(ONLY_ITS_OWNER_KNOWS + " when it is done")
 
 # Accounts, people and roles
 TOO_MANY_SIGN_INS = Text("Too many failed attempts")
@@ -84,7 +84,7 @@ ROLE_MISSING = Text("This role does not exist")
 RESOURCE_MISSING = Text("There is no resource {}.")
 
 # The audit trail and events
-AUDITED_LIST = Text("list events of {}")
+AUDITED_LIST = Text("listing events of {}")
 WRITES_LOST = Text("{} writes of {} up to")
 NO_EVENTS_LATELY = Text("Nothing has happened in the last hour")
 TO_THE_NEWEST = Text("Back to the newest")
@@ -368,7 +368,7 @@ TAINT_RULE_DELETED = Text("Taint rule {} is deleted.")
 # Timeline and usage
 NOTHING_HELD = Text("Nothing was held in this time")
 NOTHING_HELD_OF_THE_CHOICE = Text("Try other filters.")
-NOTHING_USED_OF_THE_CHOICE = Text("Other namespaces or classes may have.")
+NOTHING_USED_OF_THE_CHOICE = Text("Try other filters.")
 ALLOCATIONS_IN = Text("{} allocations in the last {}")
 NEVER_HELD = Text("{} was never held in this time.")
 USE_IN_FIGURES = Text("{} {} now, {} at most, {} on average, {} device-hours")

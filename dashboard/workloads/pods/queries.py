@@ -472,6 +472,10 @@ class _About:
             return True
         return values.get("involvedObject.kind") == "ResourceClaim" and values["involvedObject.name"] in self._claims
 
+    @property
+    def mentions(self) -> Collection[str]:
+        return (self._uid, *self._claims)
+
 
 def read_moments(about: ApiObject, claims: Collection[str] = ()) -> list[Moment]:
     """What events say of a pod and its claims, or of a workload; the oldest first."""

@@ -74,7 +74,7 @@ from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
 from scheduling.rehearsal.simulation import Placed, try_one
-from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod
+from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod, spoken
 from workloads.kinds.jobs import Job
 
 #: Pods on one page of the list.
@@ -581,7 +581,7 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
     if isinstance(answer, Placed):
         devices = ", ".join(f"`{one.device}`" for one in answer.devices)
         return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
-    because = f" because {clause(answer)}" if answer else ""
+    because = f" because {spoken(clause(answer))}" if answer else ""
     subject = Subject(namespace=workload.pod.metadata.namespace, workload=workload, cause=answer)
     return PodVerdict(good=False, title=f"It would wait{because}.", next_step=advise(subject).sentence(person.sees))
 
