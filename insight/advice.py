@@ -37,7 +37,7 @@ from claims.causes.causes import (
     NoNodeFits,
     QuotaUsedUp,
 )
-from claims.causes.next_steps import outside
+from claims.causes.next_steps import UNKNOWN, outside
 from claims.devices.cache import read_devices
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
@@ -52,7 +52,7 @@ from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import NotFound
+from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, FINISHED_PHASES, PODS, QUOTAS, TEMPLATES, kind
 from scheduling.allocator import Deadline
@@ -404,7 +404,8 @@ class _RecentAdvice:
     def look_at(self, pods: Sequence[PodKey], *, within: float = math.inf) -> None:
         began, revision = time.monotonic(), latest_revision()
         for uid, namespace, name in pods:
-            if uid in self.known and self.known[uid].revision == revision and self.known[uid].advice.sentence():
+            found = self.known.get(uid)
+            if found and found.revision == revision and found.advice.sentence() not in ("", UNKNOWN):
                 continue  # nothing has happened since
             now = time.monotonic()
             if now - began > within:
@@ -482,8 +483,8 @@ def advise(subject: Subject) -> Advice:
     if not is_gang:  # it starts with the others of its gang, who ask for the same or for something else
         try:
             steps += _steps(subject)
-        except Busy:
-            return Advice(subject=subject, steps=tuple(steps))
+        except (Busy, ApiError):  # not now: nothing is said of what was not tried, and nothing kept
+            return Advice(subject=subject, steps=tuple(steps), outside=UNKNOWN)
     # What starts it comes first, and of that what can be done now.
     first = sorted(
         steps,

@@ -267,7 +267,7 @@ def _conflict(cause: NotTogether) -> str:
 
 
 def _meant(cause: causes.NoCommonValue | causes.TooFewValues) -> str:
-    return f"; did you mean `{cause.meant}`?" if cause.meant else ""
+    return f", but they have `{cause.meant}`" if cause.meant else ""
 
 
 def _counters(cause: causes.CountersExhausted) -> str:

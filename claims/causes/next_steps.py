@@ -31,6 +31,8 @@ class Topic:
     next_step: str
 
 
+#: What is said where the server was too busy to try anything.
+UNKNOWN = "What would start it is unknown: the server is busy. Try again."
 #: What is said where requests, nodes or others would have to change, and no single change does.
 NO_SINGLE_CHANGE = "No single change that was tried would start it now. Try several at once with What if."
 

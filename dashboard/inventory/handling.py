@@ -1,7 +1,7 @@
 """How people handle an incident: its severity, who is on it, and what they write about it.
 
-Unless somebody rates it, an incident with unhealthy devices is major, any other one minor. Rows are kept with their
-incident, and deleted with it.
+Unless somebody rates it, an incident is major if something broke, and minor if devices are only tainted. Rows are kept
+with their incident, and deleted with it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from django.db.models import Case, Q, Value, When
 from dashboard.kit.forms import PageForm, code_area, code_input
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.models import IncidentComment, IncidentHandling
+from inventory.impairments import INCOMPLETE
 from inventory.models import Incident
 
 #: severity -> its label, the worst first.
 SEVERITIES: Mapping[str, str] = {"critical": "Critical", "major": "Major", "minor": "Minor"}
-#: Unhealthy devices and unreachable nodes: major unless somebody rates them.
-BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="")
+#: Unhealthy devices, unreachable nodes and incomplete pools: major unless somebody rates them.
+BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="") | Q(key=INCOMPLETE)
 #: In place of a name: incidents that nobody is on.
 NOBODY = "nobody"
 #: Comments on one incident, and names that are offered.
@@ -31,7 +32,7 @@ MOST_COMMENTS, OFFERED = 500, 200
 
 def severity_of(incident: Incident) -> str:
     unreachable = bool(incident.node) and not incident.driver and not incident.pool
-    by_default = "major" if incident.unhealthy or unreachable else "minor"
+    by_default = "major" if incident.unhealthy or unreachable or incident.key == INCOMPLETE else "minor"
     return (_rows(incident) or IncidentHandling()).severity or by_default
 
 

@@ -255,7 +255,7 @@ class BulkPreview:
         if not gone:
             return ""
         are = "it is gone or another object" if len(gone) == 1 else "they are gone or another object"
-        return f"Left out, because {are} by now: {listed(gone, TOLD)}."
+        return f"Left out, because {are}: {listed(gone, TOLD)}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

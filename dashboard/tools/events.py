@@ -183,7 +183,7 @@ COLUMNS = (
     ListColumn[ShownEvent](title="Type", text=lambda event: event.type),
     ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
-    ListColumn[ShownEvent](title="Said by", text=lambda event: event.said_by),
+    ListColumn[ShownEvent](title="Reported by", text=lambda event: event.said_by),
     ListColumn[ShownEvent](title="As recorded", text=lambda event: event.message, extra=True),
 )
 

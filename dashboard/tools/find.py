@@ -87,6 +87,8 @@ class Sought:
     def rank(self, name: str, place: str = "") -> int | None:
         """How well an object fits; None if it does not."""
         if self.words and self.text.lower() not in name.lower():
+            if re.findall(r"[^\W_]+", name.lower()) == self.words:  # "gpu a17" is the node gpu-a17
+                return EXACT
             both = f"{place} {name}".lower()
             return PART if all(word in both for word in self.words) else None
         wanted_place, wanted = (part.lower() for part in self.parts)

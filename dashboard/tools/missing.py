@@ -6,7 +6,7 @@ and says the same of a namespace that they do not see as of one that does not ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -66,13 +66,19 @@ def show_missing(request: HttpRequest, exception: Exception) -> HttpResponse:
         endings.note_authors()
         gone = ended.called(person, resource, namespace, name)
     context = MissingContext(
-        what=f"{NOUNS[resource]} {f'{namespace}/' if namespace else ''}{name}" if resource and name else "",
+        what=_called(resource, namespace, name, named),
         name=name or parts[-1][:LONGEST],
         gone=gone,
         near=near(person, resource, name) if resource and name else (),
         kept=ended.KEPT if has_records else "",
     )
     return render_page(request, "404.html", context, status=404)
+
+
+def _called(resource: str, namespace: str, name: str, named: Mapping[str, object]) -> str:
+    if "device" in named:
+        return f"device {named['pool']}/{named['device']}"
+    return f"{NOUNS[resource]} {f'{namespace}/' if namespace else ''}{name}" if resource and name else ""
 
 
 def near(person: Person, resource: str, name: str) -> list[Hit]:

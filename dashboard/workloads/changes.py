@@ -131,7 +131,7 @@ def replace_url(pod: Pod, changes: Changes, person: Person) -> str:
 def kept_as_it_is(pod: Pod) -> str:
     """Why a pod cannot be replaced here; "" if it can."""
     if pod.spec.node_name:
-        return f"it has a node by now, {pod.spec.node_name}"
+        return f"it now has a node, {pod.spec.node_name}"
     if pod.metadata.deletion_timestamp is not None:
         return "it is being deleted"
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)

@@ -20,6 +20,7 @@ from manciple.api import runtime_config, subresources
 from manciple.api.computed import COMPUTED
 from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed, Upgraded
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind, Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
@@ -74,6 +75,8 @@ class DiscoveredResource:
     strategic: bool = True
     #: of a subresource with documents of another kind: the kind that it is a part of
     owner: str = ""
+    #: of documents that are never stored
+    type: type[ApiObject] | None = None
 
 
 def group_versions() -> dict[str, tuple[str, ...]]:
@@ -106,7 +109,12 @@ def _computed(kind: Kind) -> DiscoveredResource:
 def _review(kind: Kind) -> DiscoveredResource:
     """What is answered and never stored."""
     return DiscoveredResource(
-        name=kind.plural, kind=kind.kind, singular=kind.singular, namespaced=kind.namespaced, verbs=("create",)
+        name=kind.plural,
+        kind=kind.kind,
+        singular=kind.singular,
+        namespaced=kind.namespaced,
+        verbs=("create",),
+        type=kind.type,
     )
 
 
@@ -141,6 +149,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             version=projection.version,
             strategic=not kind.is_open,
             owner=kind.kind,
+            type=projection.type,
         )
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"
@@ -166,6 +175,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
                 verbs=("create",) if isinstance(below, Connected) else ("get",),
                 group=below.group,
                 version=below.version,
+                type=below.type if isinstance(below, Connected) else None,
             )
 
 

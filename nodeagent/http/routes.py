@@ -327,7 +327,7 @@ class Streams:
             start = self._runtime.attach if attach else self._runtime.execute
             return start(uid, container, options)
 
-        return self._session(request, begin)
+        return self._session(request, uid, begin)
 
     def connect(self, namespace: str, name: str, request: Request) -> HttpsAnswer | Upgraded:
         try:
@@ -337,15 +337,16 @@ class Streams:
         pod = latest(self._pods(), namespace, name)
         if pod is None:
             return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
-        return self._session(request, lambda: self._runtime.connect(pod.metadata.uid, port))
+        uid = pod.metadata.uid
+        return self._session(request, uid, lambda: self._runtime.connect(uid, port))
 
-    def _session(self, request: Request, begin: Callable[[], Conversation]) -> HttpsAnswer | Upgraded:
+    def _session(self, request: Request, pod_uid: str, begin: Callable[[], Conversation]) -> HttpsAnswer | Upgraded:
         """What is wrong with it is answered before the connection becomes a session."""
         if request.upgrade != AGENT_PROTOCOL:
             return HttpsAnswer(code=400, body="Upgrade request required")
         try:
             with ExitStack() as stack:
-                stack.enter_context(self._count.one_more(request.person))
+                stack.enter_context(self._count.one_more(request.person, pod_uid))
                 conversation = begin()
                 stack.callback(conversation.close)
                 held = stack.pop_all()

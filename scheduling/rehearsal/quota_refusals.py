@@ -24,7 +24,7 @@ from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
 from manciple.wire.identity import SYSTEM
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, kind
@@ -83,6 +83,7 @@ def raises_for(workload: Workload, cause: QuotaUsedUp, others: Sequence[tuple[st
 
     others: keys of pods of the namespace that wait, too. Nobody knows whose claims come first when there is room, so
     there has to be enough for theirs as well.
+    Raises: ApiError, where the store cannot say so now.
     """
     namespace, limits = workload.pod.metadata.namespace, {(cause.quota, cause.key): _raised(cause)}
     claims = [claim for claim in workload.own.values() if not claim.metadata.uid] if cause.entry else []
@@ -98,7 +99,7 @@ def raises_for(workload: Workload, cause: QuotaUsedUp, others: Sequence[tuple[st
                     _create(writer, claim, limits, may_raise=limits.keys())
             for claim in replica(lacking, 1)[1]:
                 _create(writer, claim, limits)
-    except ApiError:
+    except (BadRequest, Forbidden, Invalid, NotFound):
         return ()
     return tuple(limits.values())
 

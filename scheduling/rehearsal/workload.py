@@ -52,9 +52,15 @@ def is_imagined(node: str) -> bool:
 _NEW = re.compile(rf"(?:(?<![\w./-])[\w./-]++{IMAGINED})?(?<![\w.-])([\w.-]++){IMAGINED}(\d+)")
 
 
+#: In the name of a claim that was made for a replica: `web~1-gpus`.
+_REPLICA = re.compile(rf"{IMAGINED}\d+-")
+
+
 def spoken(text: str) -> str:
-    """A text in which imagined nodes and their pools are called what they are: `new node 2 like gpu-a19`."""
-    return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
+    """A text in which imagined nodes and their pools are called what they are, `new node 2 like gpu-a19`, and claims of
+    replicas as they would be.
+    """
+    return _NEW.sub(r"new node \2 like \1", _REPLICA.sub("-", text)) if IMAGINED in text else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,9 +173,9 @@ def test_an_unreachable_node_is_a_major_incident_unless_somebody_says_otherwise(
 
 def test_a_pod_that_is_deleted_on_an_unreachable_node_says_so_before_it_is_overdue(admin: Client, lab: Cluster) -> None:
     lab.delete(lab.pod("web"), grace=300)
-    assert admin.get("/pods/default/web").context["stay"] is None
+    assert admin.get("/pods/default/web").context["verdict"] is None
     overdue(LOST)
-    assert LOST in admin.get("/pods/default/web").context["stay"].title
+    assert LOST in admin.get("/pods/default/web").context["verdict"].title
 
 
 def test_the_timeline_shows_when_the_devices_were_unreachable(admin: Client, lab: Cluster) -> None:

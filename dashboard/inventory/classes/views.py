@@ -433,10 +433,7 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
 def _explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
-        return (
-            "Somebody else changed this class meanwhile. Open it again: the bar below then shows how your text differs "
-            "from theirs."
-        )
+        return "Somebody else changed this class. Open it again to see how your text differs."
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message

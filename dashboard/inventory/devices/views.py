@@ -399,14 +399,14 @@ ACTS: Mapping[str, Act] = {
     "cordon": Act(
         word="Cordon",
         done="cordoned",
-        does="New claims get none of them.",
+        does="No new claims.",
         key="manciple.dev/cordon",
         effect="NoSchedule",
     ),
     "drain": Act(
         word="Drain",
         done="being drained",
-        does="New claims get none of them, and their pods are evicted.",
+        does="No new claims; their pods are evicted.",
         key="manciple.dev/drain",
         effect=NO_EXECUTE,
     ),

@@ -35,7 +35,7 @@ from manciple.wire.registry import Kind
 from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
 from scheduling.rehearsal.departures import PodDeletion
 from scheduling.rehearsal.simulation import Question, simulate
-from scheduling.rehearsal.workload import Changes, Workload, written_anew
+from scheduling.rehearsal.workload import Changes, Workload, spoken, written_anew
 
 #: Names that one sentence lists.
 NAMED = 4
@@ -252,7 +252,9 @@ def effect_of_replacement(
     then = ""
     if not refused:
         answer = simulate(Question(workload=workload, changes=changes), timeout=1.0)
-        then = f"It would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.".replace("`", "")
+        then = f"It would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.".replace(
+            "`", ""
+        )
         if answer.placed:
             devices = ", ".join(one.device for one in answer.placed[0].devices)
             with_devices = f", with {devices}" if devices else ""

@@ -608,7 +608,7 @@ def _rehearsal_verdict(
     if not answer.placed:
         return PodVerdict(
             good=False,
-            title=f"{tried} it would still wait{f' because {clause(answer.cause)}' if answer.cause else ''}.",
+            title=f"{tried} it would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.",
             text="A rehearsal: nothing was changed.",
             next_step="Try other changes, or go back to the pod as written.",
             rehearsed=True,

@@ -38,7 +38,7 @@ from manciple.wire.validation import DNS_LABEL_MAX
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.simulation import Placed, try_one
-from scheduling.rehearsal.workload import NotRehearsable, of_documents
+from scheduling.rehearsal.workload import NotRehearsable, of_documents, spoken
 from workloads.kinds.cron_jobs import CronJob
 from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
@@ -232,7 +232,7 @@ def _next_pod(one: Any) -> str:
     if isinstance(answer, Placed):
         devices = joined([device.device for device in answer.devices], NAMED)
         return f"The next pod would start on {answer.node}{f', with {devices}' if devices else ''}."
-    because = f" because {clause(answer)}".replace("`", "") if answer else ""
+    because = f" because {spoken(clause(answer))}".replace("`", "") if answer else ""
     return f"The next pod would wait{because}."
 
 
@@ -309,8 +309,11 @@ def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
 
 
 def _free_job_name(one: Any) -> str:
+    """One with which its pods' names, too, are short enough."""
     names = Workload.objects.filter(namespace=one.metadata.namespace, resource=JOB.resource)
-    return free_name(one.metadata.name, set(names.values_list("name", flat=True)), most=DNS_LABEL_MAX)
+    is_indexed = one.kind == "Job" and one.spec.is_indexed
+    end = f"-{(one.spec.completions or 1) - 1}" if is_indexed else ""
+    return free_name(one.metadata.name, set(names.values_list("name", flat=True)), most=DNS_LABEL_MAX - len(end))
 
 
 def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:

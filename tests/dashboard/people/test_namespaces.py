@@ -178,7 +178,7 @@ def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin:
     _accounts(cluster)
     assert "kubectl" not in words(admin, "/namespaces/lab")
     for account, lifetime, told in (
-        ("gone", "3600", "gone is not here any more"),
+        ("gone", "3600", "gone does not exist"),
         ("robot", "5", "5 is not one of the available choices"),
     ):
         refused = admin.post("/namespaces/lab/tokens", {"account": account, "lifetime": lifetime})

@@ -128,6 +128,12 @@ def test_several_words_may_stand_in_any_field(admin: Client, lab: Cluster) -> No
     assert found == SEVERAL
 
 
+def test_the_words_of_a_name_find_it_first(admin: Client, lab: Cluster) -> None:
+    lab.create(make_node("gpu-a17"))
+    lab.create(make_slice(node="gpu-a17", devices=[make_device("gpu-0")]))
+    assert next(iter(sections(admin, "gpu a17").items())) == ("Nodes", ["gpu-a17"])
+
+
 def test_administrators_find_people_and_nobody_else_does(admin: Client, viewer: Client, lab: Cluster) -> None:
     signed_in("zoe", "namespace:alpha-lab")
     assert [sections(admin, text).get("People") for text in ("zo", "zoe alpha-lab", "zoe beta")] == [
@@ -278,4 +284,4 @@ def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> N
     answer = viewer.get("/find/suggestions?q=web").content.decode()
     assert len(re.findall(r'href="/pods/default/web-\d"', answer)) == 5
     assert 'href="/find?q=web"' in answer, "the page has all of them"
-    assert "Nothing is called" in viewer.get("/find/suggestions?q=no-such").content.decode()
+    assert 'class="nothing"' in viewer.get("/find/suggestions?q=no-such").content.decode()

@@ -321,6 +321,7 @@ def test_a_page_that_is_not_found_offers_near_names(cluster: Cluster, admin: Cli
         if "team-a" in offered:
             assert f'href="{offered}"' not in eve.get(path).content.decode(), path
     assert 'id="near"' not in admin.get("/pods/team-a/quite-different").content.decode()
+    assert "gpu-a17/gpu-9" in admin.get("/devices/d/gpu.example.com/gpu-a17/gpu-9").context["what"]
 
 
 @pytest.mark.parametrize(

@@ -190,10 +190,10 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
 def test_nothing_moves_that_was_not_looked_at_or_would_be_in_vain(halves: Cluster, admin: Client) -> None:
     sent = form(admin)
     for changed, told in (
-        ({"uid": ["other"]}, "Another pod has the name large by now"),
-        ({"move": ["default/held-1"]}, "the pods that were shown are not there any more"),
-        ({"move": ["default/held-1@other"]}, "the pods that were shown are not there any more"),
-        ({"move": []}, "the pods that were shown are not there any more"),
+        ({"uid": ["other"]}, "now called large"),
+        ({"move": ["default/held-1"]}, "the pods shown no longer exist"),
+        ({"move": ["default/held-1@other"]}, "the pods shown no longer exist"),
+        ({"move": []}, "the pods shown no longer exist"),
     ):
         answer = admin.post("/pods/default/large/move", {**sent, **changed})
         assert (answer.status_code, told in answer.content.decode()) == (409, True), changed

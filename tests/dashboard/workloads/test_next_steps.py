@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
+from claims.causes.next_steps import UNKNOWN
 from claims.kinds.containers import ResourceRequirements
 from claims.kinds.pods import Pod, PodSchedulingGate
 from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest, ResourceClaim
@@ -30,6 +31,7 @@ from insight.advice import (
 )
 from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Taint
+from manciple.wire.errors import Conflict
 from scheduling.rehearsal.explanations import explain_pod, pod_document
 from scheduling.rehearsal.repairs import (
     ClosedNode,
@@ -415,6 +417,27 @@ def test_nobody_is_told_to_create_what_a_quota_refuses(cluster: Cluster, admin: 
     assert "`nowhere`" in line.follows
     _raise(admin, line)
     assert [word.split()[0] for word in _advised(admin, cluster)] == ["Create"]
+
+
+def test_what_could_not_be_tried_is_said_to_be_unknown_and_tried_again(
+    cluster: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_quota({"count/resourceclaims.resource.k8s.io": "1"}))
+    cluster.create(make_claim("other"))
+    cluster.create(make_template("wants"))
+    cluster.create(make_pod("asks", templates={"gpu": "wants"}))
+    cluster.settle()
+
+    def conflict(*_: object) -> None:
+        raise Conflict.of("resourcequotas", "most")
+
+    with monkeypatch.context() as busy:
+        busy.setattr("insight.advice.raises_for", conflict)
+        assert admin.get("/pods/default/asks").context["verdict"].next_step == UNKNOWN
+        admin.get("/overview")
+    assert _advised(admin, cluster)[0].startswith("Raise")
+    assert admin.get("/overview").context["reasons"][0].topic.next_step.startswith("Raise")
 
 
 def test_as_many_holders_have_to_end_as_devices_are_needed(cluster: Cluster, admin: Client) -> None:

@@ -15,6 +15,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from dashboard.workloads.pods.forms import EXAMPLES, PodForm, as_yaml, read
 from insight.class_summary import read_stock
 from manciple.store.event_log import latest_revision
+from scheduling.rehearsal.workload import IMAGINED
 from tests.builders import (
     make_claim,
     make_class,
@@ -524,8 +525,11 @@ def test_the_preview_is_about_the_values_as_they_stand(member: Client, cluster: 
 
 def test_the_preview_says_why_a_pod_would_wait_that_can_be_created(member: Client, cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
-    for fields in ({"count": "3"}, {"class": "gone"}, {"devices": "template", "template": "gone"}):
+    cluster.create(make_slice(node="node-1", devices=make_devices(2)))
+    unmet = {"count": "2", "together": PCIE}
+    for fields in ({"count": "3"}, unmet, {"class": "gone"}, {"devices": "template", "template": "gone"}):
         answer = member.post("/pods/new/made", {**FORM, "class": "gpu.example.com", **fields})
         started = answer.context["started"]
         assert not started.good
         assert started.title
+        assert IMAGINED not in started.title

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,26 @@ def test_a_cdi_device_that_nobody_defines_stops_the_start(node: Node) -> None:
         node.start(node.container(), devices=("k8s.gpu.example.com/claim=gone",))
 
     assert node.runtime.runs("uid-p") == {}
+
+
+NEWER = "9.9.9"
+
+
+def test_a_device_of_a_file_that_is_newer_than_podman_is_given_where_the_file_needs_nothing_new(node: Node) -> None:
+    def write(name: str, version: str, **edits: Any) -> str:
+        device = {"name": name, "containerEdits": {"env": [f"NAME={name}"], **edits}}
+        document = {"cdiVersion": version, "kind": "newer.example.com/gpu", "devices": [device]}
+        (node.config.cdi_dir / f"{name}.json").write_text(json.dumps(document))
+        return f"newer.example.com/gpu={name}"
+
+    for name, version in (("plain", "1.1.0"), ("future", NEWER)):
+        assert node.output("echo $NAME", devices=(write(name, version),), pod_name=name) == [name]
+    net = {"netDevices": [{"hostInterfaceName": "lo", "name": "net0"}]}
+    for version, edits, said in (("1.1.0", net, "needs CDI 1.1.0"), (NEWER, {"teleports": []}, "cannot be read: ")):
+        needs = write("demanding", version, **edits)
+        with pytest.raises(ContainerFailed, match=r"unresolvable CDI devices") as failed:
+            node.start(node.container(), devices=(needs,))
+        assert f"demanding.json {said}" in str(failed.value)
 
 
 def test_the_security_of_a_container_is_that_of_its_manifest(node: Node) -> None:

@@ -541,7 +541,7 @@ def test_a_pool_that_vanishes_while_claims_hold_it_is_told(cluster: Cluster) -> 
     runs_for(cluster, 70)
     (title,) = told("ada")
     assert "gpu.example.com" in title
-    assert "not publish" in title
+    assert "no longer publishes" in title
 
 
 def test_an_incident_is_told_when_it_opens_and_closes_to_each_as_they_see_it(cluster: Cluster) -> None:
