@@ -61,8 +61,10 @@ from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceReques
 from claims.kinds.resource_usage import parsed
 from claims.kinds.runtime_classes import RUNTIME_CLASS
 from claims.kinds.storage_classes import LOCAL, STORAGE_CLASS, StorageClass
-from claims.kinds.volume_claims import VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_binding import size_of
+from claims.kinds.volume_claims import PersistentVolumeClaim
 from claims.kinds.volumes import (
+    VOLUME_CLAIMS,
     ConfigMapProjection,
     DownwardAPIProjection,
     DownwardAPIVolumeFile,
@@ -112,6 +114,7 @@ def register() -> None:
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
     hooks.register_finisher(settle_quotas)
     hooks.register_completion(VOLUME_CLAIMS, with_default_class)
+    hooks.register_rule(check_growth, operations={"UPDATE"}, resources={VOLUME_CLAIMS})
     hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
 
 
@@ -353,7 +356,7 @@ def ensure_storage_class() -> None:
 def with_default_class(write: Write) -> PersistentVolumeClaim:
     """The new claim; of the default class where it names none (upstream: admission plugin DefaultStorageClass)."""
     claim: PersistentVolumeClaim = write.new
-    if class_of(claim) is not None:
+    if claim.storage_class is not None:
         return claim
     classes = (objects.decoded(one, StorageClass) for one in objects.list(STORAGE_CLASS).items)
     defaults = [one.metadata for one in classes if one.is_default]
@@ -362,6 +365,20 @@ def with_default_class(write: Write) -> PersistentVolumeClaim:
     newest = max(one.creation_timestamp or "" for one in defaults)
     name = min(one.name for one in defaults if (one.creation_timestamp or "") == newest)
     return replace(claim, spec=replace(claim.spec, storage_class_name=name))
+
+
+def check_growth(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a claim that asks for more than its class can add (PersistentVolumeClaimResize)."""
+    sizes = (size_of(one.spec.resources.requests) for one in (write.new, write.old))
+    if write.subresource or next(sizes) <= next(sizes):
+        return
+    storage = writer.get(STORAGE_CLASS, "", write.old.storage_class or "")
+    if not isinstance(storage, StorageClass) or not storage.allow_volume_expansion:
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
+            "resize"
+        )
+        raise Forbidden.of(write.kind.resource, write.new.metadata.name, why)
 
 
 # Quotas ---------------------------------------------------------------------------------------------------------------

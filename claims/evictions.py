@@ -183,4 +183,4 @@ def said(refusal: ApiError) -> str:
     return " ".join([refusal.message, *causes])
 
 
-EVICTION = Connected(name="eviction", kind="Eviction", group="policy", version="v1", post=post)
+EVICTION = Connected(name="eviction", kind="Eviction", type=Eviction, group="policy", version="v1", post=post)

@@ -35,6 +35,7 @@ from claims.kinds.resource_usage import (
     COUNT,
     DRAFT_CLAIMS,
     IGNORED,
+    MEASURED,
     NONE,
     PODS,
     ExtendedNames,
@@ -135,7 +136,7 @@ def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[Quot
         return not same_spec or is_charged(new) != is_charged(old) or named != was_named
     if resource == CLAIMS and any(quota.of_allocations for quota in limits):
         return bool(new.status.allocation != old.status.allocation)
-    return False
+    return resource in MEASURED and usage_of(resource, new, classes={}) != usage_of(resource, old, classes={})
 
 
 def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
@@ -330,7 +331,7 @@ class Tally:
     def measured(self) -> list[str]:
         """The resources of which objects count by what they say, as far as the quotas ask."""
         found = []
-        for resource in (PODS, CLAIMS, DRAFT_CLAIMS):
+        for resource in (PODS, CLAIMS, DRAFT_CLAIMS, *MEASURED):
             for one in self.limits:
                 keys = keys_of(resource, one.hard, self._classes)
                 if keys - {f"{COUNT}{resource}"} or (keys and one.scopes):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from claims.admission import MOST_WARNINGS
 from manciple.store import hooks, records
 from manciple.store.hooks import Write
+from networking.kinds.api_services import API_SERVICE
 from networking.kinds.ingresses import INGRESS
 from networking.kinds.network_policies import NETWORK_POLICY
 from networking.kinds.services import (
@@ -31,19 +33,22 @@ NO_POLICIES = (
     "network whatever the node reaches"
 )
 
+NO_OTHER_SERVERS = "APIServices are kept and not served here: requests for their groups are answered 404"
+
 
 def warn(write: Write) -> None:
     if write.subresource or write.operation not in ("CREATE", "UPDATE"):
         return
-    kind = write.new.kind
-    texts = _of_service(write.new) if kind == SERVICE.kind else iter(())
-    for text in islice(texts, MOST_WARNINGS):
+    new, old = write.new, write.old
+    for text in islice(_of_service(new), MOST_WARNINGS) if new.kind == SERVICE.kind else ():
         records.warn(text)
-    if write.operation == "CREATE" and kind in _UNSERVED:
-        records.warn(_UNSERVED[kind])
+    if old is None and new.kind in _UNSERVED:
+        records.warn(_UNSERVED[new.kind])
+    if _waits_for_balancer(new) and (old is None or not _waits_for_balancer(old)):
+        records.warn(NO_LOAD_BALANCER)
 
 
-_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES}
+_UNSERVED = {INGRESS.kind: NO_INGRESS, NETWORK_POLICY.kind: NO_POLICIES, API_SERVICE.kind: NO_OTHER_SERVERS}
 
 
 def _of_service(new: Service) -> Iterator[str]:
@@ -66,9 +71,12 @@ def _of_service(new: Service) -> Iterator[str]:
         yield f'spec.externalName is ignored when spec.type is not "{EXTERNAL_NAME}"'
     if spec.traffic_distribution == "PreferClose":
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
-    if spec.type == LOAD_BALANCER and not spec.load_balancer_class:
-        yield NO_LOAD_BALANCER
+
+
+def _waits_for_balancer(obj: Any) -> bool:
+    """Whether it is a Service for whose load balancer nobody cares; one with a class has a controller of its own."""
+    return isinstance(obj, Service) and obj.spec.type == LOAD_BALANCER and not obj.spec.load_balancer_class
 
 
 def register() -> None:
-    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY)})
+    hooks.register_check(warn, resources={kind.resource for kind in (SERVICE, INGRESS, NETWORK_POLICY, API_SERVICE)})

@@ -48,6 +48,7 @@ from nodeagent.node.meters import MeterReports, read_meters
 from nodeagent.node.registration import Registration
 from nodeagent.node.slices import HealthRules, Publisher, unhealthy
 from nodeagent.pods.claimed_volumes import ClaimedVolumes
+from nodeagent.pods.usage import UsageSampler
 from nodeagent.pods.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.pods.worker import PodWorker
 from nodeagent.runtimes.protocol import Runtime
@@ -182,6 +183,8 @@ class Agent:
             started=self.metrics.container_started,
         )
 
+        self._usage = UsageSampler(self.runtime, self._pods.all, clock=clock, monotonic=monotonic)
+
         # plugins/
         self.plugins: PluginHost | None = None  # unless there are drivers behind sockets
         if config.plugin_dir is not None:
@@ -242,6 +245,7 @@ class Agent:
             threads=lambda: self._threads,
             pods=self._pods.all,
             runtime=self.runtime,
+            usage=self._usage.report,
             metrics=self.metrics,
             disk=disk,
             clock=clock,
@@ -485,6 +489,8 @@ class Agent:
                     reported = now
             except AgentError as error:
                 log.warning("node %s: heartbeat: %s; trying again", self.config.node_name, error)
+            if not self.runtime.counts_evenly:
+                self._usage.sync()
             if now - looked >= self.config.resync_seconds:
                 looked = now
                 self._watching.look_at_everything()

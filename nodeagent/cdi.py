@@ -401,6 +401,24 @@ def parse_spec(content: bytes, *, suffix: str) -> Spec:
     return msgspec.convert(document, Spec)
 
 
+def parse_newer(content: bytes, *, suffix: str) -> tuple[Spec | None, frozenset[str]]:
+    """(the spec in a file of a version that is not known here, None where more of it is unknown; its devices' names).
+
+    Raises: ValueError for bad syntax.
+    """
+    document = _as_go_reads(parse_document(content, suffix=suffix))
+    if not isinstance(document, dict):
+        return None, frozenset()
+    devices = document.get("devices")
+    named = [one.get("name") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    names = frozenset(qualified_name(str(document.get("kind")), str(name)) for name in named)
+    known = {**document, "cdiVersion": VERSIONS[-1]}
+    version = document.get("cdiVersion")
+    if version in VERSIONS or not isinstance(version, str) or validate_spec(known):
+        return None, names
+    return msgspec.structs.replace(msgspec.convert(known, Spec), cdi_version=version), names
+
+
 def parse_document(content: bytes, *, suffix: str) -> Any:
     """The document, not yet validated. Raises: ValueError for bad syntax, or a duplicate key."""
     try:

@@ -155,6 +155,8 @@ class Progress:
         #: how the Job ends: the condition that says so first, and why
         self._end: tuple[str, Why] | None = None
         self._waiting: dict[int, PodFacts] = {}
+        #: (exits, conditions) of failed pods -> what the policy says of them
+        self._actions: dict[tuple[object, object], str] = {}
         self.counted: list[PodFacts] = []
         self.going: list[PodFacts] = []
         self.dropped: list[PodFacts] = []
@@ -185,9 +187,7 @@ class Progress:
         fresh = [pod for pod in self._pods if _of_job(pod).is_tracked and pod.uid not in known and self._is_valid(pod)]
         self._new_successes = [pod for pod in fresh if pod.phase == "Succeeded"]
         self._new_failures = [pod for pod in fresh if self._has_failed(pod)]
-        ignored = sum(
-            judge(self.spec.pod_failure_policy, pod, self._namespace)[0] == IGNORE for pod in self._new_failures
-        )
+        ignored = sum(self._action(pod) == IGNORE for pod in self._new_failures)
         self._succeeded = self.status.succeeded + len(self._new_successes) + len(uncounted.succeeded)
         self._failed = self.status.failed + len(self._new_failures) - ignored + len(uncounted.failed)
         if not self.spec.is_indexed:
@@ -199,6 +199,14 @@ class Progress:
             failed = IndexSet.of(_of_job(pod).index for pod in fresh if self._ends_index(pod))
             self._failed_indexes = IndexSet.read(self.status.failed_indexes or "", self._completions or 0).union(failed)
             self._waiting = self._failures_to_pass_on()
+
+    def _action(self, pod: PodFacts) -> str:
+        """What the policy says of the failed pod; of thousands that ended alike it is asked once."""
+        facts = _of_job(pod)
+        end = facts.exits, facts.conditions
+        if end not in self._actions:
+            self._actions[end] = judge(self.spec.pod_failure_policy, pod, self._namespace)[0]
+        return self._actions[end]
 
     def _is_valid(self, pod: PodFacts) -> bool:
         return not self.spec.is_indexed or 0 <= _of_job(pod).index < (self._completions or 0)
@@ -212,7 +220,7 @@ class Progress:
     def _ends_index(self, pod: PodFacts) -> bool:
         if not self._has_failed(pod):
             return False
-        action, _ = judge(self.spec.pod_failure_policy, pod, self._namespace)
+        action = self._action(pod)
         limit = self.spec.backoff_limit_per_index or 0
         return action == FAIL_INDEX or (action != IGNORE and _of_job(pod).failures >= limit)
 
@@ -249,10 +257,9 @@ class Progress:
     def _why_failed(self) -> Why | None:
         spec = self.spec
         for pod in self._pods if spec.pod_failure_policy else ():
-            if self._has_failed(pod) and _of_job(pod).is_tracked:  # one that is counted was judged then
-                action, message = judge(spec.pod_failure_policy, pod, self._namespace)
-                if action == FAIL_JOB:
-                    return "PodFailurePolicy", message
+            # One that is counted was judged then.
+            if self._has_failed(pod) and _of_job(pod).is_tracked and self._action(pod) == FAIL_JOB:
+                return "PodFailurePolicy", judge(spec.pod_failure_policy, pod, self._namespace)[1]
         limit = spec.backoff_limit or 0
         if self._failed > limit or self._restarts_reach(limit):
             return _BACKOFF
@@ -357,7 +364,7 @@ class Progress:
             if due > self._now.timestamp():
                 delays.append(due)
                 continue
-            is_ignored = judge(self.spec.pod_failure_policy, last, self._namespace)[0] == IGNORE
+            is_ignored = self._action(last) == IGNORE
             facts = _of_job(last)
             found.append(Missing(index, facts.failures + (not is_ignored), facts.ignored_failures + is_ignored))
         self._times += delays
@@ -424,7 +431,7 @@ class Progress:
         stopped = self._end is not None and self._end[0] == FAILURE_TARGET
         if not self._has_failed(pod) and not stopped:
             return False
-        return judge(self.spec.pod_failure_policy, pod, self._namespace)[0] != IGNORE
+        return self._action(pod) != IGNORE
 
     # 5. What the status says ------------------------------------------------------------------------------------------
 

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Never
 
 import msgspec
+from django.db import Error
 from msgspec.structs import replace
 
 from claims import event_recorder
@@ -44,7 +46,8 @@ log = logging.getLogger(__name__)
 BURST = 100
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
-
+#: Seconds of rest of a workload that cannot be looked after for a fault of ours.
+REST_AFTER_FAULT = 60.0
 #: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
 AT_ONCE, SHARE = 10, 1.0
 #: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
@@ -84,25 +87,40 @@ def take_turns(
         while not is_over:
             with following.current() as view:
                 taken = view.take(resource, now, AT_ONCE) if view is not None else []
-                turns = [(one.key, look(view, one)) for one in taken if view is not None]
+                later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
+                turns = [(one.key, _looked(look, view, one)) for one in taken if view is not None]
             if not turns:
                 _cut_short.discard(resource)
                 break
-            later.update((key, now.timestamp()) for key, _ in turns)  # whatever cuts this off, no turn is lost
             for key, turn in turns:
                 try:
-                    written, later[key] = sync(turn, now)
+                    written, later[key] = sync(turn(), now)
                     changed += written
                 except (Conflict, NotFound):  # somebody else has written: the log says so, too
                     continue
-                except ApiError:
-                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=True)
-                    later[key] = now.timestamp() + RETRY_AFTER
+                except Error:
+                    raise  # the database is away, for all of them
+                except Exception as error:  # of this one alone: the others have their turns
+                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
+                    later[key] = now.timestamp() + (RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT)
                 if is_over := time.monotonic() > until:
                     break
     finally:
         following.come_back(resource, {key: at for key, at in later.items() if at is not None})
     return changed
+
+
+def _looked(look: Callable[[WorkloadView, Any], Any], view: WorkloadView, workload: ApiObject) -> Callable[[], Any]:
+    """Gives what is known, or raises why nothing is: a fault with one workload must not cost the view of them all."""
+    try:
+        turn = look(view, workload)
+    except Exception as error:
+        return partial(_raise, error)
+    return lambda: turn
+
+
+def _raise(error: Exception) -> Never:
+    raise error
 
 
 def is_cut_short(resource: str) -> bool:

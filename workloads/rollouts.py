@@ -374,7 +374,7 @@ class Rollout:
             updated_replicas=0 if new is None else new.status.replicas,
             ready_replicas=sum(one.status.ready_replicas for one in sets),
             available_replicas=available,
-            unavailable_replicas=max(0, total - available),
+            unavailable_replicas=max(0, sum(map(size, sets)) - available),
             terminating_replicas=sum(one.status.terminating_replicas or 0 for one in sets),
         )
         _, unavailable = surge_and_unavailable(self.deployment)

@@ -65,7 +65,7 @@ from claims.access.status_rights import NODE_NAME
 from claims.kinds.containers import Container
 from claims.kinds.persistent_volumes import FOLDER_FINALIZER, NODE_LABEL, VOLUMES, PersistentVolume
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
-from claims.kinds.volume_claims import VOLUME_CLAIMS
+from claims.kinds.volumes import VOLUME_CLAIMS
 from claims.pod_claims import claim_names
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
@@ -208,15 +208,16 @@ def _authorize_volume_claim(node: str, attributes: Attributes) -> Decision:
 
 
 def _authorize_volume(node: str, attributes: Attributes) -> Decision:
+    """Upstream's agents get volumes only; ours watch the folders of their nodes, and mark them (`_restrict_volume`)."""
+    own, required = (NODE_LABEL, (node,)), attributes.labels.requirements
     match (attributes.subresource, attributes.verb):
-        case ("", "get" | "patch"):
-            return _related(node, attributes)
-        case ("", "list" | "watch"):
-            own, required = (NODE_LABEL, (node,)), attributes.labels.requirements
-            if any((one.key, one.values) == own and one.operator in ("=", "In") for one in required):
-                return _ALLOWED
-            return Decision(False, f"can only list/watch persistentvolumes with label selector {NODE_LABEL}")
-    return Decision(False, "can only get, list, watch and patch resources of this type")
+        case ("", "list" | "watch") if any(
+            (one.key, one.values) == own and one.operator in ("=", "In") for one in required
+        ):
+            return _ALLOWED
+        case ("", "patch") if _related(node, attributes).allowed:
+            return _ALLOWED
+    return _get_only(node, attributes)
 
 
 def _authorize_service_account(node: str, attributes: Attributes) -> Decision:

@@ -5,6 +5,7 @@
     claim Pending, nothing serves it                   -> an event says why
     claim deleted                                      -> gone once no pod that has a node uses it
     its volume is gone                                 -> claim Lost
+    claim Bound to a folder, asks for more             -> both are that large
     volume Bound, its claim is gone                    -> Released; with the policy Delete it is deleted
     the same, and it is no folder of this project's    -> Failed: nothing here can remove it
     volume deleted                                     -> gone once its node has removed the folder
@@ -53,7 +54,8 @@ from claims.kinds.volume_binding import (
     size_of,
     unprovisionable,
 )
-from claims.kinds.volume_claims import LOST, PENDING, VOLUME_CLAIM, VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, PersistentVolumeClaim
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
 from manciple.store import objects, sql
@@ -284,7 +286,7 @@ def of_claim(view: VolumeView, claim: PersistentVolumeClaim, taken: set[str]) ->
         return _let_go(view, claim)
     if claim.spec.volume_name:
         return _of_claim_with_volume(view, claim)
-    storage = view.classes.get(class_of(claim) or "")
+    storage = view.classes.get(claim.storage_class or "")
     node = next(iter(view.users.get(claim.key, {}).values()), "")
     waits = storage is not None and storage.waits and not node
     kept = next((one for one in view.kept.get(claim.key, {}).values() if is_for(one, claim)), None)
@@ -292,10 +294,10 @@ def of_claim(view: VolumeView, claim: PersistentVolumeClaim, taken: set[str]) ->
     if best is not None:
         taken.add(best.metadata.name)
         return _binding(best, claim)
-    return _provisioning(claim, storage, node)
+    return _provisioning(view, claim, storage, node)
 
 
-def _provisioning(claim: PersistentVolumeClaim, storage: StorageClass | None, node: str) -> Step:
+def _provisioning(view: VolumeView, claim: PersistentVolumeClaim, storage: StorageClass | None, node: str) -> Step:
     """No volume is there for the claim."""
     if storage is None:
         return _without_class(claim)
@@ -304,7 +306,7 @@ def _provisioning(claim: PersistentVolumeClaim, storage: StorageClass | None, no
     if not node:
         message = "waiting for first consumer to be created before binding"
         return Step(regarding=claim, reason="WaitForFirstConsumer", message=message)
-    volume = provisioned(claim, storage, node)
+    volume = provisioned(claim, storage, node, _labels(view, node))
     _, bound = bound_together(volume, claim)
     message = f"Successfully provisioned volume {volume.metadata.name}"
     writes = ((VOLUME_CLAIM, claim, bound), (VOLUME, None, volume))
@@ -323,19 +325,39 @@ def _of_claim_with_volume(view: VolumeView, claim: PersistentVolumeClaim) -> Ste
     name, phase = claim.spec.volume_name, claim.status.phase
     volume = view.volumes.get(name)
     if volume is None or (volume.spec.claim_ref is not None and not is_for(volume, claim)):
-        if phase == volume_claims.BOUND:
-            lost = replace(claim, status=replace(claim.status, phase=LOST))
-            message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
-            return Step(((VOLUME_CLAIM, claim, lost),), type="Warning", reason="ClaimLost", message=message)
-        if volume is None or phase != PENDING:
-            return None
-        return _failed(claim, f'volume "{name}" already bound to a different claim.', reason="FailedBinding")
-    if is_bound(volume, claim) or phase == LOST:
+        return _without_volume(claim, volume)
+    if is_bound(volume, claim):
+        return _growth(volume, claim)
+    if phase == LOST:
         return None
     if volume.spec.claim_ref is None and not _suits(volume, claim):
         message = f'Cannot bind to requested volume "{name}": it does not suit the claim'
         return Step(regarding=claim, type="Warning", reason="VolumeMismatch", message=message)
     return _binding(volume, claim)
+
+
+def _without_volume(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> Step | None:
+    """volume: that it names, and that is another claim's; None where there is none."""
+    if claim.status.phase == volume_claims.BOUND:
+        lost = replace(claim, status=replace(claim.status, phase=LOST))
+        message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+        return Step(((VOLUME_CLAIM, claim, lost),), type="Warning", reason="ClaimLost", message=message)
+    if claim.status.phase != PENDING:
+        return None
+    why = "not found" if volume is None else "already bound to a different claim."
+    return _failed(claim, f'volume "{claim.spec.volume_name}" {why}', reason="FailedBinding")
+
+
+def _growth(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Step | None:
+    """A folder is as large as is asked for: nothing enforces sizes."""
+    wanted = claim.spec.resources.requests
+    if not volume.is_folder or size_of(wanted) <= size_of(volume.spec.capacity):
+        return None
+    capacity = {STORAGE: wanted[STORAGE]}
+    larger = replace(volume, spec=replace(volume.spec, capacity=capacity))
+    grown = replace(claim, status=replace(claim.status, capacity=capacity))
+    writes = ((VOLUME_CLAIM, claim, grown), (VOLUME, volume, larger))
+    return Step(writes, reason="VolumeResizeSuccessful", message=f"Resize volume {volume.metadata.name} succeeded")
 
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -355,7 +377,7 @@ def _smallest(view: VolumeView, claim: PersistentVolumeClaim, node: str, taken: 
     """Of the volumes that would do, and that the node reaches, where one is named."""
     fitting = [
         one
-        for name, one in view.free.get(class_of(claim) or "", {}).items()
+        for name, one in view.free.get(claim.storage_class or "", {}).items()
         if name not in taken and satisfies(one, claim) and (not node or _reaches(view, node, one))
     ]
     return min(fitting, key=lambda one: (size_of(one.spec.capacity).nanos, one.metadata.name), default=None)
@@ -363,12 +385,15 @@ def _smallest(view: VolumeView, claim: PersistentVolumeClaim, node: str, taken: 
 
 def _reaches(view: VolumeView, node: str, volume: PersistentVolume) -> bool:
     selector = volume.selector
-    labels = view.nodes[node].metadata.labels if node in view.nodes else {}
-    return selector is None or node_selector_matches(selector, node, labels)
+    return selector is None or node_selector_matches(selector, node, _labels(view, node))
+
+
+def _labels(view: VolumeView, node: str) -> dict[str, str]:
+    return view.nodes[node].metadata.labels if node in view.nodes else {}
 
 
 def _without_class(claim: PersistentVolumeClaim) -> Step:
-    name = class_of(claim)
+    name = claim.storage_class
     if name:
         return _failed(claim, f'storageclass.storage.k8s.io "{name}" not found')
     message = "no persistent volumes available for this claim and no storage class is set"

@@ -8,12 +8,13 @@ Then how much an object counts against the quotas of its namespace, by key (`usa
 it may get of each class: 32 for mode All, and the largest alternative of a prioritized list. If the class has the name
 of an extended resource, they count under that name too. A claim of a ResourceClass counts one for
 "CLASS.resourceclass.resource.k8s.io/resourceclaims", whether it is allocated or not. Devices that it actually holds
-count under keys of our own (`claims.kinds.allocated_usage`).
+count under keys of our own (`claims.kinds.allocated_usage`). Services count their ports on the nodes and their load
+balancers, volume claims the storage that they ask for.
 
 Sources: component-helpers/resource/helpers.go, pkg/apis/core/helper/qos, pkg/apis/core/validation/validation.go
 (ValidateContainerResourceRequirements, validatePodResources, validateResizePolicy),
-pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go of
-Kubernetes 1.36; of 1.37 for what claims charge.
+pkg/quota/v1/evaluator/core/{pods,resource_claims,services,persistent_volume_claims,registry}.go,
+apiserver/pkg/quota/v1/generic/evaluator.go of Kubernetes 1.36; of 1.37 for what claims charge.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from claims.kinds.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds import gates
 from inventory.kinds.device_rules import is_node_resource, validate_amount
 from manciple.wire.base import EMPTY
@@ -469,7 +471,10 @@ PODS, CLAIMS, DRAFT_CLAIMS = "pods", "resourceclaims.resource.k8s.io", "resource
 #: Resources that do not count.
 IGNORED = frozenset({"events", "events.events.k8s.io"})
 #: Short keys of counts -> their resources.
-ALIASES = {name: name for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")}
+ALIASES = {
+    name: name
+    for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets", "services", VOLUME_CLAIMS)
+}
 ALIASES[RESOURCE_CLAIMS] = CLAIMS
 _ALIAS_OF = {resource: alias for alias, resource in ALIASES.items()}
 
@@ -483,6 +488,16 @@ CLAIMS_OF_CLASS = {
 }
 #: requests.deviceclass.resource.kubernetes.io/CLASS
 BY_CLASS = f"{REQUESTS}{DEVICE_CLASS_RESOURCE_PREFIX}"
+SERVICES = "services"
+NODE_PORTS, LOAD_BALANCERS = "services.nodeports", "services.loadbalancers"
+STORAGE = f"{REQUESTS}storage"
+#: What follows the name of a StorageClass in the keys that count its volumes, and what they ask for.
+VOLUMES_OF_CLASS, STORAGE_OF_CLASS = (f".storageclass.storage.k8s.io/{name}" for name in (VOLUME_CLAIMS, STORAGE))
+#: Other resources than pods and claims whose objects count for more than their number -> the keys, and their ends.
+MEASURED: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    SERVICES: (frozenset({NODE_PORTS, LOAD_BALANCERS}), ()),
+    VOLUME_CLAIMS: (frozenset({STORAGE}), (VOLUMES_OF_CLASS, STORAGE_OF_CLASS)),
+}
 #: The condition of deleted pods that outlive their grace period: they no longer count. A controller writes it in
 #: namespaces with quotas, so that a pod's usage only changes with a write, not with time.
 OVERDUE = "manciple.dev/Overdue"
@@ -519,7 +534,9 @@ def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> froze
             or is_allocated_key(key)
             or _is_served_by_classes(key, classes)
         )
-    return frozenset(key for key in keys if key in own or key.endswith(of_class))
+    further, of_storage = MEASURED.get(resource, (frozenset(), ()))
+    ends = (*of_class, *of_storage)
+    return frozenset(key for key in keys if key in own or key in further or key.endswith(ends))
 
 
 def _is_extended_resource(key: str) -> bool:
@@ -542,6 +559,10 @@ def usage_of(
     if resource == PODS:
         return _pod_usage(obj)
     counted = _counted(resource)
+    if resource == SERVICES:
+        return counted | _service_usage(obj)
+    if resource == VOLUME_CLAIMS:
+        return counted | _volume_usage(obj)
     if resource in CLAIMS_OF_CLASS and (name := obj.spec.resource_class_name):
         counted |= {f"{name}{suffix}": ONE for suffix in CLAIMS_OF_CLASS[resource]}
     if resource != CLAIMS:
@@ -567,6 +588,30 @@ def is_extended_claim_of(claim: ResourceClaim, owner: Pod) -> bool:
 
 def _counted(resource: str) -> dict[str, Quantity]:
     return {key: ONE for key in (f"{COUNT}{resource}", _ALIAS_OF.get(resource, "")) if key}
+
+
+def _service_usage(service: Any) -> dict[str, Quantity]:
+    """Its ports on the nodes, and the load balancer. Source: pkg/quota/v1/evaluator/core/services.go."""
+    spec = service.spec
+    if spec.type == "NodePort":
+        return {NODE_PORTS: Quantity.of(len(spec.ports))}
+    if spec.type != "LoadBalancer":
+        return {}
+    is_given = spec.allocate_load_balancer_node_ports is not False
+    ports = len(spec.ports) if is_given else sum(bool(port.node_port) for port in spec.ports)
+    return {LOAD_BALANCERS: ONE, NODE_PORTS: Quantity.of(ports)}
+
+
+def _volume_usage(claim: Any) -> dict[str, Quantity]:
+    """The storage that it asks for. Source: pkg/quota/v1/evaluator/core/persistent_volume_claims.go."""
+    amounts = (claim.spec.resources.requests, claim.status.allocated_resources)  # the second while it grows
+    texts = [one["storage"] for one in amounts if "storage" in one]
+    asked = {STORAGE: max(map(Quantity.parse, texts), key=lambda one: one.nanos)} if texts else {}
+    name = claim.storage_class
+    if not name:
+        return asked
+    of_class = {f"{name}{STORAGE_OF_CLASS}": amount for amount in asked.values()}
+    return {**asked, **of_class, f"{name}{VOLUMES_OF_CLASS}": ONE}
 
 
 # What pods count in quotas --------------------------------------------------------------------------------------------

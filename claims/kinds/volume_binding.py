@@ -22,7 +22,7 @@ from claims.kinds.persistent_volumes import (
 )
 from claims.kinds.pods import Pod
 from claims.kinds.storage_classes import DELETE, LOCAL_PROVISIONER, StorageClass
-from claims.kinds.volume_claims import BOUND, STORAGE, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import BOUND, STORAGE, PersistentVolumeClaim
 from claims.kinds.volumes import driven_volume
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.base import ObjectMeta, ObjectReference
@@ -33,6 +33,7 @@ from manciple.wire.selectors import as_label_selector
 #: Annotations of claims and volumes that the controller has bound.
 BIND_COMPLETED, BOUND_BY_CONTROLLER = "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"
 PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+HOSTNAME = "kubernetes.io/hostname"
 _ON_ONE_NODE = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
@@ -72,7 +73,7 @@ def satisfies(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     spec, wanted = volume.spec, claim.spec
     if spec.claim_ref is not None or volume.metadata.deletion_timestamp is not None:
         return False
-    if spec.storage_class_name != (class_of(claim) or "") or spec.volume_mode != wanted.volume_mode:
+    if spec.storage_class_name != (claim.storage_class or "") or spec.volume_mode != wanted.volume_mode:
         return False
     if not {*wanted.access_modes} <= {*spec.access_modes}:
         return False
@@ -118,10 +119,15 @@ def bound_together(
     return its_claim, its_volume
 
 
-def provisioned(claim: PersistentVolumeClaim, storage: StorageClass, node: str) -> PersistentVolume:
-    """A folder of that node for the claim."""
-    requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
-    selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
+def provisioned(
+    claim: PersistentVolumeClaim, storage: StorageClass, node: str, labels: Mapping[str, str]
+) -> PersistentVolume:
+    """A folder of that node, which has these labels, for the claim."""
+    by_name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    by_label = NodeSelectorRequirement(key=HOSTNAME, operator="In", values=(labels.get(HOSTNAME, ""),))
+    shown = (by_label,) if HOSTNAME in labels else ()  # `kubectl describe` shows no fields
+    term = NodeSelectorTerm(match_fields=(by_name,), match_expressions=shown)
+    selector = NodeSelector(node_selector_terms=(term,))
     meta, name = claim.metadata, f"pvc-{claim.metadata.uid}"
     reference = ObjectReference(
         api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from claims.kinds.containers import TypedLocalObjectReference, TypedObjectReference
 from claims.kinds.pod_strategy import canonical, with_claim_defaults
 from claims.kinds.volume_rules import validate_claim_spec
-from claims.kinds.volumes import PersistentVolumeClaimSpec
+from claims.kinds.volumes import CLASS_ANNOTATION, PersistentVolumeClaimSpec
 from manciple.wire.base import ApiObject, QuantityText, TimeText, Value, always, pb
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.quantity import Quantity
@@ -27,11 +27,8 @@ PACKAGE = "io.k8s.api.core.v1"
 
 Errors = list[FieldError]
 
-VOLUME_CLAIMS = "persistentvolumeclaims"
 #: Keeps a claim that a pod uses.
 PROTECTION = "kubernetes.io/pvc-protection"
-#: Instead of `spec.storageClassName`, in old manifests.
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 #: The node for which a claim that waits for its first pod is provisioned.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 PENDING, BOUND, LOST = "Pending", "Bound", "Lost"
@@ -84,10 +81,10 @@ class PersistentVolumeClaim(ApiObject):
     spec: Annotated[PersistentVolumeClaimSpec, pb(2)] = always(PersistentVolumeClaimSpec())
     status: Annotated[PersistentVolumeClaimStatus, pb(3)] = always(PersistentVolumeClaimStatus())
 
-
-def class_of(claim: PersistentVolumeClaim) -> str | None:
-    """The name of its StorageClass; "" where it wants none, None where it names none."""
-    return claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storage_class_name)
+    @property
+    def storage_class(self) -> str | None:
+        """The name of its StorageClass; "" where it wants none, None where it names none."""
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
 
 # How they are stored --------------------------------------------------------------------------------------------------
@@ -182,7 +179,7 @@ def _validate_kept(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Er
     allowed = replace(
         before,
         volume_name=before.volume_name or spec.volume_name,
-        storage_class_name=spec.storage_class_name if class_of(old) is None else before.storage_class_name,
+        storage_class_name=spec.storage_class_name if old.storage_class is None else before.storage_class_name,
     )
     if spec.storage_class_name is None:
         allowed = replace(allowed, storage_class_name=before.storage_class_name)
@@ -278,7 +275,7 @@ VOLUME_CLAIM = Kind(
         Column(name="Volume", cell=lambda one, _now: one.spec.volume_name),
         Column(name="Capacity", cell=lambda one, _now: _capacity_cell(one)),
         Column(name="Access Modes", cell=lambda one, _now: _modes_cell(one)),
-        Column(name="StorageClass", cell=lambda one, _now: class_of(one) or ""),
+        Column(name="StorageClass", cell=lambda one, _now: one.storage_class or ""),
         Column(
             name="VolumeAttributesClass",
             cell=lambda one, _now: one.spec.volume_attributes_class_name or "<unset>",

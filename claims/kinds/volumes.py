@@ -31,6 +31,10 @@ from manciple.wire.base import (
 
 PACKAGE = "io.k8s.api.core.v1"
 
+VOLUME_CLAIMS = "persistentvolumeclaims"
+#: Of a volume claim, instead of `spec.storageClassName`, in old manifests.
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
 
 class HostPathVolumeSource(Value):
     """A path of the node."""

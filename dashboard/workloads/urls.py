@@ -30,7 +30,6 @@ urlpatterns = [
     path("pods/<str:namespace>/<str:name>/delete", pods.delete_pod, name="pod-delete"),
     path("pods/<str:namespace>/<str:name>/move", moves.move_pods, name="pod-move"),
     path("pods/<str:namespace>/<str:name>/replace", pods.replace_pod, name="pod-replace"),
-    path("pods/<str:namespace>/<str:name>/log", pods.show_log, name="pod-log"),
     *list_paths("workloads", workloads.list_workloads, WorkloadQuery),
     path("workloads/<str:resource>/<str:namespace>/<str:name>", workloads.show_workload, name="workload"),
     path(

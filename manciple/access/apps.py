@@ -14,7 +14,14 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
-        from manciple.access import membership, namespace_defaults, people, rbac, sign_ins  # noqa: PLC0415
+        from manciple.access import (  # noqa: PLC0415
+            membership,
+            namespace_defaults,
+            people,
+            rbac,
+            secret_warnings,
+            sign_ins,
+        )
         from manciple.access.authentication import (  # noqa: PLC0415
             chain,
             external,
@@ -36,3 +43,4 @@ class AccessConfig(AppConfig):
         sign_ins.watch()
         namespace_defaults.register()
         signing_keys.register()
+        secret_warnings.register()

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an answer that are read.
 ANSWER_MAX = 1024 * 1024
+#: EndpointSlices of a Service that are read for a call.
+SLICES_READ = 10
 #: Endpoints of a Service that are tried.
 ENDPOINTS_TRIED = 3
 #: Seconds that a request waits for others that wait for webhooks; then its client is told to try again.
@@ -172,7 +174,7 @@ def _ready(service: ServiceAddress, port_name: str) -> Iterator[tuple[str, str, 
     """(name, uid, port) of the pods that are ready, at the port of that name."""
     kind = registry.by_resource("endpointslices.discovery.k8s.io")
     labels = parse_label_selector(f"kubernetes.io/service-name={service.name}")
-    for stored in objects.list(kind, namespace=service.namespace, labels=labels).items:
+    for stored in objects.list(kind, namespace=service.namespace, labels=labels, limit=SLICES_READ).items:
         piece = codec.to_builtins(objects.decode(kind, stored.text))
         ports = [
             one["port"] for one in piece.get("ports") or () if (one.get("name") or "") == port_name and "port" in one

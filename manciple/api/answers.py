@@ -1,7 +1,9 @@
 """How the API answers: objects and lists in the form that a client wants, and one Status for all that goes wrong.
 
 The form (verbatim, as a Table, as metadata only; as JSON or YAML) follows from the Accept header and a few query
-parameters. A client that asks for Kubernetes protobuf gets JSON, which client-go reads by the answer's Content-Type.
+parameters. A client that takes Kubernetes protobuf as well as JSON gets JSON, which needs no conversion; objects and
+lists are sent as protobuf to one that takes nothing else. Watches and errors are always JSON, which client-go reads by
+the answer's Content-Type.
 Documents are stored as text, exactly as they are served. A plain list is therefore the stored texts between two
 brackets, never decoded; only Tables and other served versions look inside. Source:
 apiserver/pkg/endpoints/handlers/negotiation.
@@ -31,7 +33,7 @@ from rest_framework import exceptions as drf
 from manciple.api import faults
 from manciple.store.records import Page
 from manciple.store.sealing import Undecipherable
-from manciple.wire import codec, tables
+from manciple.wire import codec, protobuf, tables
 from manciple.wire.errors import (
     ApiError,
     BadRequest,
@@ -46,7 +48,9 @@ from manciple.wire.errors import (
     not_supported,
 )
 from manciple.wire.limits import TimeLimitExceeded, short_text_cache
-from manciple.wire.registry import Served
+from manciple.wire.machinery import ListMeta, Status
+from manciple.wire.registry import Served, registry
+from manciple.wire.wireformat import Envelope, delimited_field, write_envelope
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +62,11 @@ CHALLENGE = 'Bearer realm="manciple"'
 
 
 Shape = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
-Media = Literal["json", "yaml"]
+Media = Literal["json", "yaml", "protobuf"]
 
 _MEDIA: dict[str, Media] = {
     "application/json": "json",
-    PROTOBUF: "json",
+    PROTOBUF: "protobuf",
     "application/*": "json",
     "*/*": "json",
     "application/yaml": "yaml",
@@ -127,6 +131,7 @@ def _include_object(value: str) -> str:
 def _negotiate(accept: str, *, custom: bool) -> tuple[Media, Shape, str]:
     if not accept.strip():
         return "json", "", "v1"
+    found: list[tuple[Media, Shape, str]] = []
     for clause in sorted(_clauses(accept), key=lambda clause: -clause.quality):
         shape = _SHAPES.get(clause.parameters.get("as", ""))
         version = clause.parameters.get("v", "v1")
@@ -136,7 +141,13 @@ def _negotiate(accept: str, *, custom: bool) -> tuple[Media, Shape, str]:
             continue
         if shape and (group != "meta.k8s.io" or version not in _SHAPE_VERSIONS):
             continue
-        return media, shape, version if shape else "v1"
+        found.append((media, shape, version if shape else "v1"))
+    if found:
+        # JSON, where that will do as well as protobuf; there are no Tables in protobuf.
+        media, shape, version = found[0]
+        if media == "protobuf" and (shape or any(other == ("json", shape, version) for other in found)):
+            media = "json"
+        return media, shape, version
     served = ("application/json", "application/yaml", *(() if custom else (PROTOBUF,)))
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(served)}")
 
@@ -244,11 +255,33 @@ def bookmark_text(served: Served, form: Form, *, revision: int, annotations: dic
 
 def in_media(text: str, form: Form) -> tuple[bytes, str]:
     """JSON text as the body and Content-Type of an answer."""
+    if form.media == "protobuf" and (message := _message(text)) is not None:
+        return message, PROTOBUF
     if form.media == "yaml":
         return yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True).encode(), "application/yaml"
     if form.pretty:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), JSON
     return text.encode(), JSON
+
+
+def _message(text: str) -> bytes | None:
+    """An object, a list or a Status as protobuf; None of what has no such form."""
+    document = orjson.loads(text)
+    api_version, kind = document["apiVersion"], document["kind"]
+    if (api_version, kind) == ("v1", "Status"):
+        return protobuf.encode_object(codec.decode_value(Status, document))
+    group, _, version = api_version.rpartition("/")
+    for served in registry.in_version(group, version):
+        if served.kind.is_open or kind not in (served.kind.kind, served.kind.listed_as):
+            continue
+        if "items" not in document:
+            raw = protobuf.encode(codec.decode_value(served.shape, document))
+        else:
+            items = (protobuf.encode(codec.decode_value(served.shape, item)) for item in document["items"])
+            metadata = protobuf.encode(codec.decode_value(ListMeta, document["metadata"]))
+            raw = delimited_field(1, metadata) + b"".join(delimited_field(2, item) for item in items)
+        return write_envelope(Envelope(api_version=api_version, kind=kind, raw=raw))
+    return None
 
 
 def _list(kind: str, api_version: str, metadata: dict[str, Any], items: Sequence[str]) -> str:

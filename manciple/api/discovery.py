@@ -17,8 +17,10 @@ from typing import Any
 
 from manciple import layout
 from manciple.api import runtime_config, subresources
+from manciple.api.computed import COMPUTED
 from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed, Upgraded
+from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind, Served, registry
 
 # Version --------------------------------------------------------------------------------------------------------------
@@ -73,12 +75,14 @@ class DiscoveredResource:
     strategic: bool = True
     #: of a subresource with documents of another kind: the kind that it is a part of
     owner: str = ""
+    #: of documents that are never stored
+    type: type[ApiObject] | None = None
 
 
 def group_versions() -> dict[str, tuple[str, ...]]:
     """Every group ("" is core) with its versions, preferred first."""
     found = dict(registry.groups())
-    for group, version, plural in REVIEWS:
+    for group, version, plural in (*REVIEWS, *COMPUTED):
         if not runtime_config.serves(group, version, plural):
             continue
         found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
@@ -90,13 +94,27 @@ def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
     answered = [kind for place, kind in REVIEWS.items() if runtime_config.serves(*place)]
     virtual = (kind for kind in (*answered, subresources.BINDINGS) if (kind.group, kind.version) == (group, version))
-    return (*stored, *map(_review, virtual))
+    computed = (one.kind for place, one in COMPUTED.items() if place[:2] == (group, version))
+    served = (kind for kind in computed if runtime_config.serves(group, version, kind.plural))
+    return (*stored, *map(_review, virtual), *map(_computed, served))
+
+
+def _computed(kind: Kind) -> DiscoveredResource:
+    """What is worked out and never stored."""
+    return DiscoveredResource(
+        name=kind.plural, kind=kind.kind, singular=kind.singular, namespaced=kind.namespaced, verbs=kind.verbs
+    )
 
 
 def _review(kind: Kind) -> DiscoveredResource:
     """What is answered and never stored."""
     return DiscoveredResource(
-        name=kind.plural, kind=kind.kind, singular=kind.singular, namespaced=kind.namespaced, verbs=("create",)
+        name=kind.plural,
+        kind=kind.kind,
+        singular=kind.singular,
+        namespaced=kind.namespaced,
+        verbs=("create",),
+        type=kind.type,
     )
 
 
@@ -131,6 +149,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             version=projection.version,
             strategic=not kind.is_open,
             owner=kind.kind,
+            type=projection.type,
         )
     for below in subresources.of(kind):
         name = f"{kind.plural}/{below.name}"
@@ -156,6 +175,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
                 verbs=("create",) if isinstance(below, Connected) else ("get",),
                 group=below.group,
                 version=below.version,
+                type=below.type if isinstance(below, Connected) else None,
             )
 
 

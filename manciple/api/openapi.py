@@ -296,6 +296,10 @@ def _kinds(group: str, version: str, dialect: schema.Dialect) -> Iterator[Served
         kind = one.kind
         described = kind.schema[0 if dialect == "v3" else 1] if kind.schema else None
         yield ServedKind(group, version, kind.kind, one.shape, described, kind.list_kind)
+    for line in discovery.resources(group, version):
+        if line.type is not None:
+            of_group, of_version = line.group or group, line.version or version
+            yield ServedKind(of_group, of_version, line.kind, line.type, is_stored=False)
 
 
 class _Writer:

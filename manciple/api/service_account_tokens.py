@@ -52,7 +52,14 @@ def register() -> None:
     hooks.register_check(refuse_endless, resources={"secrets"})
     subresources.register(
         "serviceaccounts",
-        Connected(name="token", kind=KIND.kind, group=KIND.group, version=KIND.version, post=request_token),
+        Connected(
+            name="token",
+            kind=KIND.kind,
+            type=TokenRequest,
+            group=KIND.group,
+            version=KIND.version,
+            post=request_token,
+        ),
     )
 
 

@@ -117,6 +117,8 @@ class Connected:
     name: str
     kind: str
     post: Post
+    #: of the documents; None where OpenAPI says nothing of them
+    type: type[ApiObject] | None = None
     group: str = ""
     version: str = ""
     audited: bool = True
@@ -361,7 +363,7 @@ def _bound(pod: dict[str, Any], binding: Binding, *, now: str) -> dict[str, Any]
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
-register("pods", Connected(name="binding", kind="Binding", post=bind))
+register("pods", Connected(name="binding", kind="Binding", type=Binding, post=bind))
 
 #: POST /api/v1/namespaces/NAMESPACE/bindings: the same, of clients that name the pod only in what they post.
 BINDINGS = requests.virtual_kind(Binding, group="", namespaced=True)

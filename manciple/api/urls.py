@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.urls import URLPattern, path, re_path
 
-from manciple.api import operations, reviews, service_account_tokens, views
+from manciple.api import computed, operations, reviews, service_account_tokens, views
 from manciple.api.metrics_view import MetricsView, ResourceMetricsView
 
 _VERSION = "<str:group>/<str:version>"
@@ -42,9 +42,18 @@ def _review_paths() -> Iterator[URLPattern]:
         yield path(f"apis/{group}/{version}/{below}{plural}", view, {"kind": kind})
 
 
+def _computed_paths() -> Iterator[URLPattern]:
+    for (group, version, plural), found in computed.COMPUTED.items():
+        view, asked, base = views.ComputedView.as_view(), {"computed": found}, f"apis/{group}/{version}/"
+        below = f"{base}namespaces/<str:namespace>/{plural}" if found.kind.namespaced else f"{base}{plural}"
+        for route in dict.fromkeys((f"{base}{plural}", below, f"{below}/<str:name>")):
+            yield path(route, view, asked)
+
+
 #: The first that fits answers, so what is asked most stands first. A name may hold anything, even the end of a line.
 urlpatterns: list[URLPattern] = [
     *_review_paths(),
+    *_computed_paths(),
     path("api/v1/namespaces/<str:namespace>/bindings", views.BindingsView.as_view()),
     re_path(r"^api/v1/[\s\S]", views.ResourceView.as_view()),
     re_path(r"^apis/[^/]+/[^/]+/[\s\S]", views.ResourceView.as_view()),

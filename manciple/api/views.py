@@ -40,6 +40,7 @@ from manciple.api.answers import (
     wanted_form,
     warning_header,
 )
+from manciple.api.computed import ComputedKind
 from manciple.api.door import identity_of
 from manciple.api.flow_control import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
@@ -425,6 +426,24 @@ class ReviewView(ApiView):
         review = verbs.placed(kind, decoded.object, namespace=namespace)
         answered = reviews.answer(review, identity_of(request))
         return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
+
+
+class ComputedView(ApiView):
+    """get and list of what is worked out. `computed`, `namespace` and `name` come from the path."""
+
+    def get(self, _request: Request, computed: ComputedKind, namespace: str = "", name: str = "") -> HttpResponse:
+        kind = computed.kind
+        if not runtime_config.serves(kind.group, kind.version, kind.plural):
+            raise unknown_path()
+        if self.http.GET.get("watch", "") in ("true", "1"):
+            raise unsupported_method("it can be listed, not watched")
+        served = Served(kind, kind.version)
+        form = _form(self.http, served)
+        if name:
+            return _shaped(served, computed.get(namespace, name).text, form)
+        wanted = requests.list_options(Served(computed.of, computed.of.version), self.http.GET)
+        page = computed.list(namespace, wanted)
+        return _finished(answers.list_text(served, page, form, now=time.time()), form)
 
 
 class BindingsView(ApiView):

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from manciple.api.answers import unknown_path
+from manciple.api.computed import COMPUTED
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
 from manciple.api.subresources import BINDINGS
@@ -209,7 +210,7 @@ def name_given(writer: Writer, definition: CustomResourceDefinition) -> CustomRe
 
 def _with_our_own(taken: NamesTaken, group: str) -> NamesTaken:
     """And the names of the kinds that the server has by itself, stored or only answered."""
-    known = (*registry, *REVIEWS.values(), BINDINGS)
+    known = (*registry, *REVIEWS.values(), BINDINGS, *(one.kind for one in COMPUTED.values()))
     own = [kind for kind in known if kind.group == group and not kind.is_open]
     resources = {name for kind in own for name in (kind.plural, kind.singular, *kind.short_names)}
     return NamesTaken(taken.resources | resources, taken.kinds | {kind.kind for kind in own})

@@ -14,11 +14,12 @@ class ProcessesConfig(AppConfig):
 
     def ready(self) -> None:
         """Raises: ImproperlyConfigured where MANCIPLE_RUNTIME_CONFIG names an API that does not exist."""
-        from manciple.api.reviews import REVIEWS  # noqa: PLC0415 - apps can be imported from here on only
+        from manciple.api.computed import COMPUTED  # noqa: PLC0415 - apps can be imported from here on only
+        from manciple.api.reviews import REVIEWS  # noqa: PLC0415
 
         config = runtime_config.parse(settings.RUNTIME_CONFIG)
         try:
-            config.check({*(one.place for one in registry.registered()), *REVIEWS})
+            config.check({*(one.place for one in registry.registered()), *REVIEWS, *COMPUTED})
         except ValueError as error:
             raise ImproperlyConfigured(f"MANCIPLE_RUNTIME_CONFIG: {error}") from None
         runtime_config.use(config)

@@ -50,7 +50,16 @@ from django.db.models import QuerySet
 from manciple.per_process import PerProcess
 from manciple.store import event_log, hooks, records, space, sql
 from manciple.store.models import OwnerLink, StoredObject
-from manciple.store.records import Change, DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
+from manciple.store.records import (
+    Change,
+    DeletionAnswer,
+    EventRecord,
+    FieldsSelector,
+    Page,
+    Stored,
+    StoreSelector,
+    decode,
+)
 from manciple.store.writer import NOTHING, WORLD, Current, Key, Sources, Wanted, Writer, link, references_to, to_read
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject, Int64
@@ -468,7 +477,7 @@ class Query(NamedTuple):
     kind: Kind
     namespace: str
     labels: StoreSelector | None
-    fields: StoreSelector | None
+    fields: FieldsSelector | None
     limit: int
 
     @property
@@ -496,7 +505,7 @@ def list(
     *,
     namespace: str = "",
     labels: StoreSelector | None = None,
-    fields: StoreSelector | None = None,
+    fields: FieldsSelector | None = None,
     limit: int = 0,
     continue_token: str = "",
     exactly: int = 0,
@@ -530,7 +539,9 @@ def _first_page(query: Query) -> Page:
 
 
 def _selected_page(query: Query) -> Page:
-    revision, found = sql.live(query.kind.resource, namespace=query.namespace, limit=0, with_text=False)
+    mentions = query.fields.mentions if query.fields is not None else ()
+    resource, namespace = query.kind.resource, query.namespace
+    revision, found = sql.live(resource, namespace=namespace, limit=0, with_text=False, mentions=mentions)
     matching = query.select(found)
     items = _read(query, matching)
     if len(items) == len(matching):
@@ -582,7 +593,7 @@ def list_in_portions(
     *,
     namespace: str = "",
     labels: StoreSelector | None = None,
-    fields: StoreSelector | None = None,
+    fields: FieldsSelector | None = None,
 ) -> tuple[int, Iterator[tuple[Stored, ...]]]:
     """(revision, the objects at it) for slow readers: each portion is read on demand.
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -187,6 +187,15 @@ class StoreSelector(Protocol):
     """A label or field selector, as manciple.wire.selectors parses it."""
 
     def matches(self, values: Mapping[str, str], /) -> bool: ...
+
+
+class FieldsSelector(StoreSelector, Protocol):
+    """One that tells the database what to look for. mentions: texts of which the fields of whatever it matches contain
+    one, as JSON has it; () where they may contain anything.
+    """
+
+    @property
+    def mentions(self) -> Collection[str]: ...
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):

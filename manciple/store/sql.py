@@ -435,6 +435,8 @@ _FIRST = (
     "WHERE o.resource = %s {where} ORDER BY o.namespace, o.name LIMIT %s) o ON 1 = 1 "
     "WHERE r.id = 1 ORDER BY o.namespace, o.name"
 )
+#: More rows than a list can have.
+EVERY_ROW = 2**31 - 1
 _SUPERSEDED = "store_event n JOIN store_event o ON o.revision = n.previous_revision"
 _AS_OF = (
     f"SELECT {_ROW} FROM {_LIVE} WHERE o.resource = %s AND o.event_id <= %s {{where}} UNION ALL "  # noqa: S608
@@ -497,12 +499,21 @@ def _where(namespace: str, after: tuple[str, str] | None) -> tuple[str, list[str
     return conditions, parameters
 
 
-def live(resource: str, *, namespace: str, limit: int, with_text: bool) -> tuple[int, list[LatestRow]]:
-    """The current revision and the objects at it, in order of (namespace, name); `limit` 0 means all."""
+def live(
+    resource: str, *, namespace: str, limit: int, with_text: bool, mentions: Collection[str] = ()
+) -> tuple[int, list[LatestRow]]:
+    """The current revision and the objects at it, in order of (namespace, name); `limit` 0 means all. mentions: only
+    those whose fields contain one of these texts.
+    """
     conditions, parameters = _where(namespace, None)
+    if mentions:
+        contains = "strpos(e.fields, %s) > 0" if on_postgresql() else "instr(e.fields, %s) > 0"
+        conditions += f" AND ({' OR '.join([contains] * len(mentions))})"
+        parameters += mentions
     row = f"{_ROW}, e.document" if with_text else _ROW
-    statement = (_FIRST if limit else _ALL).format(row=row, where=conditions)
-    found = fetch(statement, [resource, *parameters, *([limit] if limit else [])])
+    is_cut = bool(limit or mentions)
+    statement = (_FIRST if is_cut else _ALL).format(row=row, where=conditions)
+    found = fetch(statement, [resource, *parameters, *([limit or EVERY_ROW] if is_cut else [])])
     if not found:
         return FIRST_REVISION, []
     return found[0][0], [_row(values[1:]) for values in found if values[3] is not None]

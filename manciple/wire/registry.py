@@ -68,6 +68,8 @@ class Projection:
     group: str
     version: str
     kind: str
+    #: of the documents; None where OpenAPI says nothing of them
+    type: type[ApiObject] | None = None
     #: the stored object -> the document, as clients read it. Raises: ApiError where the object lacks the parts.
     read: Callable[[Any], dict[str, Any]]
     #: the stored object -> the document, as admission sees it

@@ -108,6 +108,8 @@ class ServedKind:
     #: of a kind that no type declares: its schema, without its head
     declared: Mapping[str, Any] | None = None
     list_kind: str = ""
+    #: whether there are lists of it
+    is_stored: bool = True
 
     @property
     def name(self) -> str:
@@ -192,6 +194,8 @@ class _Collection:
     def _add_kind(self, served: ServedKind) -> None:
         described = self._object(served.type) if served.declared is None else self._open(served.declared)
         self._schemas[served.name] = {**described, "x-kubernetes-group-version-kind": served.identity}
+        if not served.is_stored:
+            return
         listed = served.listed_as
         self._schemas[served.list_name] = {
             "description": f"A list of {served.kind} objects.",

@@ -95,6 +95,17 @@ class FieldSelector:
     def empty(self) -> bool:
         return not self.requirements
 
+    @property
+    def mentions(self) -> tuple[str, ...]:
+        """The longest value that some field must have, unless JSON would write it otherwise."""
+        values = (one.value for one in self.requirements if one.equal and not _UNLIKE_JSON.search(one.value))
+        longest = max(values, key=len, default="")
+        return (longest,) if longest else ()
+
+
+#: What JSON texts have escaped, or perhaps.
+_UNLIKE_JSON = re.compile(r"[^ !#-\[\]-~]")
+
 
 def _integer(text: str) -> int | None:
     return int(text) if _INTEGER.fullmatch(text) else None

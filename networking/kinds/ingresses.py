@@ -22,6 +22,7 @@ from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, 
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE
 from manciple.wire.validation import (
+    DNS_SUBDOMAIN_MAX,
     SPEC,
     STATUS,
     Path,
@@ -32,6 +33,7 @@ from manciple.wire.validation import (
     each,
     regex_message,
     required_or,
+    too_long_message,
     validate_immutable,
     validate_list,
     validate_object_meta,
@@ -238,9 +240,10 @@ def _validate_spec(spec: IngressSpec) -> Errors:
 def _validate_host(host: str, path: Path) -> Errors:
     if "*" not in host:
         return each(check_dns_subdomain(host), path, host)
-    if re.fullmatch(_WILDCARD, host):
-        return []
-    return [invalid(path, host, regex_message(_WILDCARD_RULE, _WILDCARD, "*.example.com"))]
+    found = [too_long_message(DNS_SUBDOMAIN_MAX)] if len(host.encode()) > DNS_SUBDOMAIN_MAX else []
+    if not re.fullmatch(_WILDCARD, host):
+        found.append(regex_message(_WILDCARD_RULE, _WILDCARD, "*.example.com"))
+    return each(found, path, host)
 
 
 def _validate_rule(rule: IngressRule, path: Path) -> Errors:

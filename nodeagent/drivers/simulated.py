@@ -367,6 +367,7 @@ def gpu_device(node_name: str, index: int, *, count: int) -> Device:
     return Device(
         name=f"gpu-{index}",
         attributes={
+            "type": DeviceAttribute(string_value="gpu"),  # by which KEP-5004's class chooses
             "index": DeviceAttribute(int_value=index),
             "uuid": DeviceAttribute(string_value=f"gpu-{uuid.uuid5(_NAMESPACE, f'{node_name}/{index}')}"),
             "model": DeviceAttribute(string_value="LATEST-GPU-MODEL"),

@@ -6,6 +6,7 @@
 /exec/NAMESPACE/POD/CONTAINER                 likewise; the connection becomes a session (`nodeagent.http.sessions`)
 /attach/NAMESPACE/POD/CONTAINER
 /portForward/NAMESPACE/POD?port=PORT
+/usage                                        likewise: what the containers use of cpu and memory, as JSON
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from claims.kinds.pod_logs import PodLogOptions, read_options, wrong_options
 from claims.kinds.pod_streams import checked_stream_options, port_of, read_stream_options
 from claims.kinds.pods import ContainerStatus, Pod
+from inventory.kinds.usage_metrics import UsageReport
 from manciple.wire.channels import AGENT_PROTOCOL
 from manciple.wire.errors import BadRequest
 from manciple.wire.reviews import TokenReview, TokenReviewSpec, UserInfo
@@ -323,7 +327,7 @@ class Streams:
             start = self._runtime.attach if attach else self._runtime.execute
             return start(uid, container, options)
 
-        return self._session(request, begin)
+        return self._session(request, uid, begin)
 
     def connect(self, namespace: str, name: str, request: Request) -> HttpsAnswer | Upgraded:
         try:
@@ -333,15 +337,16 @@ class Streams:
         pod = latest(self._pods(), namespace, name)
         if pod is None:
             return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
-        return self._session(request, lambda: self._runtime.connect(pod.metadata.uid, port))
+        uid = pod.metadata.uid
+        return self._session(request, uid, lambda: self._runtime.connect(uid, port))
 
-    def _session(self, request: Request, begin: Callable[[], Conversation]) -> HttpsAnswer | Upgraded:
+    def _session(self, request: Request, pod_uid: str, begin: Callable[[], Conversation]) -> HttpsAnswer | Upgraded:
         """What is wrong with it is answered before the connection becomes a session."""
         if request.upgrade != AGENT_PROTOCOL:
             return HttpsAnswer(code=400, body="Upgrade request required")
         try:
             with ExitStack() as stack:
-                stack.enter_context(self._count.one_more(request.person))
+                stack.enter_context(self._count.one_more(request.person, pod_uid))
                 conversation = begin()
                 stack.callback(conversation.close)
                 held = stack.pop_all()
@@ -365,7 +370,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Routes:
-    """metrics: the text that Prometheus reads."""
+    """metrics: the text that Prometheus reads. usage: of the node's containers."""
 
     def __init__(
         self,
@@ -374,8 +379,10 @@ class Routes:
         metrics: Callable[[], bytes],
         logs: Logs,
         streams: Streams,
+        usage: Callable[[], UsageReport],
         reviewer: TokenReviewer,
     ) -> None:
+        self._usage = usage
         self._health = health
         self._metrics = metrics
         self._logs = logs
@@ -404,11 +411,11 @@ class Routes:
 
     def _respond_to(self, user: UserInfo, request: Request) -> HttpsAnswer | Upgraded:
         match request.path:
-            case ("metrics",):
-                return HttpsAnswer(body=self._metrics(), content_type=METRICS_TYPE)
-            case (("containerLogs" | "exec" | "attach" | "portForward"), *_) if not may_enter_pods(user):
+            case (("containerLogs" | "exec" | "attach" | "portForward" | "usage"), *_) if not may_enter_pods(user):
                 words = f"Forbidden (user={user.username}, verb=get, resource=nodes, subresource(s)=[proxy])"
                 return HttpsAnswer(code=403, body=words)
+            case (("metrics" | "usage") as what,):
+                return self._figures(what)
             case ("containerLogs", namespace, pod, container):
                 return self._logs.answer(namespace, pod, container, request)
             case (("exec" | "attach") as what, namespace, pod, container):
@@ -416,6 +423,11 @@ class Routes:
             case ("portForward", namespace, pod):
                 return self._streams.connect(namespace, pod, request)
         return HttpsAnswer(code=404, body="404 page not found")
+
+    def _figures(self, what: str) -> HttpsAnswer:
+        if what == "metrics":
+            return HttpsAnswer(body=self._metrics(), content_type=METRICS_TYPE)
+        return HttpsAnswer(body=msgspec.json.encode(self._usage()), content_type="application/json")
 
 
 # The agent's endpoint, put together from the parts of the agent that it tells about.
@@ -427,6 +439,7 @@ def make_server(
     threads: Callable[[], Sequence[threading.Thread]],
     pods: Callable[[], Sequence[Pod]],
     runtime: Runtime,
+    usage: Callable[[], UsageReport],
     metrics: AgentMetrics,
     disk: Disk,
     clock: Callable[[], float],
@@ -445,6 +458,7 @@ def make_server(
         metrics=metrics.text,
         logs=Logs(pods, runtime, clock=clock),
         streams=Streams(pods, runtime),
+        usage=usage,
         reviewer=TokenReviewer(client, node=config.node_name, certificate=lambda: server.fingerprint),
     )
     server = AgentServer(config.listen, routes.respond, folder=config.state_dir / "serving", hosts=hosts)

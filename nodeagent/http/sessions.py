@@ -34,7 +34,7 @@ LAST_SECONDS = 60.0
 #: How often the loop looks whether the agent stops.
 LOOK_SECONDS = 1.0
 #: Sessions of one agent, and of one person there.
-MOST, MOST_EACH = 96, 48
+MOST, MOST_EACH, MOST_WITH_POD = 96, 48, 64
 #: The name in which the API server comes; for webhooks in pods also in a session, as often as it is asked.
 API_SERVER = "system:kube-apiserver"
 
@@ -44,29 +44,36 @@ class TooManySessions(Exception):
 
 
 class SessionCount:
-    """Who has how many sessions here. Thread-safe."""
+    """Who has how many sessions here, and with which pods. Thread-safe."""
 
-    def __init__(self, most: int = MOST, most_each: int = MOST_EACH) -> None:
-        self._most, self._most_each = most, most_each
+    def __init__(self, most: int = MOST, most_each: int = MOST_EACH, most_with_pod: int = MOST_WITH_POD) -> None:
+        self._most, self._most_each, self._most_with_pod = most, most_each, most_with_pod
         self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()
+        self._of_people: Counter[str] = Counter()
+        self._with_pods: Counter[str] = Counter()
 
     @contextmanager
-    def one_more(self, person: str) -> Iterator[None]:
+    def one_more(self, person: str, pod_uid: str) -> Iterator[None]:
         """Raises: TooManySessions."""
         with self._lock:
-            if person != API_SERVER and self._open[person] >= self._most_each:
+            if person != API_SERVER and self._of_people[person] >= self._most_each:
                 raise TooManySessions(f"you have {self._most_each} sessions on this node: end some first")
-            if self._open.total() >= self._most:
-                raise TooManySessions(f"this node has {self._most} sessions, which is its limit: try again later")
-            self._open[person] += 1
+            if person != API_SERVER and self._with_pods[pod_uid] >= self._most_with_pod:
+                raise TooManySessions(
+                    f"this pod has {self._most_with_pod} sessions, which is its limit: end some first"
+                )
+            if self._of_people.total() >= self._most:
+                raise TooManySessions(f"this node has {self._most} sessions, its limit: try again later")
+            self._of_people[person] += 1
+            self._with_pods[pod_uid] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._open[person] -= 1
-                if not self._open[person]:
-                    del self._open[person]
+                for counts, key in ((self._of_people, person), (self._with_pods, pod_uid)):
+                    counts[key] -= 1
+                    if not counts[key]:
+                        del counts[key]
 
 
 class TerminalSize(msgspec.Struct):

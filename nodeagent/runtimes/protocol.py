@@ -44,6 +44,7 @@ from claims.kinds.containers import (
 )
 from claims.kinds.pod_streams import StreamOptions
 from claims.kinds.pods import Pod
+from claims.kinds.resource_usage import qos_class
 from claims.kinds.volumes import Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.wire.base import EMPTY, Value
@@ -155,6 +156,8 @@ class ContainerRequest(Value):
 
     streak: how many restarts came one after the other, without a long run between them: the back-off grows with it.
 
+    oom_score: how soon it has to go when the machine lacks memory, from -1000 (never) to 1000 (first).
+
     command, args: in Kubernetes' sense, instead of the image's entrypoint and its arguments. cpu_millis, memory_bytes:
     limits, 0 for none. confidential: variables with a value from a Secret, which are neither shown to other users nor
     written to a disk. unserved: messages to the pod's owner about unsupported settings; a runtime whose containers
@@ -190,6 +193,7 @@ class ContainerRequest(Value):
     cpu_request_millis: int = 0
     memory_bytes: int = 0
     memory_request_bytes: int = 0
+    oom_score: int = 0
     mounts: tuple[MountRequest, ...] = ()
     security: Security = Security()
     sysctls: tuple[tuple[str, str], ...] = ()
@@ -280,7 +284,7 @@ def killing(container: str, probe: str) -> Happening:
 
 
 class ContainerUsage(Value):
-    """What one running container uses. Times in POSIX seconds.
+    """What one running container, or the machine, has used so far. Times in POSIX seconds.
 
     cpu_nanos: processor time since its start, in nanoseconds. memory_bytes: without what the kernel may drop at once.
     """
@@ -345,8 +349,15 @@ class Runtime(Protocol):
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
         """The pod's containers by name, in their current state. Raises: ContainerFailed."""
 
+    @property
+    def counts_evenly(self) -> bool:
+        """Whether the use of its containers never changes, so that no sample of it need be kept."""
+
     def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
-        """What the pod's running containers use now, by name; one that cannot be measured is left out."""
+        """What the pod's running containers have used, by name; one that cannot be measured is left out."""
+
+    def machine_usage(self) -> ContainerUsage | None:
+        """What the whole node has used since it started; None where it cannot be measured."""
 
     def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
         """The disk use now, of `volumes` and containers; layers: with writable layers. Raises: ContainerFailed."""
@@ -711,6 +722,7 @@ def container_request(
         cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),
         memory_bytes=_amount(container.resources.limits.get("memory")).as_int64_ceil(),
         memory_request_bytes=_amount(container.resources.requests.get("memory")).as_int64_ceil(),
+        oom_score=oom_score_of(pod, container),
         mounts=tuple(_mounts(pod, container, environment)),
         security=security_of(pod, container),
         sysctls=tuple((s.name, s.value) for s in spec.security_context.sysctls) if spec.security_context else (),
@@ -728,6 +740,20 @@ def container_request(
         confidential=tuple(sorted(environment.confidential)),
         unserved=(*environment.unserved, *ungranted(pod, container)),
     )
+
+
+#: Of containers of Guaranteed and of BestEffort pods.
+_LAST_TO_GO, _FIRST_TO_GO = -997, 1000
+
+
+def oom_score_of(pod: Pod, container: Container) -> int:
+    """Source: kubernetes pkg/kubelet/qos/policy.go (GetContainerOOMScoreAdjust)."""
+    quality = qos_class(pod.spec)
+    if quality in ("Guaranteed", "BestEffort"):
+        return _LAST_TO_GO if quality == "Guaranteed" else _FIRST_TO_GO
+    request = _amount(container.resources.requests.get("memory")).as_int64_ceil()
+    share = 1000 * request // max(1, _amount(machine_memory()).as_int64_ceil())
+    return min(max(_FIRST_TO_GO - share, 1000 + _LAST_TO_GO), _FIRST_TO_GO - 1)
 
 
 def _amount(text: str | None) -> Quantity:

@@ -349,8 +349,9 @@ def _pools_in_use(
 def scheduled(pod: Pod, node: str, now: str) -> Pod:
     """`pod` bound to `node`. now: RFC 3339, whole seconds."""
     spec = structs.replace(pod.spec, node_name=node)
-    unbound = structs.replace(pod, spec=spec, status=structs.replace(pod.status, nominated_node_name=""))
-    return _with(unbound, PodCondition(type=POD_SCHEDULED, status="True"), now)
+    bound = structs.replace(pod, spec=spec, status=structs.replace(pod.status, nominated_node_name=""))
+    # Without observedGeneration, as a binding leaves it (upstream: BindingREST).
+    return _with(bound, PodCondition(type=POD_SCHEDULED, status="True"), now, generation=0)
 
 
 def nominated(pod: Pod, node: str) -> Pod:
@@ -376,10 +377,11 @@ def charged_as(decided: Pod, pod: Pod) -> Pod:
 
 def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
     """`pod` with the reason why it has no node; the same value where its condition says so already."""
-    return _with(pod, PodCondition(type=POD_SCHEDULED, status="False", reason=reason, message=message), now)
+    condition = PodCondition(type=POD_SCHEDULED, status="False", reason=reason, message=message)
+    return _with(pod, condition, now, generation=pod.metadata.generation)
 
 
-def _with(pod: Pod, condition: PodCondition, now: str) -> Pod:
+def _with(pod: Pod, condition: PodCondition, now: str, *, generation: int) -> Pod:
     """lastTransitionTime moves only with the status."""
     current = condition_of(pod.status.conditions, condition.type)
     since: str | None = now
@@ -387,6 +389,6 @@ def _with(pod: Pod, condition: PodCondition, now: str) -> Pod:
         if (current.reason, current.message) == (condition.reason, condition.message):
             return pod
         since = current.last_transition_time
-    fresh = structs.replace(condition, last_transition_time=since, observed_generation=pod.metadata.generation)
+    fresh = structs.replace(condition, last_transition_time=since, observed_generation=generation)
     others = [other for other in pod.status.conditions if other.type != condition.type]
     return structs.replace(pod, status=structs.replace(pod.status, conditions=(*others, fresh)))

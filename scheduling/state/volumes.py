@@ -23,7 +23,8 @@ from claims.kinds.persistent_volumes import VOLUMES, PersistentVolume
 from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod
 from claims.kinds.storage_classes import STORAGE_CLASSES, StorageClass
 from claims.kinds.volume_binding import keys_of_claims, satisfies, size_of, unprovisionable
-from claims.kinds.volume_claims import BOUND, LOST, VOLUME_CLAIMS, PersistentVolumeClaim, class_of
+from claims.kinds.volume_claims import BOUND, LOST, PersistentVolumeClaim
+from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.resources import Key
 from manciple.wire.selectors import ParsedNodeTerm, parsed_node_terms
@@ -122,7 +123,7 @@ class VolumeClaims(Part):
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
         if phase == BOUND:
             return ""
-        storage = self._classes.get(class_of(claim) or "")
+        storage = self._classes.get(claim.storage_class or "")
         if storage is None or not storage.waits or volume:
             why = "" if storage is None else unprovisionable(claim, storage)
             return f"unbound claim: {why}" if why else "pod has unbound immediate PersistentVolumeClaims"
@@ -135,7 +136,7 @@ class VolumeClaims(Part):
         """Where its claims can be mounted: terms of each that not every node satisfies. For pods without `hold`."""
         found, waiting = list[Nodes](), list[PersistentVolumeClaim]()
         for claim in (self._claims[key] for key in keys_of_claims(pod) if key in self._claims):
-            storage = self._classes.get(class_of(claim) or "")
+            storage = self._classes.get(claim.storage_class or "")
             if claim.status.phase == BOUND:
                 found.append(self._nodes.get(claim.spec.volume_name, _EVERY_NODE))
             elif places := self._places(claim.key, pod):
@@ -155,7 +156,7 @@ class VolumeClaims(Part):
     def _free(self, claim: PersistentVolumeClaim, pod: Pod) -> list[PersistentVolume]:
         """Those that would do for the claim, and for none of another pod that has a node; the smallest first."""
         used = (self._claims[key] for key in self._users if key in self._claims and self._places(key, pod))
-        taking = [other for other in used if other.status.phase != BOUND and class_of(other) == class_of(claim)]
+        taking = [other for other in used if other.status.phase != BOUND and other.storage_class == claim.storage_class]
         fitting = (volume for volume in self._volumes.values() if satisfies(volume, claim))
         free = (volume for volume in fitting if not any(satisfies(volume, other) for other in taking))
         return sorted(free, key=lambda volume: (size_of(volume.spec.capacity).nanos, volume.metadata.name))

@@ -56,6 +56,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.hooks._mutations",
         "manciple.store.hooks._precedences",
         "manciple.api.health._checks",
+        "manciple.api.computed.COMPUTED",
         "manciple.api.reviews.REVIEWS",
         "manciple.api.reviews._registered",
         "manciple.api.streams.DEFINING",

@@ -32,6 +32,8 @@ from claims.kinds.resource_usage import (
     usage_of,
     written,
 )
+from claims.kinds.volume_claims import PersistentVolumeClaim, PersistentVolumeClaimStatus
+from claims.kinds.volumes import CLASS_ANNOTATION, PersistentVolumeClaimSpec, VolumeResourceRequirements
 from tests.builders import (
     make_alternative,
     make_alternatives,
@@ -187,6 +189,22 @@ def test_other_objects_count_for_being_there_under_all_their_names() -> None:
     assert used("secrets", None) == {"count/secrets": "1", "secrets": "1"}
 
 
+def test_a_volume_claim_counts_its_size_and_for_its_class() -> None:
+    resources = VolumeResourceRequirements(requests={"storage": "2Gi"})
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(resources=resources, storage_class_name="gold"))
+    plain = replace(claim, spec=replace(claim.spec, storage_class_name=None))
+    own = {"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1", "requests.storage": "2Gi"}
+    of_class = {
+        "gold.storageclass.storage.k8s.io/requests.storage": "2Gi",
+        "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+    }
+    assert used("persistentvolumeclaims", claim) == own | of_class
+    assert used("persistentvolumeclaims", plain) == own
+    grown = replace(claim, status=replace(claim.status, allocated_resources={"storage": "3Gi"}))
+    assert used("persistentvolumeclaims", grown)["requests.storage"] == "3Gi"
+    assert keys_of("persistentvolumeclaims", {*own, *of_class, "pods", "secrets"}, {}) == {*own, *of_class}
+
+
 KEYS = (
     "pods",
     "count/pods",
@@ -208,10 +226,46 @@ KEYS = (
 
 @pytest.mark.parametrize(
     ("resource", "numbers"),
-    [(PODS, {0, 1, 2, 3, 4, 11, 12, 13, 14}), (CLAIMS, {9, 10, 11, 13}), ("secrets", {7, 8}), ("events", set())],
+    [
+        (PODS, {0, 1, 2, 3, 4, 11, 12, 13, 14}),
+        (CLAIMS, {9, 10, 11, 13}),
+        ("secrets", {7, 8}),
+        ("events", set()),
+        ("services", {6}),
+        ("persistentvolumeclaims", {5}),
+    ],
 )
 def test_each_kind_counts_for_keys_of_its_own(resource: str, numbers: set[int]) -> None:
     assert keys_of(resource, KEYS, CLASSES) == {KEYS[number] for number in numbers}
+
+
+def volume_claim(size: str, *, allocated: str = "", annotation: str = "", **spec: Any) -> PersistentVolumeClaim:
+    meta = make_meta("data", annotations={CLASS_ANNOTATION: annotation} if annotation else {})
+    resources = VolumeResourceRequirements(requests={"storage": size})
+    status = PersistentVolumeClaimStatus(allocated_resources={"storage": allocated} if allocated else {})
+    return PersistentVolumeClaim(
+        metadata=meta, spec=PersistentVolumeClaimSpec(resources=resources, **spec), status=status
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "storage", "class_"),
+    [
+        (volume_claim("1Gi"), "1Gi", ""),
+        (volume_claim("1Gi", storage_class_name=""), "1Gi", ""),
+        (volume_claim("1Gi", storage_class_name="local"), "1Gi", "local"),
+        (volume_claim("1Gi", annotation="old", storage_class_name="local"), "1Gi", "old"),
+        (volume_claim("2Gi", allocated="3Gi"), "3Gi", ""),
+    ],
+)
+def test_a_volume_claim_counts_the_storage_that_it_asks_for(
+    claim: PersistentVolumeClaim, storage: str, class_: str
+) -> None:
+    counts = {"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1", "requests.storage": storage}
+    if class_:
+        counts[f"{class_}.storageclass.storage.k8s.io/persistentvolumeclaims"] = "1"
+        counts[f"{class_}.storageclass.storage.k8s.io/requests.storage"] = storage
+    assert used("persistentvolumeclaims", claim) == counts
 
 
 # Scopes ---------------------------------------------------------------------------------------------------------------

@@ -120,3 +120,43 @@ def test_a_claim_without_a_class_gets_the_newest_default(api: Api, spec: dict[st
     if not spec and times["first"] == times["second"]:
         expected = "first"
     assert made.json["spec"]["storageClassName"] == expected
+
+
+@pytest.mark.parametrize(("expands", "code"), [(True, 200), (False, 403), (None, 403)])
+def test_a_claim_grows_where_its_class_can(api: Api, expands: bool | None, code: int) -> None:
+    if expands is not None:
+        body = {**storage_class("gold", is_default=False), "allowVolumeExpansion": expands}
+        assert api.send("POST", CLASSES, body=body).code == 201
+    assert api.send("POST", CLAIMS, body=claim(storageClassName="gold")).code == 201
+    merge = "application/merge-patch+json"
+    bound = api.send("PATCH", f"{CLAIMS}/data/status", body={"status": {"phase": "Bound"}}, content_type=merge)
+    assert bound.code == 200
+    body = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    assert api.send("PATCH", f"{CLAIMS}/data", body=body, content_type=merge).code == code
+
+
+QUOTA = "/api/v1/namespaces/default/resourcequotas"
+
+
+@pytest.mark.parametrize("is_counted_later", [False, True])
+def test_a_quota_limits_what_claims_ask_for(api: Api, is_counted_later: bool) -> None:
+    hard = {"requests.storage": "2Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}
+    quota = {"metadata": {"name": "storage"}, "spec": {"hard": hard}}
+
+    def make(name: str, **spec: Any) -> int:
+        return api.send("POST", CLAIMS, body={**claim(**spec), "metadata": {"name": name}}).code
+
+    if not is_counted_later:
+        assert api.send("POST", QUOTA, body=quota).code == 201
+    assert make("a", storageClassName="gold") == 201
+    if is_counted_later:
+        assert api.send("POST", QUOTA, body=quota).code == 201
+    assert make("b", storageClassName="gold") == 403
+    assert make("b", storageClassName="") == 201
+    assert make("c", storageClassName="") == 403
+    used = api.get(f"{QUOTA}/storage").json["status"]["used"]
+    assert used == {"requests.storage": "2Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}
+    assert api.send("DELETE", f"{CLAIMS}/b").code == 200
+    merge = "application/merge-patch+json"
+    assert api.send("PATCH", f"{CLAIMS}/b", body={"metadata": {"finalizers": None}}, content_type=merge).code == 200
+    assert make("c", storageClassName="") == 201

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 import yaml
 
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import Up, wait_for
+from tests.e2e.processes import PATIENCE, Up, wait_for
 from tests.e2e.real_node import INVENTORY, RealNode
 from tests.nodeagent.runtimes import box_driver
 from tests.nodeagent.runtimes.containers import needs_podman
@@ -213,3 +216,68 @@ def test_a_pod_has_what_it_names_and_a_token_that_ends_with_it(boxes: Kubectl, r
 
         boxes("delete", "pod", "known", "-n", NAMESPACE, "--grace-period=1")
         assert client.get("/api").status_code == 401
+
+
+#: A program with the official client, as in any cluster; it goes on until it sees the second colour.
+ASKING = """
+import json, time
+from kubernetes import client, config
+config.load_incluster_config()
+api = client.CoreV1Api()
+own = open("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read()
+print(json.dumps([pod.metadata.name for pod in api.list_namespaced_pod(own).items]), flush=True)
+for refused in (lambda: api.read_namespaced_secret("login", own), lambda: api.list_namespaced_pod("default")):
+    try:
+        refused()
+    except client.rest.ApiException as error:
+        print(error.status, flush=True)
+print(open("/given/name").read(), open("/given/sky").read(), flush=True)
+while open("/given/sky").read() == "blue":
+    time.sleep(0.2)
+print(open("/given/sky").read(), flush=True)
+time.sleep(1000)
+"""
+
+
+def with_python(real: RealNode, name: str, script: str) -> dict[str, Any]:
+    """A container and the volumes that it mounts: this machine's Python with the official client."""
+    packages = Path(str(importlib.import_module("kubernetes").__file__)).parents[1]
+    python = Path(sys.executable).resolve()
+    places = {"usr": "/usr", "lib": "/lib", "lib64": "/lib64", "packages": str(packages)}
+    made = container(real, name, f"exec {python} - <<'END'\n{script}END\n")
+    made["env"] = [{"name": "PYTHONPATH", "value": "/packages"}]
+    made["volumeMounts"] = [
+        {"name": volume, "mountPath": f"/{volume}", "readOnly": True} for volume in (*places, "given")
+    ]
+    items = [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]
+    sources = [{"configMap": {"name": "colours"}}, {"downwardAPI": {"items": items}}]
+    volumes = [{"name": volume, "hostPath": {"path": path}} for volume, path in places.items()]
+    return {"containers": [made], "volumes": [*volumes, {"name": "given", "projected": {"sources": sources}}]}
+
+
+@pytest.mark.long
+def test_a_program_in_a_pod_lists_pods_by_its_token_and_sees_its_files_change(boxes: Kubectl, real: RealNode) -> None:
+    boxes("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
+    boxes("create", "secret", "generic", "login", "-n", NAMESPACE, "--from-literal=password=hunter2")
+    boxes("create", "configmap", "colours", "-n", NAMESPACE, "--from-literal=sky=blue")
+    boxes("create", "serviceaccount", "robot", "-n", NAMESPACE)
+    boxes("create", "role", "lister", "-n", NAMESPACE, "--verb=list", "--resource=pods")
+    binding = ("--role=lister", f"--serviceaccount={NAMESPACE}:robot")
+    boxes("create", "rolebinding", "lister", "-n", NAMESPACE, *binding)
+    here = {"resourceClaims": [], "nodeSelector": {"kubernetes.io/hostname": NODE}}
+    apply(boxes, pod("asking", serviceAccountName="robot", **with_python(real, "main", ASKING), **here))
+    quiet = container(real, "quiet", "ls /var/run/secrets 2>&1; sleep 1000")
+    apply(boxes, pod("quiet", quiet, automountServiceAccountToken=False, **here))
+
+    def printed() -> list[str] | None:
+        lines = real.log("main").splitlines()
+        assert not any("Traceback" in line for line in lines), lines
+        return lines if len(lines) >= 4 else None
+
+    listed, secret, elsewhere, given = wait_for("what the program saw", printed)[:4]
+    assert "asking" in json.loads(listed)
+    assert (secret, elsewhere, given) == ("403", "403", "asking blue")
+    wait_for("the other container", lambda: "No such file" in real.log("quiet"))
+
+    boxes("patch", "configmap", "colours", "-n", NAMESPACE, "-p", '{"data": {"sky": "grey"}}')
+    wait_for("the new colour", lambda: "grey" in real.log("main").splitlines(), timeout=2 * PATIENCE)

@@ -12,7 +12,7 @@ import subprocess
 import termios
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,32 +93,62 @@ def test_files_are_copied_both_ways(kubectl: Kubectl, web: str, tmp_path: Path) 
     assert (tmp_path / "back" / "file").read_bytes() == content
 
 
-def test_a_terminal_has_a_size_takes_control_characters_and_tells_the_exit_code(kubectl: Kubectl, web: str) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["KUBECONFIG"] = str(kubectl.kubeconfig)
-        os.execv(kubectl.program, [kubectl.program, "exec", "-it", web, "-c", "main", "--", "sh"])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-    seen = bytearray()
+class Typist:
+    """kubectl at a terminal of 33 rows and 99 columns."""
 
-    def until(pattern: bytes) -> None:
-        del seen[:]
+    def __init__(self, kubectl: Kubectl, *arguments: str) -> None:
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.environ["KUBECONFIG"] = str(kubectl.kubeconfig)
+            os.execv(kubectl.program, [kubectl.program, *arguments])
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def until(self, pattern: bytes) -> bytes:
+        """What is shown until the pattern is in it."""
+        seen = b""
         while not re.search(pattern, seen):
-            assert select.select([terminal], [], [], 30)[0], f"{pattern!r} is not in {bytes(seen)!r}"
-            seen.extend(os.read(terminal, 4096))
+            assert select.select([self._terminal], [], [], 60)[0], f"{pattern!r} is not in {seen!r}"
+            seen += os.read(self._terminal, 4096)
+        return seen
 
-    until(b"# ")
-    os.write(terminal, b"stty size\n")
-    until(b"33 99")
-    os.write(terminal, b"echo sta''rted; sleep 1000; echo ne''ver\n")
-    until(b"started\r\n")  # no echo of what was typed: the terminal is in the mode of commands
-    os.write(terminal, b"\x03")
-    until(b"# ")
-    assert b"never" not in seen
-    os.write(terminal, b"exit 5\n")
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 5
-    os.close(terminal)
+    def exit_code(self) -> int:
+        """Of kubectl, once it has ended."""
+        with suppress(OSError):  # nobody has the other side any more
+            while os.read(self._terminal, 4096):
+                pass
+        os.close(self._terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def test_a_terminal_has_a_size_takes_control_characters_and_tells_the_exit_code(kubectl: Kubectl, web: str) -> None:
+    typist = Typist(kubectl, "exec", "-it", web, "-c", "main", "--", "sh")
+    typist.until(b"# ")
+    typist.type("stty size\n")
+    typist.until(b"33 99")
+    typist.type("echo sta''rted; sleep 1000; echo ne''ver\n")
+    typist.until(b"started\r\n")  # no echo of what was typed: the terminal is in the mode of commands
+    typist.type("\x03")
+    assert b"never" not in typist.until(b"# ")
+    typist.type("exit 5\n")
+    assert typist.exit_code() == 5
+
+
+def test_attaching_to_a_containers_terminal(kubectl: Kubectl, web: str) -> None:
+    typist = Typist(kubectl, "attach", "-it", web, "-c", "shell")
+    typist.until(b"enter")  # kubectl says that one should press it
+    typist.type("stty size; echo it is $((40 + 2))\n")
+    assert b"33 99" in typist.until(b"it is 42")
+    typist.type("exit 0\n")  # of the container itself
+    typist.exit_code()
+
+    def restarts() -> int:
+        statuses = kubectl.json("get", "pod", web)["status"]["containerStatuses"]
+        return sum(one["restartCount"] for one in statuses if one["name"] == "shell")
+
+    wait_for("its next attempt", restarts)
 
 
 def test_attach_leads_to_the_containers_own_process(kubectl: Kubectl, web: str) -> None:

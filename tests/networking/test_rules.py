@@ -113,6 +113,14 @@ def test_the_author_of_a_service_is_warned_of_what_has_no_effect(api: Api, spec:
     assert bool(text) == bool(answer.header("Warning"))
 
 
+def test_a_load_balancer_is_spoken_of_once(api: Api) -> None:
+    api.made(SERVICES, make_service())
+    change: dict[str, Any] = {"spec": {"type": "LoadBalancer"}}
+    assert "not served here" in api.patch(f"{SERVICES}/web", change, content_type=MERGE).header("Warning")
+    change = {"metadata": {"labels": {"a": "b"}}}
+    assert not api.patch(f"{SERVICES}/web", change, content_type=MERGE).header("Warning")
+
+
 @pytest.mark.parametrize("kind", ["Ingress", "NetworkPolicy"])
 def test_the_author_of_what_nobody_serves_is_told(api: Api, kind: str) -> None:
     assert "here" in api.post(KINDS[kind], document(kind, "valid", {})).header("Warning")
@@ -176,6 +184,7 @@ RULES: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     ("Ingress", {"rules": [{"host": "*.example.com"}, {"host": "a.example.com"}]}, set()),
     ("Ingress", {"rules": [{"host": "*"}, {"host": "192.0.2.1"}]}, {"rules[0].host", "rules[1].host"}),
+    ("Ingress", {"rules": [{"host": f"*.{'a.' * 125}com"}]}, {"rules[0].host"}),
     ("Ingress", {"rules": [{"http": {"paths": []}}]}, {"rules[0].http.paths"}),
     ("Ingress", {"tls": [{"hosts": ["A"], "secretName": "A_"}]}, {"tls[0].hosts[0]", "tls[0].secretName"}),
     ("Ingress", {"ingressClassName": "A_"}, {"ingressClassName"}),

@@ -175,7 +175,7 @@ def test_what_a_pod_mounted_into_its_volume_is_not_removed_with_the_volume(tmp_p
 
 
 def actions(tmp_path: Path, program: str = "false") -> Actions:
-    return Actions(Podman(program), PodNetworks(tmp_path), lambda _request: "name")
+    return Actions(PodNetworks(tmp_path), lambda _request: "id", files=tmp_path, runc=program)
 
 
 @pytest.fixture

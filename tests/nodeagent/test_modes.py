@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.runtimes.podman.folder import PodFolder, _host_path
-from nodeagent.runtimes.podman.program import _run
+from nodeagent.runtimes.podman.program import run_bounded
 from nodeagent.runtimes.protocol import MountRequest
 from nodeagent.storage import Disk, make_public
 from tests.nodeagent.runtimes.containers import bare_request
@@ -54,5 +54,5 @@ def test_folders_that_were_there_keep_their_mode(tmp_path: Path) -> None:
 
 
 def test_podman_makes_files_as_if_it_were_started_by_a_person(tmp_path: Path) -> None:
-    _run([sys.executable, "-c", f"open({str(tmp_path / 'f')!r}, 'w')"], timeout=10, keep=100)
+    run_bounded([sys.executable, "-c", f"open({str(tmp_path / 'f')!r}, 'w')"], timeout=10, keep=100)
     assert mode(tmp_path / "f") == 0o644

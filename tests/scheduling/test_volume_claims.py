@@ -183,6 +183,19 @@ def test_a_volume_stays_until_its_node_has_removed_the_folder_or_says_why(stored
         assert not stored.all(PersistentVolume)
 
 
+def test_a_folder_grows_with_its_claim(stored: Cluster) -> None:
+    stored.create(structs.replace(LOCAL, metadata=ObjectMeta(name="growing"), allow_volume_expansion=True))
+    stored.create(make_volume_claim(storage_class_name="growing"))
+    stored.create(make_user("web", "data"))
+    bind(stored)
+    claim = claim_of(stored)
+    size = VolumeResourceRequirements(requests={"storage": "3Gi"})
+    stored.update(structs.replace(claim, spec=structs.replace(claim.spec, resources=size)))
+    bind(stored)
+    volume = stored.get(PersistentVolume, claim.spec.volume_name)
+    assert claim_of(stored).status.capacity == volume.spec.capacity == {"storage": "3Gi"}
+
+
 @pytest.mark.parametrize("policy", ["Delete", "Recycle"])
 def test_a_volume_that_nothing_here_can_remove_fails_with_words(stored: Cluster, policy: str) -> None:
     stored.create(make_volume(persistent_volume_reclaim_policy=policy))
@@ -209,6 +222,7 @@ def test_a_volume_that_nothing_here_can_remove_fails_with_words(stored: Cluster,
         ({"storage_class_name": "missing"}, 'storageclass.storage.k8s.io "missing" not found'),
         ({"storage_class_name": None}, "no storage class is set"),
         ({"storage_class_name": ""}, "no storage class is set"),
+        ({"volume_name": "nowhere"}, 'volume "nowhere" not found'),
     ],
 )
 def test_a_claim_that_nothing_serves_says_why_and_so_does_its_pod(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -144,3 +145,33 @@ def test_tenants_install_none(api: Api, server: WebhookServer) -> None:
         assert tenant.get(path).code == 403, path
         assert tenant.delete(path).code == 403, path
     assert server.asked == []
+
+
+#: Within the cost that an expression may have, and seconds of work.
+COSTLY = """Object{data: {"x": string(range.map(a, range.filter(b, range.exists(c, c > a + b + 1000))).size())}}"""
+
+
+@pytest.mark.long
+def test_costly_policies_end_with_their_request(api_server: ApiServer) -> None:
+    """Each has its own limit, all of them together that of the request; meanwhile others are answered."""
+    numbers = "[" + ",".join(map(str, range(100))) + "]"
+    for number in range(20):
+        expression = COSTLY.replace("range", numbers)
+        install(api_server, MUTATING_POLICIES, mutating_policy(f"p-{number}", expression, failurePolicy="Ignore"))
+        install(api_server, MUTATING_BINDINGS, mutating_binding(f"p-{number}"))
+
+    def create() -> httpx.Response:
+        with api_server.client() as http:
+            return http.post(CONFIG_MAPS, json=config_map(), timeout=150)
+
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(create)
+        with api_server.client() as http:
+            while not answer.done():
+                asked = time.monotonic()
+                assert http.get("/api/v1/namespaces/default").status_code == 200
+                assert time.monotonic() - asked < 5
+    ended = answer.result()
+    assert (ended.status_code, ended.json()["reason"]) == (504, "Timeout"), ended.text
+    with api_server.client() as http:
+        assert http.get(f"{CONFIG_MAPS}/c").status_code == 404

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from claims.kinds.containers import Container, SecurityContext
 from claims.kinds.priority_classes import PRIORITY_CLASS, PriorityClass
 from manciple.access import webhook_client
 from manciple.admission.kinds.mutating_policies import (
@@ -20,6 +22,7 @@ from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
 from manciple.wire.identity import SYSTEM
+from manciple.wire.machinery import NAMESPACE, Event, Namespace
 from manciple.wire.registry import Kind
 from tests.manciple.admission.conftest import listening, server
 from tests.manciple.admission.documents import (
@@ -30,7 +33,7 @@ from tests.manciple.admission.documents import (
     webhook,
 )
 from tests.manciple.admission.webhook_server import WebhookServer
-from tests.workloads.cluster import Cluster, make_deployment, make_replica_set
+from tests.workloads.cluster import Cluster, make_deployment, make_pod_template, make_replica_set
 from workloads import pod_control
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.replica_sets import REPLICA_SET
@@ -127,3 +130,24 @@ def test_webhooks_are_asked_outside_of_transactions(
     cluster.create(DEPLOYMENT, make_deployment(replicas=2))
     cluster.settle()
     assert len(server.asked) == 2
+
+
+def test_who_makes_pods_is_told_which_label_admits_them(cluster: Cluster) -> None:
+    """As the DaemonSet of a driver's chart, where nobody has labelled its namespace."""
+    container = Container(name="app", image="app:1", security_context=SecurityContext(privileged=True))
+    template = make_pod_template()
+    template = replace(template, spec=replace(template.spec, containers=(container,)))
+    cluster.create(REPLICA_SET, make_replica_set(replicas=1, template=template))
+    cluster.run()
+    (condition,) = cluster.replica_set().status.conditions
+    label = "pod-security.kubernetes.io/enforce=privileged"
+    assert condition.message.endswith(f"; label its namespace {label} to admit it"), condition.message
+    events = objects.listed("events", Event)[1]
+    assert {(one.reason, label in one.message) for one in events} == {("FailedCreate", True)}
+    (namespace,) = (one for one in objects.listed("namespaces", Namespace)[1] if one.metadata.name == "default")
+    labels = dict([label.split("=")])
+    changed = replace(namespace, metadata=replace(namespace.metadata, labels=namespace.metadata.labels | labels))
+    verbs.update(NAMESPACE, changed, name="default", identity=SYSTEM)
+    cluster.pass_time(pod_control.RETRY_AFTER + 1)
+    cluster.run()
+    assert len(cluster.pods()) == 1

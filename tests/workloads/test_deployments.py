@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
+from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import condition_of
 from manciple.wire.machinery import Event
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, kind
+from tests.builders import make_quota
 from tests.workloads.cluster import NAMESPACE, Cluster, make_deployment, make_pod_template, make_replica_set
 from workloads.kinds.deployments import (
     DEPLOYMENT,
@@ -304,3 +306,15 @@ def test_whatever_happens_it_ends_with_the_pods_it_wants(
     image = spec.template.spec.containers[0].image
     assert [pod.spec.containers[0].image for pod in running] == [image] * (spec.replicas or 0)
     assert status.available_replicas == spec.replicas
+
+
+def test_pods_that_were_never_made_are_unavailable_too(cluster: Cluster) -> None:
+    with objects.writing() as writer:
+        writer.create(RESOURCE_QUOTA, make_quota({"pods": "1"}))
+    cluster.create(DEPLOYMENT, make_deployment(replicas=3))
+    cluster.run()
+    status = cluster.deployment().status
+    assert (status.replicas, status.unavailable_replicas) == (1, 3)
+    cluster.let_run()
+    cluster.run()
+    assert cluster.deployment().status.unavailable_replicas == 2

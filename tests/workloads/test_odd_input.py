@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from msgspec.structs import replace
 
 from claims.kinds.pod_rules import DELETION_COST
 from claims.kinds.pods import Pod
 from manciple.wire.registry import Kind
 from tests.builders import make_pod
-from tests.workloads.cluster import Cluster, make_daemon_set, make_deployment
+from tests.workloads.cluster import Cluster, make_daemon_set, make_deployment, make_replica_set
+from workloads import pod_control
+from workloads.controllers import replica_sets
 from workloads.kinds.daemon_sets import DAEMON_SET, GENERATION
 from workloads.kinds.deployments import DEPLOYMENT, REVISION, DeploymentStrategy, RollingUpdateDeployment
 from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX
 from workloads.kinds.pod_facts import PodFacts
-from workloads.kinds.replica_sets import REPLICA_SET
+from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.rollouts import DESIRED, HISTORY, MAXIMUM
 
 #: What is no number, or none that fits.
@@ -81,3 +85,29 @@ def test_an_update_may_exceed_its_size_by_any_amount(cluster: Cluster, surge: in
     cluster.set_image("web", "app:2")
     cluster.settle()
     assert [pod.spec.containers[0].image for pod in cluster.pods()] == ["app:2"] * 2
+
+
+@pytest.mark.parametrize("step", ["_look", "_sync"])
+@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
+def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
+) -> None:
+    real = getattr(replica_sets, step)
+
+    def failing(*given: Any) -> Any:
+        candidates = (*given, getattr(given[0], "replica_set", None))
+        if any(isinstance(one, ReplicaSet) and one.metadata.name == "a" for one in candidates):
+            raise fault
+        return real(*given)
+
+    monkeypatch.setattr(replica_sets, step, failing)
+    for name in ("a", "b"):
+        cluster.create(REPLICA_SET, make_replica_set(name, replicas=1))
+    with suppress(OperationalError):
+        replica_sets.reconcile(cluster.now)
+    made = [pod.metadata.generate_name for pod in cluster.pods()]
+    assert isinstance(fault, OperationalError) or made == ["b-"]
+    monkeypatch.setattr(replica_sets, step, real)
+    cluster.pass_time(pod_control.REST_AFTER_FAULT)
+    replica_sets.reconcile(cluster.now)
+    assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}

@@ -83,6 +83,7 @@ def test_it_is_scaled_up_and_down(cluster: Cluster) -> None:
 
 def test_many_pods_take_several_transactions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_control, "BURST", 3)
+    monkeypatch.setattr(pod_control, "SHARE", 0.0)
     cluster.create(REPLICA_SET, make_replica_set(replicas=8))
     made = []
     while replica_sets.reconcile(cluster.now):
@@ -211,6 +212,7 @@ def test_of_two_that_look_at_the_same_state_one_makes_the_pods(
         return sync(turn, now)
 
     monkeypatch.setattr(replica_sets, "_sync", twice)
+    monkeypatch.setattr(pod_control, "SHARE", 0.0)
     replica_sets.reconcile(cluster.now)
     for turn in stale:
         with pytest.raises(Conflict):

@@ -129,13 +129,13 @@ def counted(replica_set: ReplicaSet, pods: Iterable[PodFacts], now: datetime) ->
     spec, pods = replica_set.spec, list(pods)
     active = [pod for pod in pods if pod.is_active]
     wanted = spec.template.metadata.labels.items()
-    available = [at for pod in active if (at := pod.available_at(spec.min_ready_seconds)) is not None]
+    available, moment = [pod.available_at(spec.min_ready_seconds) for pod in active], now.timestamp()
     return replace(
         replica_set.status,
         replicas=len(active),
         fully_labeled_replicas=sum(wanted <= pod.labels.items() for pod in active),
         ready_replicas=sum(pod.is_ready for pod in active),
-        available_replicas=sum(at <= now.timestamp() for at in available),
+        available_replicas=sum(at is not None and at <= moment for at in available),
         terminating_replicas=sum(pod.is_deleting and not pod.has_ended for pod in pods),
         observed_generation=replica_set.metadata.generation,
     )
@@ -159,9 +159,11 @@ def _with_failure(status: ReplicaSetStatus, refusal: ApiError | None, now: datet
 
 def _next_look(replica_set: ReplicaSet, pods: Iterable[PodFacts], now: datetime) -> float | None:
     """When the next pod has been ready for long enough."""
-    least = replica_set.spec.min_ready_seconds
+    least, moment = replica_set.spec.min_ready_seconds, now.timestamp()
+    if not least:
+        return None
     due = [at for pod in pods if pod.is_active and (at := pod.available_at(least)) is not None]
-    return min((at for at in due if at > now.timestamp()), default=None)
+    return min((at for at in due if at > moment), default=None)
 
 
 CONTROLLER = Controller(

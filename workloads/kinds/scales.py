@@ -103,4 +103,6 @@ def _decoded(document: Mapping[str, Any]) -> Scale:
     return codec.decode_value(Scale, checked)
 
 
-SCALE = Projection(group="autoscaling", version="v1", kind=KIND, read=_read, show=shown, write=_write, sparse=_sparse)
+SCALE = Projection(
+    group="autoscaling", version="v1", kind=KIND, type=Scale, read=_read, show=shown, write=_write, sparse=_sparse
+)

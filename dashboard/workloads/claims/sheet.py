@@ -483,6 +483,10 @@ class _About:
     def matches(self, values: Mapping[str, str], /) -> bool:
         return values.get("involvedObject.uid", "") in self.uids
 
+    @property
+    def mentions(self) -> Collection[str]:
+        return self.uids
+
 
 def events_about(namespace: str, uids: Collection[str]) -> list[Event]:
     found = objects.list(kind(EVENTS), namespace=namespace, fields=_About(frozenset(uids)))

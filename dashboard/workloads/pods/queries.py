@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, NullIf
@@ -34,6 +35,7 @@ from inventory import agents
 from inventory.meters import SLOT, series_of
 from inventory.meters import history as meter_history
 from inventory.models import MeterBlock
+from manciple.api.streams import PAGES
 from manciple.api.subresources import StreamRequest
 from manciple.people import Person
 from manciple.store import history, objects
@@ -51,6 +53,10 @@ from scheduling.rehearsal.repairs import Mended
 
 #: Lines of a log that are shown by default, and at most; bytes that are read of it.
 LINES, MOST_LINES, MOST_BYTES = 500, 5_000, 512 * 1024
+#: What a log may be narrowed to, besides what its address says; seconds, at most a year.
+LINE_CHOICES = (100, LINES, MOST_LINES)
+SINCE_CHOICES = ((0, "any time"), (300, "the last 5 min"), (3600, "the last hour"), (86400, "the last day"))
+LONGEST_SINCE = 366 * 86400
 #: Seconds to wait for the agent: a person waits for the page.
 AGENT_TIMEOUT = 5.0
 #: Nodes of a negotiation that are not folded.
@@ -466,6 +472,10 @@ class _About:
             return True
         return values.get("involvedObject.kind") == "ResourceClaim" and values["involvedObject.name"] in self._claims
 
+    @property
+    def mentions(self) -> Collection[str]:
+        return (self._uid, *self._claims)
+
 
 def read_moments(about: ApiObject, claims: Collection[str] = ()) -> list[Moment]:
     """What events say of a pod and its claims, or of a workload; the oldest first."""
@@ -498,39 +508,70 @@ def read_moments(about: ApiObject, claims: Collection[str] = ()) -> list[Moment]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """error: why there is no log to show, in words."""
+    """since: lines of the last so many seconds, 0 for all. follow_url: the log as it grows; download_url: all of it.
+
+    error: why there is no log to show, in words.
+    """
 
     containers: tuple[str, ...]
     container: str
     previous: bool
-    restarted: bool
+    timestamps: bool
     lines: int
+    since: int
+    follow_url: str
+    download_url: str
     text: str = ""
     error: str = ""
     waiting: bool = False
+
+    @property
+    def choices_of_lines(self) -> Sequence[int]:
+        return sorted({*LINE_CHOICES, self.lines})
+
+    @property
+    def choices_of_time(self) -> Sequence[tuple[int, str]]:
+        own = [] if self.since in dict(SINCE_CHOICES) else [(self.since, f"the last {self.since} s")]
+        return (*SINCE_CHOICES, *own)
 
 
 def read_log(pod: Pod, query: Mapping[str, str]) -> Log:
     """The last lines of a container, from the agent of its node. Never fails: a refusal is the log's `error`.
 
-    `container` chooses, `previous=1` asks for the attempt before the latest, `lines` for a number of lines.
+    `container` chooses, `previous=1` asks for the attempt before the latest, `lines` for a number of lines, `since` for
+    those of so many seconds, `timestamps=1` for when each was printed.
     """
-    names = tuple(one.name for one in (*pod.spec.containers, *pod.spec.init_containers))
+    spec, meta = pod.spec, pod.metadata
+    names = tuple(one.name for one in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers))
     container = query.get("container", "")
     container = container if container in names else names[0]
-    previous = query.get("previous", "") not in ("", "0")
+    previous, timestamps = (query.get(name, "") not in ("", "0") for name in ("previous", "timestamps"))
     number = whole(query.get("lines", ""))
     lines = LINES if number is None else min(max(number, 1), MOST_LINES)
-    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    restarted = any(one.name == container and one.restart_count for one in statuses)
-    log = Log(containers=names, container=container, previous=previous, restarted=restarted, lines=lines)
-    if not pod.spec.node_name:
-        return replace(log, waiting=True)
-    options = {"container": container, "tailLines": str(lines), "limitBytes": str(MOST_BYTES)}
+    since = min(max(whole(query.get("since", "")) or 0, 0), LONGEST_SINCE)
+    options = {"container": container}
     if previous:
         options["previous"] = "true"
+    if timestamps:
+        options["timestamps"] = "true"
+    if since:
+        options["sinceSeconds"] = str(since)
+    shown = {**options, "tailLines": str(lines)}
+    log = Log(
+        containers=names,
+        container=container,
+        previous=previous,
+        timestamps=timestamps,
+        lines=lines,
+        since=since,
+        follow_url="" if previous else opened_by_page(pod, "log", {**shown, "follow": "true"}),
+        download_url=opened_by_page(pod, "log", options),
+    )
+    if not spec.node_name:
+        return replace(log, waiting=True)
+    shown["limitBytes"] = str(MOST_BYTES)
     try:
-        place = find(StreamRequest(namespace=pod.metadata.namespace, name=pod.metadata.name, query=options))
+        place = find(StreamRequest(namespace=meta.namespace, name=meta.name, query=shown))
         return replace(log, text=asyncio.run(_read(place)))
     except ApiError as refusal:
         return replace(log, error=refusal.message)
@@ -549,6 +590,34 @@ async def _read(place: LogPlace) -> str:
             if len(text) >= MOST_BYTES:
                 break
     return bytes(text[:MOST_BYTES]).decode(errors="replace")
+
+
+def opened_by_page(pod: Pod, subresource: str, query: Mapping[str, str]) -> str:
+    """The address under which a page opens this stream or session of the pod."""
+    namespace, name = (quote(part, safe="") for part in pod.key)
+    return f"{PAGES}/api/v1/namespaces/{namespace}/pods/{name}/{subresource}?{urlencode(query)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """containers: those that run. url: where the page opens a session, without its options."""
+
+    containers: tuple[str, ...]
+    container: str
+    url: str
+
+
+def read_terminal(pod: Pod, query: Mapping[str, str]) -> Terminal:
+    status = pod.status
+    statuses = (
+        *status.container_statuses,
+        *status.ephemeral_container_statuses,
+        *status.init_container_statuses,
+    )
+    running = tuple(one.name for one in statuses if one.state.running is not None)
+    wanted = query.get("container", "")
+    container = wanted if wanted in running else next(iter(running), "")
+    return Terminal(containers=running, container=container, url=opened_by_page(pod, "exec", {}))
 
 
 Step = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]

@@ -1,4 +1,4 @@
-"""The pages of pods: the list, a pod in tabs, its log as text, creating one, deleting and replacing it."""
+"""The pages of pods: the list, a pod in tabs, creating one, deleting and replacing it."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ from dashboard.workloads.pods.queries import (
     Moment,
     PodLine,
     PodQuery,
+    Terminal,
 )
 from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
 from insight.advice import Subject, advise
@@ -155,8 +156,8 @@ def may_create(person: Person) -> bool:
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
 
-    tabs: (name, word, number beside it or ""). conversation, why, log, text, history: of the `tab` that shows them.
-    verdict: why it waits, or why it still exists.
+    tabs: (name, word, number beside it or ""). conversation, why, log, terminal, text, history: of the `tab` that shows
+    them. verdict: why it waits, or why it still exists.
     """
 
     pod: Pod
@@ -185,6 +186,7 @@ class PodContext(PageContext):
     conversation: Conversation | None
     why: Why | None
     log: Log | None
+    terminal: Terminal | None
     text: str
     history: ShownHistory | None
     meters: MeterCharts | None
@@ -198,7 +200,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
     why: why it waits, with a rehearsal if the address has changes (`changes_of`); only while it waits
     claims: its claims and their devices, its containers with the devices that they see
-    events, logs, yaml, history
+    events, logs, terminal, yaml, history
     """
     person = demand_sight(request, namespace, f"Pod {name}")
     try:
@@ -215,6 +217,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         ("claims", "Claims" if waits else "Claims and containers", str(len(claims) or "")),
         ("events", "Events", str(len(moments))),
         *([("logs", "Logs", "")] if person.may("get", "pods/log", namespace, name) else []),
+        *([("terminal", "Terminal", "")] if pod.spec.node_name and _may_enter(person, namespace, name) else []),
         ("yaml", "YAML", ""),
         (TAB, "History", ""),
     ]
@@ -266,6 +269,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         conversation=queries.read_conversation(pod, claims) if tab in ("why", "claims") else None,
         why=why,
         log=queries.read_log(pod, request.GET) if tab == "logs" else None,
+        terminal=queries.read_terminal(pod, request.GET) if tab == "terminal" else None,
         text=_as_yaml(pod) if tab == "yaml" else "",
         history=history_of(request, [pod.metadata.uid], namespace=namespace) if tab == TAB else None,
         meters=queries.read_meters(namespace, [claim.name for claim in claims], request.GET)
@@ -274,6 +278,11 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         idle=_idle(person, namespace, name) if pod.spec.node_name else None,
     )
     return render_page(request, "workloads/pods/page.html", context)
+
+
+def _may_enter(person: Person, namespace: str, name: str) -> bool:
+    """Whether the API would let them run commands in it: a WebSocket takes both verbs."""
+    return all(person.may(verb, "pods/exec", namespace, name) for verb in ("create", "get"))
 
 
 def _idle(person: Person, namespace: str, name: str) -> IdleList | None:
@@ -297,21 +306,6 @@ def _as_yaml(pod: Pod) -> str:
     document = codec.to_builtins(pod)
     document.get("metadata", {}).pop("managedFields", None)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
-
-
-@namespaced()
-@require_safe
-def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """The log as plain text, which the page asks for again and again; 502 with the reason if the agent refuses.
-
-    It is no endless answer, because each of those would keep a thread of the server.
-    """
-    person = demand_sight(request, namespace, f"Pod {name}")
-    if not person.may("get", "pods/log", namespace, name):
-        raise PermissionDenied(f"You may not read logs in {namespace}. Ask an administrator for a role.")
-    log = queries.read_log(stored_pod(namespace, name), request.GET)
-    status = 502 if log.error else 200
-    return HttpResponse(log.error or log.text, status=status, content_type="text/plain; charset=utf-8")
 
 
 @namespaced()

@@ -309,8 +309,11 @@ def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
 
 
 def _free_job_name(one: Any) -> str:
+    """One with which its pods' names, too, are short enough."""
     names = Workload.objects.filter(namespace=one.metadata.namespace, resource=JOB.resource)
-    return free_name(one.metadata.name, set(names.values_list("name", flat=True)), most=DNS_LABEL_MAX)
+    is_indexed = one.kind == "Job" and one.spec.is_indexed
+    end = f"-{(one.spec.completions or 1) - 1}" if is_indexed else ""
+    return free_name(one.metadata.name, set(names.values_list("name", flat=True)), most=DNS_LABEL_MAX - len(end))
 
 
 def _rerun(one: Any, _asked: str, _person: Person) -> PlannedAct:

@@ -32,6 +32,7 @@ from manciple.access.kinds.role_parts import (
     EVENTS_RULE,
     EXTENSIONS,
     MANCIPLE,
+    METRICS,
     NETWORKING,
     POLICY,
     RBAC_DEFAULTS,
@@ -166,6 +167,7 @@ _PEOPLE = (
         rule(READ, SCHEDULING, "podgroups podgroups/status workloads"),
         rule(READ, RESOURCE, "podschedulingcontexts podschedulingcontexts/status resourceclaimparameters"),
         rule(READ, CDI, "resourceclaims resourceclaims/status"),
+        rule(("get", "list"), METRICS, "pods"),
         into="view",
     ),
     cluster_role(
@@ -186,6 +188,7 @@ _PEOPLE = (
     cluster_role(
         INVENTORY_VIEWER,
         rule(READ, CORE, "namespaces nodes"),
+        rule(("get", "list"), METRICS, "nodes"),
         rule(READ, RESOURCE, "deviceclasses devicetaintrules noderesourceslices resourceclasses resourceslices"),
     ),
 )

@@ -38,6 +38,7 @@ AUTOSCALING, CERTIFICATES, COORDINATION = "autoscaling", "certificates.k8s.io", 
 DISCOVERY, EVENTS, NETWORKING, POLICY = "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy"
 RESOURCE, SCHEDULING, STORAGE = "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"
 CDI, MANCIPLE = "cdi.k8s.io", "manciple.dev"  # CDI: of KEP-3063's first draft
+METRICS = "metrics.k8s.io"
 
 
 def rule(verbs: Sequence[str], group: str | Sequence[str], resources: str, names: str = "") -> PolicyRule:

@@ -43,8 +43,9 @@ SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 
 #: Types whose one value is a JSON object, and its key.
 _DOCUMENTS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+TLS, TLS_CERTIFICATE, TLS_KEY = "kubernetes.io/tls", "tls.crt", "tls.key"
 #: Types that need all of these keys.
-_KEYS_OF_TYPE = {"kubernetes.io/tls": ("tls.crt", "tls.key")}
+_KEYS_OF_TYPE = {TLS: (TLS_CERTIFICATE, TLS_KEY)}
 _BASIC_AUTH, _SSH_AUTH = "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth"
 _REDACTED = "<secret contents redacted>"
 

@@ -254,9 +254,9 @@ class Filling:
             self._write([jobs.quota(space, name, hard)], at=self._lab.now - timedelta(days=2))
 
     def _workloads(self) -> None:
-        """Deployments that are scaled to nothing: the laboratory has no controllers that would make pods."""
-        for space, name in jobs.DEPLOYMENTS:
-            self._write([jobs.deployment(space, name)], at=self._lab.now - timedelta(days=3))
+        """What makes no pods: the laboratory has no controllers that would."""
+        stopped = [jobs.deployment(space, name) for space, name in jobs.DEPLOYMENTS]
+        self._write([*stopped, jobs.stopped_job(), jobs.cron_job()], at=self._lab.now - timedelta(days=3))
         space, pod = jobs.REFUSED_POD
         asked = jobs.template(space, jobs.REFUSED_TEMPLATE, {"devices": {"requests": [jobs.request("gpu-l40s")]}})
         self._write([asked], at=self._lab.now - timedelta(days=1))

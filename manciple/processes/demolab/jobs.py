@@ -365,6 +365,37 @@ def deployment(namespace: str, name: str) -> Document:
     }
 
 
+#: (namespace, name)
+STOPPED_JOB, CRON_JOB = ("vision", "clip-sweep"), ("vision", "nightly-eval")
+
+
+def stopped_job() -> Document:
+    """Indexed, with a time limit; it makes no pods until it is resumed."""
+    spec = {"suspend": True, "completions": 50, "parallelism": 8, "completionMode": "Indexed"}
+    spec |= {"manualSelector": True, "selector": {"matchLabels": {"app": STOPPED_JOB[1]}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": STOPPED_JOB[0], "name": STOPPED_JOB[1]},
+        "spec": spec | {"activeDeadlineSeconds": 43_200, "template": _job_template(*STOPPED_JOB)},
+    }
+
+
+def cron_job() -> Document:
+    job = {"spec": {"template": _job_template(*CRON_JOB)}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"namespace": CRON_JOB[0], "name": CRON_JOB[1]},
+        "spec": {"schedule": "30 2 * * 1-5", "timeZone": "Europe/Berlin", "jobTemplate": job},
+    }
+
+
+def _job_template(namespace: str, name: str) -> Document:
+    container = {"name": "main", "image": f"registry.lab.example.org/{namespace}/{name}:1.4"}
+    return {"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
 def bound(document: Document, node: str, *, claim: str, at: datetime) -> Document:
     """A pod that the scheduler has given a node; its node has not begun to run it."""
     made = document["spec"]["resourceClaims"][0].get("resourceClaimTemplateName")

@@ -78,8 +78,7 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
     "pod-replace": (
         PageExample(parameters={"namespace": "vision", "name": "video-caption-long"}, query="without=gpus/gpu:1"),
     ),
-    "pod-log": (PageExample(parameters=_RUNNING),),
-    "pod-new": (PageExample(label="yaml", query="from=yaml"),),
+    "pod-new": (PageExample(label="yaml", query="from=yaml"), PageExample(label="job", query="kind=Job")),
     "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),
     "class-edit": (
         PageExample(parameters={"name": "gpu-h200"}),
@@ -153,6 +152,10 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
             label="rollout",
             parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer"},
             query="tab=rollout",
+        ),
+        PageExample(label="job", parameters={"resource": "jobs", "namespace": "vision", "name": "clip-sweep"}),
+        PageExample(
+            label="cron-job", parameters={"resource": "cronjobs", "namespace": "vision", "name": "nightly-eval"}
         ),
     ),
     "workload-act": (

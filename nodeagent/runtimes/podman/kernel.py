@@ -87,6 +87,54 @@ def is_oom_killed(container_id: str, log: Path = KERNEL_LOG) -> bool:
         os.close(records)
 
 
+# What containers and the machine use. What the kernel may drop at once (pages of files that nobody used lately) is left
+# out, as in cadvisor's working set. Source: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst,
+# cgroup-v1/cpuacct.rst; proc_stat(5), proc_meminfo(5).
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def group_usage(process: int, container_id: str, groups: Path = GROUPS) -> tuple[int, int] | None:
+    """(nanoseconds of processor time, bytes of memory) of the process's control group; None where it is gone.
+
+    The group must be the container's, since its process may have ended and another got the number.
+    """
+    try:
+        text = Path(f"/proc/{process}/cgroup").read_text()
+        paths = {name: line.split(":", 2)[2] for line in text.splitlines() for name in line.split(":", 2)[1].split(",")}
+        if container_id not in text:
+            return None
+        if "memory" not in paths:
+            return _unified_usage(groups / paths[""].lstrip("/"))
+        cpu = groups / "cpuacct" / paths["cpuacct"].lstrip("/")
+        memory = groups / "memory" / paths["memory"].lstrip("/")
+        used = int((memory / "memory.usage_in_bytes").read_text())
+        droppable = _fields(memory / "memory.stat").get("total_inactive_file", 0)
+        return int((cpu / "cpuacct.usage").read_text()), max(0, used - droppable)
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+
+
+def _unified_usage(group: Path) -> tuple[int, int]:
+    used = int((group / "memory.current").read_text())
+    droppable = _fields(group / "memory.stat").get("inactive_file", 0)
+    return _fields(group / "cpu.stat")["usage_usec"] * 1000, max(0, used - droppable)
+
+
+def _fields(file: Path) -> dict[str, int]:
+    return {name: int(number) for name, _, number in (line.partition(" ") for line in file.read_text().splitlines())}
+
+
+def machine_usage(proc: Path = Path("/proc")) -> tuple[float, int, int]:
+    """(POSIX seconds of its boot, nanoseconds of processor time since then, bytes of memory) of the machine."""
+    lines = {line.partition(" ")[0]: line.split()[1:] for line in (proc / "stat").read_text().splitlines()}
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(ticks) for ticks in lines["cpu"][:8])
+    cpu = (user + nice + system + irq + softirq + steal) * 10**9 // os.sysconf("SC_CLK_TCK")
+    memory = {line.partition(":")[0]: line.split()[1] for line in (proc / "meminfo").read_text().splitlines()}
+    kibibytes = int(memory["MemTotal"]) - int(memory["MemFree"]) - int(memory["Inactive(file)"])
+    return float(lines["btime"][0]), cpu, kibibytes * 1024
+
+
 # The network of a pod: a namespace that its containers share, with a loopback interface and the pod's address on it.
 # The namespace is held by a file, not by a container or a process: it outlives the agent and every container, and needs
 # no image. Nothing leads out of it but to the API (`api_access`); a pod that is to reach others runs in the node's own

@@ -208,13 +208,12 @@ _CAP_SYS_RESOURCE = 24
 
 
 class PodmanFailed(ContainerFailed):
-    """podman ended with an error. status: its exit status; output: all that it said on stderr; printed: on stdout."""
+    """podman ended with an error. status: its exit status; output: all that it said on stderr."""
 
-    def __init__(self, message: str, *, status: int, output: str, printed: str = "") -> None:
+    def __init__(self, message: str, *, status: int, output: str) -> None:
         super().__init__(message)
         self.status = status
         self.output = output
-        self.printed = printed
 
 
 class PodmanTimedOut(ContainerFailed):
@@ -256,14 +255,14 @@ class Podman:
         self, arguments: Sequence[str], timeout: float, keep: int = OUTPUT_BYTES
     ) -> subprocess.CompletedProcess[bytes]:
         try:
-            return _run((*self._command, *arguments), timeout=timeout, keep=keep)
+            return run_bounded((*self._command, *arguments), timeout=timeout, keep=keep)
         except subprocess.TimeoutExpired:
             raise PodmanTimedOut(f"podman {arguments[0]} did not answer within {timeout:.0f} s") from None
         except OSError as error:
             raise ContainerFailed(f"podman cannot be run: {error}") from error
 
 
-def _run(command: Sequence[str], *, timeout: float, keep: int) -> subprocess.CompletedProcess[bytes]:
+def run_bounded(command: Sequence[str], *, timeout: float, keep: int) -> subprocess.CompletedProcess[bytes]:
     """Like subprocess.run, with no more than `keep` bytes of each stream in memory: the first of stdout, the last of
     stderr. A container may print for as long as its command runs. Raises: OSError, subprocess.TimeoutExpired."""
     deadline = time.monotonic() + timeout
@@ -312,6 +311,12 @@ def installed_podman() -> Podman:
         )
     managed = Path("/run/systemd/system").exists()
     return Podman(options=("--runtime", "runc", *(() if managed else ("--cgroup-manager", "cgroupfs"))))
+
+
+def least_oom_score() -> int:
+    """The least score that this process may give another."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    return min(own, -1000) if _may_raise_limits() else own
 
 
 def limits() -> tuple[str, ...]:
@@ -365,4 +370,4 @@ def _failure(done: subprocess.CompletedProcess[bytes]) -> PodmanFailed:
     output = done.stderr.decode(errors="replace")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     word = lines[-1].removeprefix("Error: ") if lines else f"podman ended with status {done.returncode}"
-    return PodmanFailed(word, status=done.returncode, output=output, printed=done.stdout.decode(errors="replace"))
+    return PodmanFailed(word, status=done.returncode, output=output)

@@ -29,13 +29,14 @@ from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
-from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, is_oom_killed
+from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, group_usage, is_oom_killed, machine_usage
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
     PodmanFailed,
     Seen,
     installed_podman,
+    least_oom_score,
     limits,
     lost,
     run_of,
@@ -43,7 +44,14 @@ from nodeagent.runtimes.podman.program import (
     wait_for_orphans,
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, Happening, PodStorage, logged_run
+from nodeagent.runtimes.protocol import (
+    ContainerRequest,
+    ContainerRun,
+    ContainerUsage,
+    Happening,
+    PodStorage,
+    logged_run,
+)
 from nodeagent.storage import Disk
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
@@ -56,6 +64,7 @@ SESSIONS = Path("/run/manciple/sessions")
 class KnownPod:
     """notes, runs: by container. stale: the containers that podman is to be asked about.
 
+    processes: the first one of each running container.
     blind: those that podman takes for running and of which no process is found. stopping: while it is being stopped.
     """
 
@@ -63,6 +72,7 @@ class KnownPod:
     folder: PodFolder
     notes: dict[str, ContainerNote] = field(default_factory=dict)
     runs: dict[str, ContainerRun] = field(default_factory=dict)
+    processes: dict[str, int] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
     stopping: Stopping | None = None
@@ -137,6 +147,7 @@ class PodmanRuntime:
         self._disk = disk
         self._clock = clock
         self._limits = limits()
+        self._least_oom_score = least_oom_score()
         self._links = CdiLinks(setting.cdi_dir, mark=setting.mark)
         self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
@@ -148,7 +159,7 @@ class PodmanRuntime:
         self._listener: Callable[[str, Happening], None] = lambda _uid, _happening: None
         self._exits = ExitWatcher(self._container_ended)
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
-        self._actions = Actions(podman, self._networks, self._name)
+        self._actions = Actions(self._networks, self._id, files=SESSIONS / setting.mark)
         self._usage = DiskUsage(podman)
         self._stopper = Stopper(podman, self._actions, self._name, happened=self._happened)
         self._prober = Prober(
@@ -203,6 +214,33 @@ class PodmanRuntime:
             return PodStorage()
         names = {name: self._name(note.request) if layers else "" for name, note in pod.notes.items()}
         return self._usage.measure(pod.folder, volumes, names)
+
+    @property
+    def counts_evenly(self) -> bool:
+        return False
+
+    def usage(self, pod_uid: str) -> Mapping[str, ContainerUsage]:
+        pod = self._known(pod_uid)
+        found = {}
+        for name, process in list(pod.processes.items()) if pod is not None else ():
+            run = pod.runs.get(name) if pod is not None else None
+            if run is None or not run.running:
+                continue
+            counts = group_usage(process, run.container_id.removeprefix("podman://"))
+            if counts is not None:
+                cpu, memory = counts
+                found[name] = ContainerUsage(
+                    at=self._clock(), started_at=run.started_at, cpu_nanos=cpu, memory_bytes=memory
+                )
+        return found
+
+    def machine_usage(self) -> ContainerUsage | None:
+        try:
+            booted, cpu, memory = machine_usage()
+        except (OSError, KeyError, ValueError) as error:
+            log.warning("the use of this machine cannot be measured: %s", error)
+            return None
+        return ContainerUsage(at=self._clock(), started_at=booted, cpu_nanos=cpu, memory_bytes=memory)
 
     def next_change(self, pod_uid: str) -> float | None:
         pod = self._known(pod_uid)
@@ -268,9 +306,12 @@ class PodmanRuntime:
             pod.runs.pop(name, None)
             return
         earlier = note.before if note.before is not None and note.before.attempt < run.attempt else None
+        if seen is not None and run.running:
+            pod.processes[name] = seen.state.pid
         pod.runs[name] = replace(run, previous=earlier.ended() if earlier is not None else None)
         if not run.running:
             self._prober.forget(pod.uid, name)
+            pod.processes.pop(name, None)
             pod.blind.discard(name)
 
     def _exceeded_memory(self, request: ContainerRequest, run: ContainerRun, seen: Seen) -> bool:
@@ -419,6 +460,7 @@ class PodmanRuntime:
             volumes=tuple(volume_options(pod.folder, request)),
             variables=variables,
             limits=self._limits,
+            least_oom_score=self._least_oom_score,
             confinement=tuple(confinement.options(request)),
         )
 
@@ -611,6 +653,17 @@ class PodmanRuntime:
         yield self._name(note.request)
         if note.before is not None:
             yield self._name(note.request, attempt=note.before.attempt)
+
+    def _id(self, request: ContainerRequest) -> str:
+        """Of the container that runs for this attempt. Raises: ContainerFailed."""
+        pod = self._known(request.pod_uid)
+        run = pod.runs.get(request.name) if pod is not None else None
+        if run is not None and run.attempt == request.attempt:
+            return run.container_id.removeprefix("podman://")
+        seen = self._podman.inspect([self._name(request)]).get(self._name(request))
+        if seen is None:
+            raise ContainerFailed(f"container {request.name} is gone")
+        return seen.id
 
     def _name(self, request: ContainerRequest, *, attempt: int | None = None) -> str:
         number = request.attempt if attempt is None else attempt

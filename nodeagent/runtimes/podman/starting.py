@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from nodeagent.cdi import FILE_MODE, SUFFIXES, SpecFile, SpecFiles, minimum_version, qualified_name
+from nodeagent.cdi import FILE_MODE, SUFFIXES, SpecFile, SpecFiles, minimum_version, parse_newer, qualified_name
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.podman.folder import Backoff
@@ -49,6 +49,7 @@ class Place:
     volumes: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # the confidential ones
     limits: tuple[str, ...] = ()
+    least_oom_score: int = 0  # that the agent may give
     confinement: tuple[str, ...] = ()
 
 
@@ -96,6 +97,8 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
         cpu_request_millis=request.cpu_request_millis,
         memory_bytes=request.memory_bytes,
     )
+    if request.oom_score >= place.least_oom_score:
+        yield from ("--oom-score-adj", str(request.oom_score))
     for name, value in request.sysctls:
         yield from ("--sysctl", f"{name}={value}")
 
@@ -189,21 +192,28 @@ class CdiLinks:
         """Why podman may not find these devices, as the end of a sentence."""
         whys = [
             f"{file.path} needs CDI {file.spec.cdi_version}, which this podman does not know"
+            if file.spec is not None
+            else f"{file.path} cannot be read: {file.problem}"
             for file in self._defining(devices)
-            if file.spec is not None and minimum_version(file.spec) == file.spec.cdi_version
+            if file.spec is None or minimum_version(file.spec) == file.spec.cdi_version
         ]
         return "".join(f"; {why}" for why in whys)
 
     def _defining(self, devices: Iterable[str]) -> list[SpecFile]:
-        """Files of drivers, not the agent's links and copies."""
-        wanted = set(devices)
-        files = (file for folder in self._searched for file in SpecFiles(folder, _is_of_a_driver).read())
-        return [
-            file
-            for file in files
-            if file.spec is not None
-            and any(qualified_name(file.spec.kind, device.name) in wanted for device in file.spec.devices)
-        ]
+        """Files of drivers, not the agent's links and copies. Also those of a version that is newer than the agent."""
+        wanted, found = set(devices), []
+        for file in (file for folder in self._searched for file in SpecFiles(folder, _is_of_a_driver).read()):
+            spec = file.spec
+            if spec is not None:
+                names = frozenset(qualified_name(spec.kind, device.name) for device in spec.devices)
+            else:
+                try:
+                    spec, names = parse_newer(file.path.read_bytes(), suffix=file.path.suffix)
+                except (OSError, ValueError):
+                    continue
+            if not wanted.isdisjoint(names):
+                found.append(SpecFile(file.path, spec, file.problem))
+        return found
 
     def _forget_lowered(self) -> None:
         """Remove the copies of files that are gone, or have been written since."""

@@ -299,7 +299,8 @@
     "aria-multiline": "true", role: "textbox", spellcheck: "false", autocapitalize: "none", autocorrect: "off",
     "aria-describedby": [area.getAttribute("aria-describedby"), box.id].filter(Boolean).join(" "),
     ...(area.required ? { "aria-required": "true" } : {}),
-    ...(area.matches(":disabled") || area.readOnly ? { "aria-readonly": "true", tabindex: "0" } : {}),
+    tabindex: "0", // the keyboard reaches whatever scrolls, also where browsers leave out what is only editable
+    ...(area.matches(":disabled") || area.readOnly ? { "aria-readonly": "true" } : {}),
   });
   const enhance = (area) => {
     if (views.has(area)) return;

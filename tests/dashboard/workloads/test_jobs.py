@@ -20,6 +20,7 @@ from dashboard.workloads.pods.composer import limit_of, seconds_of
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.api.namespaces import ensure_namespaces
+from manciple.audit import searching
 from manciple.wire.base import timestamp
 from manciple.wire.identity import SYSTEM, VIEWERS
 from tests.builders import make_request, make_template
@@ -184,11 +185,14 @@ def test_a_schedule_that_is_never_due_again_has_no_next_run(admin: Client, clust
     assert admin.get(NIGHTLY).context["page"].runs.following == []
 
 
-def test_a_job_with_the_longest_name_is_run_again(admin: Client, cluster: Cluster) -> None:
-    name = "j" * 63
-    made = trains(cluster, name)
+@pytest.mark.parametrize(("longest", "spec"), [(63, {}), (61, {"completions": 9}), (60, {"completions": 11})], ids=str)
+def test_a_job_with_the_longest_name_is_run_again(
+    longest: int, spec: dict[str, Any], admin: Client, cluster: Cluster
+) -> None:
+    name = "j" * longest
+    made = trains(cluster, name, **(spec and {"completion_mode": "Indexed", "parallelism": 1, **spec}))
     answer = admin.post(f"/workloads/jobs/default/{name}/rerun", {"uid": made.metadata.uid})
-    assert answer["Location"] == f"/workloads/jobs/default/{'j' * 61}-2"
+    assert answer["Location"] == f"/workloads/jobs/default/{name[:-2]}-2"
 
 
 def test_a_role_lets_somebody_extend_time_limits_and_nothing_else(cluster: Cluster) -> None:
@@ -349,6 +353,19 @@ def test_whatever_asked_for_devices_goes_when_they_come_from_elsewhere(source: s
     back = step(gone.text, devices="resource", resource="example.com/gpu", amount="1")
     assert ("resourceClaims" in back.text, "example.com/gpu: 1" in back.text) == (False, True)
     assert [one["kind"] for one in yaml.safe_load_all(back.text)] == ["Job"]
+
+
+def test_the_dashboard_s_jobs_are_those_of_the_person_who_made_them(cluster: Cluster) -> None:
+    """Notifications of the Jobs that somebody created tell of these."""
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=2)
+    mia = member("mia", "default")
+    mia.post("/pods/new", FORM)
+    again = member("max", "default")
+    again.post(f"{TRAIN}/rerun", {"uid": cluster.get(Job, "train").metadata.uid})
+    uids = {name: cluster.get(Job, name).metadata.uid for name in ("train", "train-2")}
+    creators = searching.creators(list(uids.values()))
+    assert {name: creators[uid] for name, uid in uids.items()} == {"train": "mia", "train-2": "max"}
 
 
 def test_whoever_may_make_pods_but_no_jobs_makes_none_by_the_form(cluster: Cluster) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from claims import event_recorder
 from claims.event_recorder import EventNote
-from claims.kinds.pods import Pod, PodStatus
+from claims.kinds.pods import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+    PodStatus,
+)
 from dashboard.workloads.pods import queries, why
 from manciple.people import Person
 from manciple.store import objects
@@ -119,9 +127,7 @@ def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Clust
 # Logs ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_shown_and_served_as_text_or_why_there_is_none(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_shown_or_why_there_is_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _pair(cluster)
     alice = member("alice")
 
@@ -133,17 +139,105 @@ def test_a_log_is_shown_and_served_as_text_or_why_there_is_none(
 
     monkeypatch.setattr(queries, "find", refuse)
     assert texts.AGENT_DOES_NOT_ANSWER("node-1") in close_words(alice, "/pods/default/holds?tab=logs")
-    assert alice.get("/pods/default/holds/log").status_code == 502
     monkeypatch.setattr(queries, "_read", lines)
     monkeypatch.setattr(queries, "find", lambda request: request)
     assert "epoch &lt;2&gt;" in alice.get("/pods/default/holds?tab=logs").content.decode()
-    answer = alice.get("/pods/default/holds/log?container=main")
-    assert answer.content == b"epoch 1\nepoch <2>\n"
-    assert answer.headers["Content-Type"].startswith("text/plain")
-    assert member("ann", "other").get("/pods/default/holds/log").status_code == 404
     monkeypatch.setattr(Person, "may", lambda _self, _verb, resource, *_where: resource != "pods/log")
-    assert texts.MAY_NOT_READ_LOGS("default") in alice.get("/pods/default/holds/log").content.decode()
     assert "tab=logs" not in alice.get("/pods/default/holds?tab=logs").content.decode()
+
+
+LOG = "/sessions/api/v1/namespaces/default/pods/holds/log?container=main"
+#: what the address asks for -> what the agent is asked for, and the addresses of the growing log and of all of it
+LOGS: dict[str, tuple[dict[str, str], str, str]] = {
+    "": ({"tailLines": "500"}, "&tailLines=500&follow=true", ""),
+    "lines=7": ({"tailLines": "7"}, "&tailLines=7&follow=true", ""),
+    "lines=9999999": ({"tailLines": "5000"}, "&tailLines=5000&follow=true", ""),
+    "lines=-1&since=-5": ({"tailLines": "500"}, "&tailLines=500&follow=true", ""),
+    "lines=0": ({"tailLines": "1"}, "&tailLines=1&follow=true", ""),
+    "lines=x&since=x&previous=0&timestamps=0": ({"tailLines": "500"}, "&tailLines=500&follow=true", ""),
+    "since=300&timestamps=1": (
+        {"tailLines": "500", "sinceSeconds": "300", "timestamps": "true"},
+        "&timestamps=true&sinceSeconds=300&tailLines=500&follow=true",
+        "&timestamps=true&sinceSeconds=300",
+    ),
+    "since=99999999999": (
+        {"tailLines": "500", "sinceSeconds": "31622400"},
+        "&sinceSeconds=31622400&tailLines=500&follow=true",
+        "&sinceSeconds=31622400",
+    ),
+    "previous=1": ({"tailLines": "500", "previous": "true"}, "none: it has ended", "&previous=true"),
+    "container=nosuch": ({"tailLines": "500"}, "&tailLines=500&follow=true", ""),
+}
+
+
+def test_of_a_log_is_shown_followed_and_downloaded_what_was_asked_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pair(cluster)
+    alice, asked = member("alice"), list[Any]()
+
+    async def none(_place: object) -> str:
+        return ""
+
+    monkeypatch.setattr(queries, "_read", none)
+    monkeypatch.setattr(queries, "find", asked.append)
+    for query, (options, follow, download) in LOGS.items():
+        log = alice.get(f"/pods/default/holds?tab=logs&{query}").context["log"]
+        assert asked.pop().query == {"container": "main", "limitBytes": str(queries.MOST_BYTES), **options}, query
+        assert log.follow_url == ("" if follow.startswith("none") else LOG + follow), query
+        assert log.download_url == LOG + download, query
+        assert log.lines in log.choices_of_lines
+        assert log.since in dict(log.choices_of_time)
+
+
+# The terminal --------------------------------------------------------------------------------------------------------
+
+
+def test_the_terminal_is_for_those_who_may_run_commands_there(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pair(cluster)
+    tab = "tab=terminal"
+    alice, looker = member("alice", "default"), member("vic")
+    assert tab in alice.get("/pods/default/holds").content.decode()
+    for person in (looker, member("ann", "other")):
+        assert tab not in person.get("/pods/default/holds?tab=terminal").content.decode()
+    assert tab not in alice.get("/pods/default/waits").content.decode(), "it has no node"
+    for missing in ("create", "get"):
+        monkeypatch.setattr(
+            Person,
+            "may",
+            lambda _self, verb, resource, *_where: (verb, resource) != (missing, "pods/exec"),  # noqa: B023 - called within the turn
+        )
+        assert tab not in alice.get("/pods/default/holds").content.decode(), missing
+
+
+def test_a_terminal_offers_the_containers_that_run(cluster: Cluster) -> None:
+    _pair(cluster)
+    alice = member("alice", "default")
+    page = alice.get("/pods/default/holds?tab=terminal")
+    assert page.context["terminal"].containers == ()
+    assert "terminal-form" not in page.content.decode()
+    pod = cluster.pod("holds")
+    statuses = tuple(
+        ContainerStatus(name=name, state=state)
+        for name, state in {
+            "main": ContainerState(running=ContainerStateRunning()),
+            "side": ContainerState(running=ContainerStateRunning()),
+            "over": ContainerState(terminated=ContainerStateTerminated(exit_code=1)),
+        }.items()
+    )
+    cluster.update(structs.replace(pod, status=structs.replace(pod.status, container_statuses=statuses)))
+    for query, chosen in {"": "main", "&container=side": "side", "&container=over": "main"}.items():
+        page = alice.get(f"/pods/default/holds?tab=terminal{query}")
+        assert page.context["terminal"].containers == ("main", "side")
+        assert page.context["terminal"].container == chosen
+    assert 'data-url="/sessions/api/v1/namespaces/default/pods/holds/exec?"' in page.content.decode()
+    policy = page.headers["Content-Security-Policy"]
+    nonce = re.search(r'name="csp-nonce" content="([^"]+)"', page.content.decode())
+    assert nonce is not None
+    assert f"'nonce-{nonce[1]}'" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
 
 
 def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:

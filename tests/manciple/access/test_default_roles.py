@@ -32,7 +32,9 @@ DRAFT, CHANGED_DRAFT = {("resourceclaims", "resourceclaims/status")}, {("resourc
 #: KEP-3063: how a pod's scheduling goes on, and what a claim with structured parameters asks for.
 CLASSIC = {("podschedulingcontexts", "podschedulingcontexts/status", "resourceclaimparameters")}
 CHANGED_CLASSIC = {("resourceclaimparameters",)}
-VIEWED = EXPLAIN | GROUPS | DRAFT | CLASSIC
+#: Upstream's metrics server brings a role of its own for them.
+METRICS = {("pods",)}
+VIEWED = EXPLAIN | GROUPS | DRAFT | CLASSIC | METRICS
 EDITED = VIEWED | SIMULATE | CHANGED_GROUPS | CHANGED_DRAFT | CHANGED_CLASSIC
 GATHERED = {"view": VIEWED, "edit": EDITED, "admin": EDITED}
 #: Of parts that do not exist here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.kubectl import Kubectl, find_kubectl
+from tests.manciple.api.requests import Api
 from tests.manciple.api.server import ApiServer
 
 CHARTS = Path(__file__).with_name("charts")
@@ -65,3 +67,32 @@ def test_kustomize_s_output_is_applied_as_it_is(kubectl: Kubectl) -> None:
     before = revisions(kubectl.json("get", "-k", folder))
     kubectl("apply", "-k", folder)
     assert revisions(kubectl.json("get", "-k", folder)) == before
+
+
+def test_helm_keeps_its_records(api: Api) -> None:
+    """A Secret for each revision of a release: made, found by its labels, rewritten when the next one is there."""
+    secrets = "/api/v1/namespaces/default/secrets"
+
+    def record(revision: int, status: str) -> Any:
+        labels = {"name": "driver", "owner": "helm", "status": status, "version": str(revision), "modifiedAt": "1"}
+        meta = {"name": f"sh.helm.release.v1.driver.v{revision}", "labels": labels}
+        release = base64.b64encode(b"H4sI" * 100_000).decode()
+        return {"kind": "Secret", "metadata": meta, "type": "helm.sh/release.v1", "data": {"release": release}}
+
+    def found(**labels: str) -> list[str]:
+        selector = ",".join(f"{key}={value}" for key, value in {"owner": "helm", **labels}.items())
+        listed = api.get(f"{secrets}?labelSelector={selector}").json["items"]
+        assert all(len(one["data"]["release"]) > 500_000 for one in listed)
+        return [one["metadata"]["labels"]["version"] for one in listed]
+
+    assert found(name="driver") == []
+    first = api.made(secrets, record(1, "deployed"))
+    api.made(secrets, record(2, "pending-upgrade"))
+    first["metadata"]["labels"]["status"] = "superseded"
+    assert api.put(f"{secrets}/sh.helm.release.v1.driver.v1", first).code == 200
+    second = record(2, "deployed")
+    assert api.put(f"{secrets}/sh.helm.release.v1.driver.v2", second).code == 200
+    assert (found(name="driver"), found(name="driver", status="deployed")) == (["1", "2"], ["2"])
+    for revision in (1, 2):
+        assert api.delete(f"{secrets}/sh.helm.release.v1.driver.v{revision}").code == 200
+    assert found() == []

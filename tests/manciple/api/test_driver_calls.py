@@ -14,10 +14,11 @@ import httpx
 import pytest
 
 from manciple.wire import codec, protobuf
-from manciple.wire.machinery import Event
+from manciple.wire.machinery import Event, ListMeta
+from manciple.wire.wireformat import fields, read_envelope
 from tests.manciple.api.driver_calls import BETAS, DRIVER, NODE, Document
 from tests.manciple.api.requests import namespace, pod
-from tests.plugin_driver.bodies import PROTOBUF, write_protobuf
+from tests.plugin_driver.bodies import PROTOBUF, read, write_protobuf
 from tests.plugin_driver.kube import Kube, Refused
 from tests.plugin_driver.messages import Messages
 
@@ -208,10 +209,28 @@ def test_a_watch_from_a_revision_that_nobody_knows_tells_the_informer_to_list_ag
     assert refused.value.code in (410, 504)
 
 
-def test_only_protobuf_may_be_asked_for(http: httpx.Client) -> None:
-    """client-go reads the answer by its Content-Type, whatever it asked for."""
-    answer = http.get("/apis/resource.k8s.io/v1/resourceslices", headers={"Accept": PROTOBUF})
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_protobuf_is_for_those_who_take_nothing_else(
+    kube: Kube, http: httpx.Client, messages: Messages, version: str
+) -> None:
+    made = kube.create_slice(make_slice())
+    path, only = f"/apis/resource.k8s.io/{version}/resourceslices", {"Accept": PROTOBUF}
+    one = http.get(f"{path}/{made['metadata']['name']}", headers=only)
+    assert (one.status_code, one.headers["Content-Type"]) == (200, PROTOBUF)
+    plain = http.get(f"{path}/{made['metadata']['name']}").json()
+    assert read(messages, one.content, PROTOBUF) == plain
+    listed = http.get(path, headers=only)
+    envelope = read_envelope(listed.content)
+    assert (envelope.api_version, envelope.kind) == (f"resource.k8s.io/{version}", "ResourceSliceList")
+    parts = [(number, bytes(payload)) for number, _, payload in fields(memoryview(envelope.raw))]
+    assert [number for number, _ in parts] == [1, 2]
+    metadata = protobuf.decode(ListMeta, parts[0][1])
+    assert metadata.resource_version == http.get(path).json()["metadata"]["resourceVersion"]
+    # JSON costs less, and is what whoever takes it gets; errors and watches are JSON always.
+    for accept in (f"{PROTOBUF},application/json", "*/*"):
+        assert http.get(path, headers={"Accept": accept}).headers["Content-Type"] == "application/json"
+    missing = http.get(f"{path}/missing", headers=only)
+    assert (missing.status_code, missing.json()["reason"]) == (404, "NotFound")
 
 
 # The rest ------------------------------------------------------------------------------------------------------------

@@ -142,9 +142,9 @@ def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
 
 
 def test_a_kind_that_is_not_served_is_said_to_be_missing_and_nothing_else(kubectl: Kubectl) -> None:
-    ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\n"
-    told = kubectl("apply", "-f", "-", stdin=ingress, check=False)
-    assert 'no matches for kind "Ingress" in version "networking.k8s.io/v1"' in told
+    gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: web}\n"
+    told = kubectl("apply", "-f", "-", stdin=gateway, check=False)
+    assert 'no matches for kind "Gateway" in version "gateway.networking.k8s.io/v1"' in told
     assert "validate=false" not in told
 
 

@@ -248,14 +248,21 @@ def test_connections_of_a_forwarding_session_count_as_well(
         session.close()
 
 
-def test_an_agent_has_a_share_for_each_person() -> None:
-    count = SessionCount(most=3, most_each=2)
-    with count.one_more("bob"), count.one_more("bob"):
-        with pytest.raises(TooManySessions, match="end some first"), count.one_more("bob"):
+def test_an_agent_has_a_share_for_each_person_and_each_pod() -> None:
+    count = SessionCount(most=4, most_each=2, most_with_pod=3)
+    with count.one_more("bob", "p"), count.one_more("bob", "p"):
+        with pytest.raises(TooManySessions, match="you have 2"), count.one_more("bob", "q"):
             pass
-        with count.one_more("alice"), pytest.raises(TooManySessions, match="its limit"), count.one_more("carol"):
-            pass
-    with count.one_more("bob"), count.one_more("bob"):
+        with count.one_more("alice", "p"):
+            with pytest.raises(TooManySessions, match="this pod has 3"), count.one_more("carol", "p"):
+                pass
+            with (
+                count.one_more("carol", "q"),
+                pytest.raises(TooManySessions, match="this node has 4"),
+                count.one_more("dave", "q"),
+            ):
+                pass
+    with count.one_more("bob", "p"), count.one_more("bob", "p"), count.one_more("carol", "p"):
         pass
 
 

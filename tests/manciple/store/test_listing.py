@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from manciple.store import event_log, objects
 from manciple.store.records import Page
 from manciple.store.space import prune
 from manciple.wire.errors import BadRequest, Expired
-from manciple.wire.selectors import parse_field_selector, parse_label_selector
+from manciple.wire.selectors import FieldRequirement, FieldSelector, parse_field_selector, parse_label_selector
 from tests.manciple.store.kinds import NOTES, SHELVES, Note, NoteSpec, note, shelf
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -98,6 +99,36 @@ def test_selecting_by(case: str) -> None:
     )
     assert names(page) == expected
     assert page.revision == event_log.latest_revision()
+
+
+@pytest.mark.parametrize(
+    "value", ["", "s", "S", 's"', "s\\", "%", "_", "s%", "ü", "\u2028", "\t", "a b", "'", "[", "]", "s" * 300]
+)
+def test_a_field_is_found_whatever_its_value_is_made_of(value: str) -> None:
+    """The database looks for it in a text first, in which some characters are escaped."""
+    shelves = {"a": value, "b": f"{value}x", "c": f"x{value}", "d": "other", "e": ""}
+    write(*(note(name, shelf=shelf) for name, shelf in shelves.items()))
+    selector = FieldSelector((FieldRequirement("spec.shelf", value, equal=True),))
+    page = objects.list(NOTES, fields=selector)
+    assert names(page) == [name for name, shelf in shelves.items() if shelf == value]
+    others = FieldSelector((FieldRequirement("spec.shelf", value, equal=False),))
+    assert names(objects.list(NOTES, fields=others)) == [name for name, shelf in shelves.items() if shelf != value]
+    nothing = objects.list(NOTES, fields=FieldSelector((FieldRequirement("spec.shelf", "none", equal=True),)))
+    assert (names(nothing), nothing.revision) == ([], event_log.latest_revision())
+
+
+def test_of_fields_that_are_asked_for_only_likely_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(*(note(f"n{number}", shelf=f"shelf-{number}") for number in range(20)))
+    compared = list[str]()
+    matches = FieldSelector.matches
+
+    def noted(one: FieldSelector, row: Mapping[str, str]) -> bool:
+        compared.append(row["spec.shelf"])
+        return matches(one, row)
+
+    monkeypatch.setattr(FieldSelector, "matches", noted)
+    assert names(objects.list(NOTES, fields=parse_field_selector("spec.shelf=shelf-7,metadata.name!=x"))) == ["n7"]
+    assert compared == ["shelf-7"]
 
 
 def test_pages_count_what_remains() -> None:

@@ -181,6 +181,10 @@ DOORS = {
     },
     ("/portForward/default/p?port=80", "scraper"): 403,
     ("/portForward/default/p?port=80", "server"): 400,
+    **{
+        ("/usage", token): code
+        for token, code in {"": 401, "stranger": 401, "scraper": 403, "server": 200, "root": 200}.items()
+    },
     ("/run/default/p/main", "root"): 404,
     ("/run/default/p/main", ""): 401,
 }

@@ -193,18 +193,18 @@ def test_a_container_in_back_off_says_for_how_long(machine: Machine) -> None:
 # Events ---------------------------------------------------------------------------------------------------------------
 
 
-def test_starts_and_ends_are_events_of_the_container(machine: Machine) -> None:
-    run(machine, container("main"), spec={"initContainers": [container("prepare")]})
+def test_the_end_of_each_running_container_is_an_event_of_it(machine: Machine) -> None:
+    proxy = container("proxy", restartPolicy="Always")
+    run(machine, container("main"), spec={"initContainers": [container("prepare"), proxy]})
     machine.api.delete("pods", "p")
     machine.settle()
 
     told = [(e["type"], e["reason"], e["involvedObject"]["fieldPath"]) for e in machine.api.all("events")]
     assert told == [
-        ("Normal", "Started", "spec.initContainers{prepare}"),
-        ("Normal", "Started", "spec.containers{main}"),
+        ("Normal", "Killing", "spec.initContainers{proxy}"),
         ("Normal", "Killing", "spec.containers{main}"),
     ]
-    assert machine.events("Killing") == ["Stopping container main"]
+    assert machine.events("Killing") == ["Stopping container proxy", "Stopping container main"]
 
 
 START_FAILURES = {

@@ -115,6 +115,23 @@ def test_a_file_that_needs_its_version_is_left_alone_and_named(folder: Path, sea
     assert links(folder, searched).explanation(["other.com/x=y"]) == ""
 
 
+def test_a_file_that_is_newer_than_the_agent_is_copied_where_nothing_else_of_it_is(
+    folder: Path, searched: Path
+) -> None:
+    searched.mkdir()
+    (searched / "future.json").write_text(spec("9.9.9"))
+    (searched / "unknown.json").write_text(spec("9.9.9", teleports=[]).replace("gpu-0", "gpu-1"))
+    (searched / "list.json").write_text("[]")
+    (searched / "odd.json").write_text('{"cdiVersion": ["1"], "devices": {"name": "gpu-0"}}')
+    assert links(folder, searched).lower([DEVICE])
+    copy = json.loads((searched / "manciple-lowered-future.json").read_text())
+    assert copy == json.loads(spec("0.3.0"))
+    other = DEVICE.replace("gpu-0", "gpu-1")
+    assert not links(folder, searched).lower([other])
+    why = links(folder, searched).explanation([other])
+    assert "unknown.json cannot be read: cdiVersion" in why
+
+
 def test_a_copy_that_did_not_help_goes(folder: Path, searched: Path) -> None:
     """podman may have become newer, and know the device twice."""
     searched.mkdir()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from claims.kinds.pods import Pod
+from manciple.wire.quantity import Quantity
+from nodeagent.config import machine_memory
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman import program
+from nodeagent.runtimes.protocol import oom_score_of
 from tests.e2e.processes import wait_for
+from tests.nodeagent.objects import pod
 from tests.nodeagent.runtimes.containers import Node
 from tests.outlines import Outline
 
@@ -96,7 +103,8 @@ def test_a_container_has_no_variables_but_those_of_its_manifest(node: Node, monk
         line.split("=", 1) for line in node.output("env", container={"env": [{"name": "A", "value": "1"}]})
     )
 
-    assert variables.keys() - {"PWD", "SHLVL"} == {"A", "HOME", "HOSTNAME", "PATH"}
+    own = {name for name in variables if not name.startswith("KUBERNETES_")}  # where the API is
+    assert own - {"PWD", "SHLVL"} == {"A", "HOME", "HOSTNAME", "PATH"}
     assert variables["HOSTNAME"] == "p"
 
 
@@ -225,6 +233,26 @@ def test_a_cdi_device_that_nobody_defines_stops_the_start(node: Node) -> None:
     assert node.runtime.runs("uid-p") == {}
 
 
+NEWER = "9.9.9"
+
+
+def test_a_device_of_a_file_that_is_newer_than_podman_is_given_where_the_file_needs_nothing_new(node: Node) -> None:
+    def write(name: str, version: str, **edits: Any) -> str:
+        device = {"name": name, "containerEdits": {"env": [f"NAME={name}"], **edits}}
+        document = {"cdiVersion": version, "kind": "newer.example.com/gpu", "devices": [device]}
+        (node.config.cdi_dir / f"{name}.json").write_text(json.dumps(document))
+        return f"newer.example.com/gpu={name}"
+
+    for name, version in (("plain", "1.1.0"), ("future", NEWER)):
+        assert node.output("echo $NAME", devices=(write(name, version),), pod_name=name) == [name]
+    net = {"netDevices": [{"hostInterfaceName": "lo", "name": "net0"}]}
+    for version, edits, said in (("1.1.0", net, "needs CDI 1.1.0"), (NEWER, {"teleports": []}, "cannot be read: ")):
+        needs = write("demanding", version, **edits)
+        with pytest.raises(ContainerFailed, match=r"unresolvable CDI devices") as failed:
+            node.start(node.container(), devices=(needs,))
+        assert f"demanding.json {said}" in str(failed.value)
+
+
 def test_the_security_of_a_container_is_that_of_its_manifest(node: Node) -> None:
     security = {
         "runAsUser": 1000,
@@ -247,6 +275,31 @@ def test_limits_of_memory_reach_the_kernel(node: Node) -> None:
     lines = node.output(script, container={"resources": {"limits": {"memory": "64Mi", "cpu": "500m"}}})
 
     assert lines == [str(64 * 1024 * 1024)]
+
+
+MACHINE = Quantity.parse(machine_memory()).as_int64_ceil()
+WHOLE = {"cpu": "1", "memory": "1Gi"}
+#: resources -> the score
+SCORES: dict[str, tuple[dict[str, dict[str, str]], int]] = {
+    "Guaranteed": ({"requests": WHOLE, "limits": WHOLE}, -997),
+    "BestEffort": ({}, 1000),
+    "Burstable, without memory": ({"requests": {"cpu": "1"}}, 999),
+    "Burstable, a quarter": ({"requests": {"memory": str(MACHINE // 4)}}, 750),
+    "Burstable, all of it": ({"requests": {"memory": str(MACHINE)}}, 3),
+    "Burstable, more": ({"requests": {"memory": str(2 * MACHINE)}}, 3),
+}
+
+
+@pytest.mark.parametrize("case", SCORES)
+def test_who_has_to_go_first_is_said_by_the_quality_of_service(case: str) -> None:
+    resources, score = SCORES[case]
+    given = msgspec.convert(pod("p", {"name": "main", "image": "i", "resources": resources}), Pod)
+    assert abs(oom_score_of(given, given.spec.containers[0]) - score) <= 1
+
+
+@pytest.mark.long
+def test_the_kernel_learns_who_has_to_go_first(node: Node) -> None:
+    assert node.output("cat /proc/self/oom_score_adj") == ["1000"]
 
 
 @pytest.mark.long

@@ -447,3 +447,22 @@ def test_what_a_pod_uses_of_the_disk_is_counted_links_and_other_file_systems_lef
     assert 0 < used.containers["main"] < 64 * 1024, "its log; what it writes into its root is in memory"
     assert node.runtime.storage("uid-q", ["v"], layers=True) == PodStorage()
     node.stop()
+
+
+def test_what_a_container_uses_is_counted_by_its_control_group(node: Node) -> None:
+    node.start(node.container("echo up; while true; do :; done", resources={"limits": {"memory": "64Mi"}}))
+    node.prints("up")
+    node.run()
+
+    def counted() -> tuple[int, int]:
+        usage = node.runtime.usage("uid-p")["main"]
+        return usage.cpu_nanos, usage.memory_bytes
+
+    first, memory = counted()
+    wait_for("it to use more of the processor", lambda: counted()[0] > first + 10**8)
+    assert 0 < memory < 64 * 2**20
+    node.restart()
+    assert counted()[0] > first
+
+    node.stop()
+    assert node.runtime.usage("uid-p") == {}

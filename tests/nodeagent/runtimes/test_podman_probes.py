@@ -13,7 +13,6 @@ import pytest
 
 from nodeagent.runtimes.podman.actions import Actions
 from nodeagent.runtimes.podman.kernel import PodNetworks
-from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import Action
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node, bare_request
@@ -64,6 +63,21 @@ def test_a_probe_that_fails_says_why(node: Node, case: str) -> None:
     assert message.startswith("Readiness probe failed: ")
     assert words in message
     assert not node.run().ready
+
+
+@pytest.mark.long
+def test_a_command_that_hangs_is_not_left_behind(node: Node) -> None:
+    """Nor what it has begun: they would pile up until the container may have no more processes."""
+    hangs = {"exec": {"command": ["sh", "-c", "sleep 4711 & sleep 4711"]}}
+    script = "echo up; while true; do sleep 0.2; grep -l 471[1] /proc/[0-9]*/cmdline 2>/dev/null | wc -l; done"
+    node.start(node.container(script, readinessProbe=probe(**hangs, periodSeconds=3600, initialDelaySeconds=1)))
+    told(node, "Unhealthy")
+    counts = wait_for("the processes to have come and gone", lambda: _came_and_went(node.log().splitlines()[1:]))
+    assert counts
+
+
+def _came_and_went(counts: list[str]) -> bool:
+    return any(int(count) > 0 for count in counts) and counts[-1] == "0"
 
 
 def test_a_container_that_is_killed_by_its_probe_is_told_so(node: Node) -> None:
@@ -152,7 +166,7 @@ def health() -> Iterator[Health]:
 
 
 def ask(tmp_path: Path, port: int, service: str = "", *, timeout: float = 20) -> str:
-    actions = Actions(Podman("false"), PodNetworks(tmp_path), lambda _request: "name")
+    actions = Actions(PodNetworks(tmp_path), lambda _request: "id", files=tmp_path)
     action = Action(host="127.0.0.1", port=port, service=service)
     return actions.perform(action, bare_request(host_network=True), timeout=timeout)
 

@@ -46,13 +46,13 @@ def test_an_image_is_pulled_with_the_key_that_opens_its_registry(
     node: Node, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     commands: list[Any] = []
-    run = program._run
+    run = program.run_bounded
 
     def recorded(command: Any, **options: Any) -> Any:
         commands.append(command)
         return run(command, **options)
 
-    monkeypatch.setattr(program, "_run", recorded)
+    monkeypatch.setattr(program, "run_bounded", recorded)
     with caplog.at_level(logging.DEBUG):
         node.start(container(registry), keys=lambda: keys(registry, "wrong", PASSWORD))
         node.ended()
