@@ -103,8 +103,8 @@ def take_turns(
                     changed += written
                 except (Conflict, NotFound):  # somebody else has written: the log says so, too
                     continue
-                except Error:
-                    raise  # the database is away, for all of them
+                except Error:  # the database is away, for all of them
+                    raise
                 except Exception as error:  # of this one alone: the others have their turns
                     log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
                     later[key] = RETRY if isinstance(error, ApiError) else now.timestamp() + REST_AFTER_FAULT

@@ -97,6 +97,32 @@ def test_an_update_may_exceed_its_size_by_any_amount(cluster: Cluster, surge: in
     assert [pod.spec.containers[0].image for pod in cluster.pods()] == ["app:2"] * 2
 
 
+@pytest.mark.parametrize("step", ["_look", "_sync"])
+@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
+def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
+) -> None:
+    real = getattr(replica_sets, step)
+
+    def failing(*given: Any) -> Any:
+        candidates = (*given, getattr(given[0], "replica_set", None))
+        if any(isinstance(one, ReplicaSet) and one.metadata.name == "a" for one in candidates):
+            raise fault
+        return real(*given)
+
+    monkeypatch.setattr(replica_sets, step, failing)
+    for name in ("a", "b"):
+        cluster.create(REPLICA_SET, make_replica_set(name, replicas=1))
+    with suppress(OperationalError):
+        replica_sets.reconcile(cluster.now)
+    made = [pod.metadata.generate_name for pod in cluster.pods()]
+    assert isinstance(fault, OperationalError) or made == ["b-"]
+    monkeypatch.setattr(replica_sets, step, real)
+    cluster.pass_time(pod_control.REST_AFTER_FAULT)
+    replica_sets.reconcile(cluster.now)
+    assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}
+
+
 FAR = "9999-12-31T23:59:59Z"
 
 
@@ -128,29 +154,3 @@ def test_indexes_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
     assert "cannot convert string to integer" in wrong
     assert len(IndexSet.read(text, 10)) == 0
     assert check_indexes(str(2**63 - 1), 10)[1].startswith("too large index")
-
-
-@pytest.mark.parametrize("step", ["_look", "_sync"])
-@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
-def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
-) -> None:
-    real = getattr(replica_sets, step)
-
-    def failing(*given: Any) -> Any:
-        candidates = (*given, getattr(given[0], "replica_set", None))
-        if any(isinstance(one, ReplicaSet) and one.metadata.name == "a" for one in candidates):
-            raise fault
-        return real(*given)
-
-    monkeypatch.setattr(replica_sets, step, failing)
-    for name in ("a", "b"):
-        cluster.create(REPLICA_SET, make_replica_set(name, replicas=1))
-    with suppress(OperationalError):
-        replica_sets.reconcile(cluster.now)
-    made = [pod.metadata.generate_name for pod in cluster.pods()]
-    assert isinstance(fault, OperationalError) or made == ["b-"]
-    monkeypatch.setattr(replica_sets, step, real)
-    cluster.pass_time(pod_control.REST_AFTER_FAULT)
-    replica_sets.reconcile(cluster.now)
-    assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}
