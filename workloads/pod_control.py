@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 #: Pods of a workload that are made or deleted in one transaction (upstream: at most 500 in one sync, each alone).
 BURST = 100
+#: Of these so many have an event of their own (client-go's EventCorrelator: as many at once, and few later).
+MOST_TOLD = 25
 #: Seconds after which what was refused is tried again.
 RETRY_AFTER = 5.0
 #: Seconds of rest of a workload that cannot be looked after for a fault of ours.
@@ -98,8 +100,8 @@ def take_turns(
                     changed += written
                 except (Conflict, NotFound):  # somebody else has written: the log says so, too
                     continue
-                except Error:
-                    raise  # the database is away, for all of them
+                except Error:  # the database is away, for all of them
+                    raise
                 except Exception as error:  # of this one alone: the others have their turns
                     log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
                     later[key] = now.timestamp() + (RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT)
@@ -230,7 +232,8 @@ class PodControl:
             except ApiError as error:
                 refusal = error
                 break
-            self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
+            if len(made) < MOST_TOLD:
+                self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
             if isinstance(created, Pod):
                 made.append(created)
         if refusal is not None:
@@ -240,9 +243,10 @@ class PodControl:
     def delete(self, writer: Writer, pods: Collection[PodFacts], now: datetime) -> None:
         namespace = self.workload.metadata.namespace
         self._load(writer, ((namespace, facts.name) for facts in pods), "SuccessfulDelete", DELETED)
-        for facts in pods:
+        for number, facts in enumerate(pods):
             writer.delete(POD, namespace, facts.name, uid=facts.uid)
-            self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
+            if number < MOST_TOLD:
+                self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
 
     def tell(self, writer: Writer, reason: str, message: str, now: datetime, *, warning: bool = False) -> None:
         event_recorder.record(writer, self._note(reason, message, warning=warning), now=now)
@@ -257,9 +261,10 @@ class PodControl:
         )
 
     def _load(self, writer: Writer, pods: Iterable[Key], reason: str, message: str) -> None:
-        """Read these pods, and the events that will tell of each, in one statement."""
+        """Read these pods, and the events that will tell of them, in one statement."""
         keys = list(pods)
-        events = [event_recorder.key_of(self._note(reason, message.format(name))) for _, name in keys]
+        notes = [self._note(reason, message.format(name)) for _, name in keys[:MOST_TOLD]]
+        events = list(map(event_recorder.key_of, notes))
         writer.preload(objects.to_read((POD, keys), (kind(EVENTS), events)))
 
 

@@ -342,10 +342,10 @@ def _without_volume(claim: PersistentVolumeClaim, volume: PersistentVolume | Non
         lost = replace(claim, status=replace(claim.status, phase=LOST))
         message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
         return Step(((VOLUME_CLAIM, claim, lost),), type="Warning", reason="ClaimLost", message=message)
-    if volume is None or claim.status.phase != PENDING:
+    if claim.status.phase != PENDING:
         return None
-    why = f'volume "{volume.metadata.name}" already bound to a different claim.'
-    return _failed(claim, why, reason="FailedBinding")
+    why = "not found" if volume is None else "already bound to a different claim."
+    return _failed(claim, f'volume "{claim.spec.volume_name}" {why}', reason="FailedBinding")
 
 
 def _growth(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Step | None:

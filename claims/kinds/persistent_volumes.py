@@ -109,13 +109,6 @@ class PersistentVolume(ApiObject):
         names = [one for one in terms[0].match_fields if (one.key, one.operator) == ("metadata.name", "In")]
         return names[0].values[0] if names and len(names[0].values) == 1 else ""
 
-    @property
-    def path(self) -> str:
-        """The path on the node that it is; "" where it is something else, which is not mounted here."""
-        if self.spec.host_path is not None:
-            return self.spec.host_path.path
-        return self.spec.local.path if self.spec.local is not None else ""
-
 
 # How they are stored --------------------------------------------------------------------------------------------------
 

@@ -51,10 +51,10 @@ class MountFailed(AgentError):
 
 
 class Mounted(NamedTuple):
-    """path: on the node. creates: whether it is made where it is missing."""
+    """path: on the node. type: as in a hostPath volume."""
 
     path: str
-    creates: bool
+    type: str
     read_only: bool
 
 
@@ -158,9 +158,11 @@ class ClaimedVolumes:
         if selector is not None and not node_selector_matches(selector, self._node, self._labels(volume)):
             raise MountFailed(f"{where}{volume.metadata.name} is not on node {self._node}")
         if volume.is_folder:
-            return Mounted(self._folder(volume, where), False, read_only)
-        if volume.path:
-            return Mounted(volume.path, volume.spec.host_path is not None, read_only)
+            return Mounted(self._folder(volume, where), "Directory", read_only)
+        if volume.spec.host_path is not None:
+            return Mounted(volume.spec.host_path.path, volume.spec.host_path.type or "", read_only)
+        if volume.spec.local is not None:
+            return Mounted(volume.spec.local.path, "Directory", read_only)
         raise MountFailed(f"{where}{volume.metadata.name} is no folder of a node: no other volumes are served here")
 
     def _folder(self, volume: PersistentVolume, where: str) -> str:
@@ -268,5 +270,4 @@ def _is_going(volume: PersistentVolume) -> bool:
 
 
 def _as_path(volume: Volume, mounted: Mounted) -> Volume:
-    source = HostPathVolumeSource(path=mounted.path, type="DirectoryOrCreate" if mounted.creates else "")
-    return Volume(name=volume.name, host_path=source)
+    return Volume(name=volume.name, host_path=HostPathVolumeSource(path=mounted.path, type=mounted.type))

@@ -222,6 +222,7 @@ def test_a_volume_that_nothing_here_can_remove_fails_with_words(stored: Cluster,
         ({"storage_class_name": "missing"}, 'storageclass.storage.k8s.io "missing" not found'),
         ({"storage_class_name": None}, "no storage class is set"),
         ({"storage_class_name": ""}, "no storage class is set"),
+        ({"volume_name": "nowhere"}, 'volume "nowhere" not found'),
     ],
 )
 def test_a_claim_that_nothing_serves_says_why_and_so_does_its_pod(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -164,6 +165,15 @@ def test_large_templates_make_fewer_pods_that_wait(cluster: Cluster, monkeypatch
     cluster.create(REPLICA_SET, make_replica_set(replicas=50, template=large))
     cluster.run()
     assert len(cluster.pods()) == 10
+
+
+def test_of_many_pods_some_have_an_event_of_their_own(cluster: Cluster) -> None:
+    cluster.create(REPLICA_SET, make_replica_set(replicas=60))
+    cluster.run()
+    cluster.scale("rs", 10, REPLICA_SET)
+    cluster.run()
+    told = Counter(decoded(one, Event).reason for one in objects.list(kind(EVENTS)).items)
+    assert told == {"SuccessfulCreate": pod_control.MOST_TOLD, "SuccessfulDelete": pod_control.MOST_TOLD}
 
 
 def test_what_waits_is_counted_through_all_that_happens_to_pods(cluster: Cluster) -> None:

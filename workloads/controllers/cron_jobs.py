@@ -253,6 +253,7 @@ def _last_due(plan: Plan, cron_job: CronJob, now: datetime) -> Due | None:
         plan.tell("UnparseableSchedule", f'unparseable schedule: "{spec.schedule}" : {error}', warning=True)
         return None
     since = _time(plan.status.last_schedule_time or cron_job.metadata.creation_timestamp or timestamp(now))
+    since = min(since, now + timedelta(days=366))  # whatever was written there
     plan.later = next_due(schedule, since, now)
     deadline = spec.starting_deadline_seconds
     try:

@@ -77,7 +77,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             refusal = error
     is_still = created is None and refusal is None and not rollout.updated and not rollout.deleted
     if is_still and rollout.deployment == deployment:
-        return 0, _due(rollout)
+        return 0, rollout.due_at()
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         if created is not None:
@@ -98,12 +98,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         for message in rollout.told:
             _tell(writer, deployment, message, now)
         writer.update(DEPLOYMENT, rollout.deployment)
-        return writer.revision - before, _due(rollout)
-
-
-def _due(rollout: Rollout) -> float | None:
-    due = rollout.due_at()
-    return None if due is None else due.timestamp()
+        return writer.revision - before, rollout.due_at()
 
 
 def _change_hands(turn: Turn, released: Sequence[ReplicaSet]) -> int:

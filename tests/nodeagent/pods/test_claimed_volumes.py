@@ -14,10 +14,12 @@ from claims.kinds.storage_classes import LOCAL_PROVISIONER
 from nodeagent.pods import claimed_volumes
 from nodeagent.pods.claimed_volumes import FOLDER_MODE, ClaimedVolumes
 from nodeagent.runtimes.image_keys import PullKeys, no_keys
+from nodeagent.runtimes.podman.kernel import bind
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.storage import remove_tree
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, container, pod
+from tests.nodeagent.runtimes.containers import needs_podman
 
 Document = dict[str, Any]
 HANDLE = "pvc-1"
@@ -183,11 +185,21 @@ def test_an_ephemeral_volume_is_told_of(machine: Machine) -> None:
     assert "ephemeral volumes are not served here" in told
 
 
-def test_a_path_of_the_node_is_mounted_as_it_is(machine: Machine) -> None:
-    _put(machine, volume(source={"hostPath": {"path": "/srv/data"}}))
+@pytest.mark.parametrize(
+    ("source", "type_"),
+    [
+        ({"hostPath": {"path": "/srv/data"}}, ""),
+        ({"hostPath": {"path": "/srv/data", "type": "File"}}, "File"),
+        ({"local": {"path": "/srv/data"}}, "Directory"),
+    ],
+)
+def test_a_path_of_the_node_is_mounted_as_it_is(machine: Machine, source: Document, type_: str) -> None:
+    _put(machine, volume(source=source))
     machine.api.put("pods", user())
     machine.settle()
-    assert mounts(machine) == [("hostPath", "/srv/data", False)]
+    runtime: Any = machine.agent.runtime
+    ((mount,),) = (request.mounts for request in runtime.started)
+    assert (mount.kind, mount.path, mount.host_type) == ("hostPath", "/srv/data", type_)
     assert FOLDER_FINALIZER not in stored_volume(machine)["metadata"]["finalizers"]
 
 
@@ -314,6 +326,24 @@ def test_a_folder_that_is_lost_is_told_and_no_pod_starts_with_an_empty_one(machi
 def release_all(machine: Machine) -> None:
     machine.api.put("pods", user())
     release(machine)
+
+
+def test_what_a_privileged_container_has_mounted_into_its_volume_stays(machine: Machine, tmp_path: Path) -> None:
+    """With mountPropagation Bidirectional the mount is the node's, and outlives the container."""
+    needs_podman()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("kept")
+    _put(machine, volume())
+    machine.api.put("pods", user())
+    machine.settle()
+    for at in (folder(machine) / "mounted", folder(machine) / "mounted again"):
+        at.mkdir()
+        bind(outside, at)
+    release(machine)
+    machine.settle()
+    assert not folder(machine).exists()
+    assert (outside / "file").read_text() == "kept"
 
 
 def test_a_folder_that_cannot_be_removed_keeps_its_volume_and_an_event_says_why(
