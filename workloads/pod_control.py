@@ -11,6 +11,7 @@ Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kube
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -44,7 +45,11 @@ log = logging.getLogger(__name__)
 
 #: Pods of a workload that are made or deleted in one transaction (upstream: at most 500 in one sync, each alone).
 BURST = 100
-#: Seconds after which what was refused is tried again.
+#: Of these so many have an event of their own (client-go's EventCorrelator: as many at once, and few later).
+MOST_TOLD = 25
+#: When the turn of a workload comes again of which something was refused: after so many seconds, or more if many of its
+#: namespace wait for that, so that those cost no more than a few tries a second.
+RETRY = math.inf
 RETRY_AFTER = 5.0
 #: Seconds of rest of a workload that cannot be looked after for a fault of ours.
 REST_AFTER_FAULT = 60.0
@@ -77,8 +82,8 @@ def take_turns(
     """Let the workloads of `resource` whose turn it is have it, for `SHARE` seconds. Returns how many objects were
     written.
 
-    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself, as
-    POSIX seconds).
+    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself: as
+    POSIX seconds, or `RETRY`).
     """
     changed, until, is_over = 0, time.monotonic() + SHARE, False
     later: dict[Key, float | None] = {}
@@ -98,15 +103,17 @@ def take_turns(
                     changed += written
                 except (Conflict, NotFound):  # somebody else has written: the log says so, too
                     continue
-                except Error:
-                    raise  # the database is away, for all of them
+                except Error:  # the database is away, for all of them
+                    raise
                 except Exception as error:  # of this one alone: the others have their turns
                     log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
-                    later[key] = now.timestamp() + (RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT)
+                    later[key] = RETRY if isinstance(error, ApiError) else now.timestamp() + REST_AFTER_FAULT
                 if is_over := time.monotonic() > until:
                     break
     finally:
-        following.come_back(resource, {key: at for key, at in later.items() if at is not None})
+        times = {key: at for key, at in later.items() if at is not None and at != RETRY}
+        following.come_back(resource, times)
+        following.retry(resource, [key for key, at in later.items() if at == RETRY], now.timestamp(), RETRY_AFTER)
     return changed
 
 
@@ -230,7 +237,8 @@ class PodControl:
             except ApiError as error:
                 refusal = error
                 break
-            self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
+            if len(made) < MOST_TOLD:
+                self.tell(writer, "SuccessfulCreate", CREATED.format(created.metadata.name), now)
             if isinstance(created, Pod):
                 made.append(created)
         if refusal is not None:
@@ -240,9 +248,10 @@ class PodControl:
     def delete(self, writer: Writer, pods: Collection[PodFacts], now: datetime) -> None:
         namespace = self.workload.metadata.namespace
         self._load(writer, ((namespace, facts.name) for facts in pods), "SuccessfulDelete", DELETED)
-        for facts in pods:
+        for number, facts in enumerate(pods):
             writer.delete(POD, namespace, facts.name, uid=facts.uid)
-            self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
+            if number < MOST_TOLD:
+                self.tell(writer, "SuccessfulDelete", DELETED.format(facts.name), now)
 
     def tell(self, writer: Writer, reason: str, message: str, now: datetime, *, warning: bool = False) -> None:
         event_recorder.record(writer, self._note(reason, message, warning=warning), now=now)
@@ -257,9 +266,10 @@ class PodControl:
         )
 
     def _load(self, writer: Writer, pods: Iterable[Key], reason: str, message: str) -> None:
-        """Read these pods, and the events that will tell of each, in one statement."""
+        """Read these pods, and the events that will tell of them, in one statement."""
         keys = list(pods)
-        events = [event_recorder.key_of(self._note(reason, message.format(name))) for _, name in keys]
+        notes = [self._note(reason, message.format(name)) for _, name in keys[:MOST_TOLD]]
+        events = list(map(event_recorder.key_of, notes))
         writer.preload(objects.to_read((POD, keys), (kind(EVENTS), events)))
 
 

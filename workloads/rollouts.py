@@ -11,7 +11,7 @@ recreate,progress}.go and util/deployment_util.go of Kubernetes 1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -432,16 +432,16 @@ class Rollout:
         if known.reason == EXCEEDED:
             return True
         due = self.due_at()
-        return due is not None and due < now
+        return due is not None and due < now.timestamp()
 
-    def due_at(self) -> datetime | None:
-        """When the update has failed unless it makes progress; None where none is under way."""
+    def due_at(self) -> float | None:
+        """When the update has failed unless it makes progress, as POSIX seconds; None where none is under way."""
         known = condition_of(self.deployment.status.conditions, PROGRESSING)
         deadline = self.deployment.spec.progress_deadline_seconds
         if known is None or known.reason in (PROGRESSED, EXCEEDED, PAUSED) or not self._has_deadline:
             return None
         since = datetime.fromisoformat(known.last_update_time or known.last_transition_time or "1970-01-01T00:00:00Z")
-        return since + timedelta(seconds=deadline or 0)
+        return since.timestamp() + (deadline or 0)
 
     def _is_complete(self, status: DeploymentStatus) -> bool:
         wanted = self.deployment.spec.replicas or 0

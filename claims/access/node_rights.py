@@ -39,8 +39,9 @@ A driver is a service account that a role lets create ResourceSlices. RBAC canno
 to, and the names in its roles' rules for `resourceclaims/driver` (as in `claims.access.status_rights`).
 
     slices            create, update, delete: those of the token's node, with "associated-node:update" or "…:patch" on
-                      `resourceclaims/driver` for `spec.driver`, or where no role names a driver, as in charts made for
-                      Kubernetes, which has no such rule; with "arbitrary-node:…" all of that driver
+                      `resourceclaims/driver` for `spec.driver`, or of any driver that no role names, by an account
+                      that is named none, as in charts made for Kubernetes, which has no such rule; with
+                      "arbitrary-node:…" all of that driver
     resourceclaims    one by its name, that a pod of the token's node names; with "arbitrary-node:…" as RBAC says
 
 Slices are checked for every service account. Reading claims is checked by an authorizer, because admission never sees a
@@ -952,8 +953,8 @@ def _slice_refusal(write: Write) -> str:
         where = f'on node "{node}"' if node else "that are not on a single node"
         bound = f'bound to node "{own}"' if own else "not bound to a node"
         return f"{_requires('arbitrary-node:update', driver)} to write slices {where}: the token is {bound}"
-    names_a_driver = not _driver_verbs(write.identity, "").isdisjoint(_OWN_NODE)
-    if names_a_driver and not _may_report(write.identity, driver, _OWN_NODE):
+    is_restricted = not _driver_verbs(write.identity, "").isdisjoint(_OWN_NODE) or _is_named(driver)
+    if is_restricted and not _may_report(write.identity, driver, _OWN_NODE):
         return f"{_requires('associated-node:update', driver)} to write slices of that driver"
     if write.old is None and isinstance(write.new, ResourceSlice):
         return why_not_in_pool(own, write.new)
@@ -1019,5 +1020,19 @@ def _reports_anywhere(identity: Identity, namespace: str) -> bool:
 def _driver_verbs(identity: Identity, namespace: str) -> set[str]:
     """What roles let it do as a driver, whichever."""
     rules = CompiledRules(rbac.known_rules(identity, namespace).rules)
-    attributes = Attributes(verb="", group=GROUP, resource="resourceclaims", subresource="driver")
-    return {verb for place in places_of(attributes) for verb in rules.resources.get(place, ())}
+    return {verb for place in places_of(_REPORTS) for verb in rules.resources.get(place, ())}
+
+
+def _is_named(driver: str) -> bool:
+    """Whether a ClusterRole names it: then only who has such a role publishes for it, and who loses it may do less."""
+    verbs = [
+        rules.resources.get(place, {}).get(verb)
+        for (namespace, _), rules in rbac.policy().roles.items()
+        if not namespace
+        for place in places_of(_REPORTS)
+        for verb in (*_OWN_NODE, *_ANY_NODE)
+    ]
+    return any(driver in names for names in verbs if names)
+
+
+_REPORTS = Attributes(verb="", group=GROUP, resource="resourceclaims", subresource="driver")

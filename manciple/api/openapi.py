@@ -43,6 +43,7 @@ class Parameter:
 class Operation:
     """One method of one path. `body` and `answer` name kinds ("Pod", "PodList", "Status"); "" means none, or any.
 
+    action: what is done with objects of `kind`; "" where it is about none.
     produces: the media types of answers that are no documents; such an answer is a string.
     """
 
@@ -108,6 +109,17 @@ _LISTS = (
 def paths_of(group: str, version: str) -> Iterator[OpenApiPath]:
     """The paths of one API version."""
     base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    found = Operation(
+        method="get",
+        action="",
+        id=f"get{_prefix(group, version)}APIResources",
+        description="get available resources",
+        kind="",
+        group=group,
+        version=version,
+        answer="APIResourceList",
+    )
+    yield OpenApiPath(f"{base}/", (), (found,))
     for line in discovery.resources(group, version):
         yield from _paths(line, base=base, group=group, version=version)
 
@@ -135,7 +147,7 @@ class _Operations:
     def __init__(self, line: DiscoveredResource, *, group: str, version: str, subresource: str) -> None:
         self._line = line
         self._group, self._version = line.group or group, line.version or version
-        self._prefix = "".join(part.capitalize() for part in (group.partition(".")[0] or "core", version))
+        self._prefix = _prefix(group, version)
         self._suffix = subresource.capitalize()
         self._formats = tuple(one for one in FORMATS if line.strategic or one != STRATEGIC_MERGE_PATCH)
 
@@ -176,6 +188,11 @@ class _Operations:
         prefix = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
         everyone = "ForAllNamespaces" if everywhere else ""
         return f"{prefix}{self._prefix}{scope}{self._line.owner or self._line.kind}{self._suffix}{everyone}"
+
+
+def _prefix(group: str, version: str) -> str:
+    """What names of operations say of their API version: "AppsV1"."""
+    return "".join(part.capitalize() for part in (group.partition(".")[0] or "core", version))
 
 
 def _parameters_of(streamed: Streamed | Upgraded) -> tuple[Parameter, ...]:
@@ -320,10 +337,14 @@ class _Writer:
         return {"type": "string"} if operation.produces else self.reference(operation, operation.answer)
 
     def common(self, operation: Operation) -> dict[str, Any]:
-        return {
+        document = {
             "tags": [f"{operation.group.partition('.')[0] or 'core'}_{operation.version}"],
             "description": operation.description,
             "operationId": operation.id,
+        }
+        if not operation.action:
+            return document
+        return document | {
             "x-kubernetes-action": operation.action,
             "x-kubernetes-group-version-kind": operation.group_version_kind,
         }

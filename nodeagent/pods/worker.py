@@ -100,8 +100,8 @@ CONFLICT_RETRIES = 5
 EVICTED = "Evicted"
 #: Seconds in which a pod that fills the disk has to end (upstream: immediateEvictionGracePeriodSeconds).
 EVICTION_GRACE = 1
-#: The reason of a container that waits for its next attempt.
-CRASHING = "CrashLoopBackOff"
+#: The reason of a container that waits for its next attempt, or for that to pull its image.
+CRASHING, PULL_WAITS = "CrashLoopBackOff", "ImagePullBackOff"
 #: Happenings of a pod that are kept until the next look at it; the oldest go first.
 MOST_HAPPENINGS = 32
 #: Bytes that the messages of all terminated containers of a pod may have (upstream: MaxPodTerminationMessageLogLength).
@@ -461,11 +461,18 @@ class PodWorker:
             except ContainerFailed as error:
                 self._started(kind, error.reason)
                 trouble[start.container.name] = error
-                for happening in _about_failure(start.container, error):
-                    self._happenings.add(pod.metadata.uid, happening)
+                if not self._shows_backoff(pod, start.container, error):
+                    for happening in _about_failure(start.container, error):
+                        self._happenings.add(pod.metadata.uid, happening)
         if trouble:
             self._report(pod, self._observed(pod, step, trouble=trouble))
             raise ContainerFailed("; ".join(f"container {name}: {why}" for name, why in trouble.items()))
+
+    def _shows_backoff(self, pod: Pod, container: Container, error: ContainerFailed) -> bool:
+        """Whether the status says already that the pull waits: each look in the meantime is no event."""
+        shown = _statuses(self._pods.get(pod.metadata.uid) or pod)
+        waiting = (one.state.waiting for one in shown if one.name == container.name)
+        return error.reason == PULL_WAITS and any(one is not None and one.reason == PULL_WAITS for one in waiting)
 
     def _keys(self, pod: Pod, container: Container) -> Sequence[PullKey]:
         """What the pod's `imagePullSecrets` hold for the container's image."""
@@ -599,9 +606,9 @@ def _about_failure(container: Container, error: ContainerFailed) -> Iterator[Hap
     }.get(error.reason)
     if reason is not None:
         yield Happening(container.name, reason, str(error), is_warning=True)
-    if error.reason == "ImagePullBackOff":
+    if error.reason == PULL_WAITS:
         yield Happening(container.name, "BackOff", f'Back-off pulling image "{container.image}"')
-    short = reason is not None or error.reason == "ImagePullBackOff"
+    short = reason is not None or error.reason == PULL_WAITS
     yield Happening(container.name, "Failed", f"Error: {error.reason if short else error}", is_warning=True)
 
 

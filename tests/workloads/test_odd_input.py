@@ -11,14 +11,24 @@ from msgspec.structs import replace
 
 from claims.kinds.pod_rules import DELETION_COST
 from claims.kinds.pods import Pod
+from manciple.store import objects
 from manciple.wire.registry import Kind
 from tests.builders import make_pod
-from tests.workloads.cluster import Cluster, make_daemon_set, make_deployment, make_replica_set
+from tests.workloads.cluster import (
+    Cluster,
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_job,
+    make_replica_set,
+)
 from workloads import pod_control
 from workloads.controllers import replica_sets
+from workloads.kinds.cron_jobs import CRON_JOB
 from workloads.kinds.daemon_sets import DAEMON_SET, GENERATION
 from workloads.kinds.deployments import DEPLOYMENT, REVISION, DeploymentStrategy, RollingUpdateDeployment
-from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX
+from workloads.kinds.indexes import IndexSet, check_indexes
+from workloads.kinds.jobs import FAILURES, IGNORED_FAILURES, INDEX, JOB
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.rollouts import DESIRED, HISTORY, MAXIMUM
@@ -111,3 +121,36 @@ def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
     cluster.pass_time(pod_control.REST_AFTER_FAULT)
     replica_sets.reconcile(cluster.now)
     assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}
+
+
+FAR = "9999-12-31T23:59:59Z"
+
+
+def test_times_at_the_end_of_the_calendar_stop_no_controller(cluster: Cluster) -> None:
+    cluster.create(DEPLOYMENT, make_deployment(progress_deadline_seconds=2**31 - 2))
+    cluster.create(CRON_JOB, make_cron_job())
+    cluster.create(JOB, make_job(active_deadline_seconds=2**63 - 1, ttl_seconds_after_finished=2**31 - 1))
+    cluster.run()
+    conditions = tuple(
+        replace(one, last_update_time=FAR, last_transition_time=FAR) for one in cluster.deployment().status.conditions
+    )
+    with objects.writing() as writer:
+        for kind, obj, status in (
+            (DEPLOYMENT, cluster.deployment(), {"conditions": conditions}),
+            (CRON_JOB, cluster.cron_job(), {"last_schedule_time": FAR}),
+            (JOB, cluster.job(), {"start_time": FAR}),
+        ):
+            writer.update(kind, replace(obj, status=replace(obj.status, **status)), subresource="status")
+    cluster.scale("web", 3)
+    cluster.settle()
+    assert cluster.deployment().status.ready_replicas == 3
+    assert len(cluster.jobs()) == 1
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 20, str(2**63), "1-" + "9" * 5000])
+def test_indexes_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
+    total, wrong = check_indexes(text, 10)
+    assert total == 0
+    assert "cannot convert string to integer" in wrong
+    assert len(IndexSet.read(text, 10)) == 0
+    assert check_indexes(str(2**63 - 1), 10)[1].startswith("too large index")

@@ -31,7 +31,7 @@ from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, Deployment
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.kinds.templates import owner_reference
-from workloads.pod_control import RETRY_AFTER, take_turns
+from workloads.pod_control import RETRY, take_turns
 from workloads.rollouts import Rollout, is_same_template, with_condition
 from workloads.view import DEPLOYMENTS, REPLICA_SETS, WorkloadView, controller_of, selects
 
@@ -77,7 +77,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             refusal = error
     is_still = created is None and refusal is None and not rollout.updated and not rollout.deleted
     if is_still and rollout.deployment == deployment:
-        return 0, _due(rollout)
+        return 0, rollout.due_at()
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         if created is not None:
@@ -89,7 +89,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             except ApiError as error:
                 refusal = error
         if refusal is not None:
-            return _note_refusal(writer, deployment, refusal, now), now.timestamp() + RETRY_AFTER
+            return _note_refusal(writer, deployment, refusal, now), RETRY
         for one in rollout.updated:
             writer.update(REPLICA_SET, one)
         for name in rollout.deleted:
@@ -98,12 +98,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         for message in rollout.told:
             _tell(writer, deployment, message, now)
         writer.update(DEPLOYMENT, rollout.deployment)
-        return writer.revision - before, _due(rollout)
-
-
-def _due(rollout: Rollout) -> float | None:
-    due = rollout.due_at()
-    return None if due is None else due.timestamp()
+        return writer.revision - before, rollout.due_at()
 
 
 def _change_hands(turn: Turn, released: Sequence[ReplicaSet]) -> int:

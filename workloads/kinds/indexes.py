@@ -31,7 +31,7 @@ class IndexSet:
         found: list[tuple[int, int]] = []
         for part in text.split(",") if text else ():
             first, _, last = part.partition("-")
-            if _WHOLE_NUMBER.fullmatch(first) and (not last or _WHOLE_NUMBER.fullmatch(last)):
+            if _is_number(first) and (not last or _is_number(last)):
                 start = int(first)
                 if start >= completions:
                     break
@@ -77,6 +77,14 @@ class IndexSet:
         yield from range(at, completions)
 
 
+def _is_number(text: str) -> bool:
+    """Whether it is one of 64 bits (upstream: strconv.Atoi)."""
+    if not _WHOLE_NUMBER.fullmatch(text):
+        return False
+    digits = text.lstrip("+-").lstrip("0")[:20]  # more are too many
+    return int(digits or "0") < 1 << 63
+
+
 # As clients write them ------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +128,7 @@ def _interval(text: str, completions: int) -> tuple[int, int, str]:
         return 0, 0, f'the fragment "{text}" {rule}'
     numbers: list[int] = []
     for limit in limits:
-        if not _WHOLE_NUMBER.fullmatch(limit):
+        if not _is_number(limit):
             return 0, 0, f'cannot convert string to integer for index: "{limit}"'
         if int(limit) >= completions:
             return 0, 0, f'too large index: "{limit}"'

@@ -169,12 +169,12 @@ def test_a_token_that_is_bound_to_no_node_publishes_nothing() -> None:
 
 
 def test_a_driver_that_is_not_named_by_a_role_publishes_on_its_node_alone(root: Api) -> None:
-    """Charts made for Kubernetes name none. Where a role names one, it publishes for no other."""
+    """Charts made for Kubernetes name none. Who is named one publishes for no other, and nobody else for it."""
     rules = [rule for rule in rules_of_the_manual() if rule["resources"] != ["resourceclaims/driver"]]
     everything = {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}
     grant(root, "nameless", [*rules, everything])
     plugin = driver(account="nameless")
-    for name in (DRIVER, "gpu.example.com"):
+    for name in ("nic.example.com", "gpu.example.com"):
         made = plugin.made(SLICES, slice_of(name, node="node-1", driver=name))
         made["spec"]["pool"]["generation"] = 2
         assert code(plugin.put(f"{SLICES}/{name}", made)) == 200
@@ -183,6 +183,7 @@ def test_a_driver_that_is_not_named_by_a_role_publishes_on_its_node_alone(root: 
         assert code(plugin.post(SLICES, REFUSED[case])) == 403, case
     assert code(driver("", "nameless").post(SLICES, REFUSED["for another driver"])) == 403
     assert code(plugin.delete(f"{SLICES}/theirs-2")) == 403
+    assert code(plugin.post(SLICES, slice_of("taken", node="node-1"))) == 403  # of a driver that another role names
     refused = driver().post(SLICES, REFUSED["for another driver"])
     assert refused.message == (
         'resourceslices.resource.k8s.io "x" is forbidden: requires resource="resourceclaims/driver", '

@@ -109,13 +109,22 @@ def path_of(subresource: str, *command: str, pod: str = "p", namespace: str = "d
     return f"/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}?{urlencode(words)}"
 
 
+def threaded_context(api_server: ApiServer) -> ssl.SSLContext:
+    """Of a client that reads in a thread of its own. Before 3.13 Python lets two threads into one TLS connection at
+    once; with TLS 1.3 the server's tickets come while the request is written.
+    """
+    context = ssl.create_default_context(cafile=str(api_server.ca_file))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def websocket(
     api_server: ApiServer, path: str, protocol: str = channels.V5, *, token: str | None = None, **options: Any
 ) -> ClientConnection:
     """Raises: websockets.exceptions.InvalidStatus where it is refused."""
     return connect(
         api_server.url.replace("https:", "wss:") + path,
-        ssl=ssl.create_default_context(cafile=str(api_server.ca_file)),
+        ssl=threaded_context(api_server),
         additional_headers={"Authorization": f"Bearer {token or api_server.token}"},
         subprotocols=[protocol] if protocol else None,  # type: ignore[list-item]  # a NewType of str
         open_timeout=TIMEOUT,

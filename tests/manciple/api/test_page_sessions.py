@@ -23,7 +23,17 @@ from manciple.wire import channels
 from nodeagent.http import server as https
 from tests.e2e.processes import wait_for
 from tests.manciple.api.server import ApiServer
-from tests.manciple.api.session_world import TIMEOUT, Heard, LocalAgent, heard, path_of, place, serving, until
+from tests.manciple.api.session_world import (
+    TIMEOUT,
+    Heard,
+    LocalAgent,
+    heard,
+    path_of,
+    place,
+    serving,
+    threaded_context,
+    until,
+)
 
 EXEC = path_of("exec", "sh", "-c", "echo hello", stdout=True)
 LOG = "/api/v1/namespaces/default/pods/p/log"
@@ -60,7 +70,7 @@ def opened(api_server: ApiServer, path: str, *, session: str = "", origin: str =
     """Raises: InvalidStatus."""
     return connect(
         f"{api_server.url.replace('https:', 'wss:')}/sessions{path}",
-        ssl=ssl.create_default_context(cafile=str(api_server.ca_file)),
+        ssl=threaded_context(api_server),
         additional_headers={"Cookie": cookie_of(session)} if session else None,
         origin=Origin(origin or api_server.url),
         subprotocols=[Subprotocol(channels.V5)],
@@ -125,7 +135,7 @@ def test_a_browsers_session_means_nothing_to_the_api(api_server: ApiServer, agen
     with pytest.raises(InvalidStatus) as refused:
         connect(
             f"{api_server.url.replace('https:', 'wss:')}{EXEC}",
-            ssl=context,
+            ssl=threaded_context(api_server),
             additional_headers={"Cookie": cookie_of(session)},
         )
     assert refused.value.response.status_code == 403
@@ -167,7 +177,7 @@ def test_a_client_that_speaks_no_channels_is_refused_before_it_begins(api_server
     with pytest.raises(InvalidStatus) as refused:
         connect(
             f"{api_server.url.replace('https:', 'wss:')}/sessions{EXEC}",
-            ssl=ssl.create_default_context(cafile=str(api_server.ca_file)),
+            ssl=threaded_context(api_server),
             origin=Origin(api_server.url),
         )
     assert refused.value.response.status_code == 401

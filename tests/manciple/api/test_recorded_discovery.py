@@ -70,6 +70,13 @@ def test_documents_that_are_never_stored_are_described(api: Api, version: str) -
         assert content["$ref"].endswith("io.k8s.api.policy.v1.Eviction")
 
 
+@pytest.mark.parametrize("version", [version for version in RESOURCES if "autoscaling" not in version])
+def test_the_path_of_a_version_is_described(api: Api, version: str) -> None:
+    described = api.get(f"/openapi/v3{version}").json["paths"][f"{version}/"]["get"]
+    assert described["operationId"].endswith("APIResources")
+    assert "x-kubernetes-group-version-kind" not in described
+
+
 @pytest.mark.parametrize("path", TABLES)
 def test_columns_are_those_of_the_reference(api: Api, path: str) -> None:
     answer = api.get(path.replace("/NS/", "/default/"), accept=TABLE)

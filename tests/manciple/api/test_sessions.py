@@ -65,7 +65,7 @@ def test_a_command_tells_its_output_and_how_it_ended(api_server: ApiServer, agen
 def test_a_command_that_ends_well_is_a_success(api_server: ApiServer, agent: LocalAgent, protocol: str) -> None:
     with websocket(api_server, path_of("exec", "true", stdout=True), protocol) as session:
         assert heard(session, protocol).status["status"] == "Success"
-    assert agent.runtime.begun[0].ended is None  # it was let go of
+    wait_for("the end of the conversation", lambda: agent.runtime.begun[0].ended is None)
 
 
 def test_words_go_to_the_command_as_they_are(api_server: ApiServer, agent: LocalAgent) -> None:

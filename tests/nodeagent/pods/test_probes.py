@@ -227,6 +227,19 @@ def test_a_container_that_does_not_start_has_the_events_of_a_kubelet(machine: Ma
         assert reasons(machine)[-1][2] == f"Error: {reason}"
 
 
+def test_a_pull_that_waits_is_told_once_and_an_error_each_time(machine: Machine) -> None:
+    counts = {}
+    for name, reason in {"a": "ImagePullBackOff", "b": "CreateContainerConfigError"}.items():
+        machine.api.put("pods", pod(name, metadata={"annotations": {"manciple.dev/start-failure": reason}}))
+        for _ in range(5):
+            machine.look()
+        machine.api.delete("pods", name, grace=0)
+        machine.settle()
+        about = [event for event in machine.api.all("events") if event["involvedObject"]["name"] == name]
+        counts[name] = {event["reason"]: event["count"] for event in about}
+    assert counts == {"a": {"BackOff": 1, "Failed": 1}, "b": {"Failed": 5}}
+
+
 def test_a_pod_that_fails_for_ever_writes_only_so_many_events(machine: Machine) -> None:
     run(machine, container(livenessProbe=GET), metadata=failing("liveness"))
     for _ in range(80):
