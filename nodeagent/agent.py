@@ -244,7 +244,7 @@ class Agent:
             client=self._client,
             registration=self._registration,
             threads=lambda: self._threads,
-            pods=self._pods.all,
+            pods=self._pods.all_if_listed,
             runtime=self.runtime,
             usage=self._usage.report,
             metrics=self.metrics,
