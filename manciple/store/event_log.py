@@ -66,6 +66,7 @@ from manciple.store.records import Committed, EventRecord, Sketch, Written
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
+from manciple.wire.limits import for_everybody
 from manciple.wire.registry import Kind, registry
 
 # Reading the log once -------------------------------------------------------------------------------------------------
@@ -761,7 +762,8 @@ class Follower(Generic[ViewT]):
                 view = last
             else:
                 looked = time.monotonic()
-                view = self._advanced(last) or listed(self._make, self._source)
+                with for_everybody():
+                    view = self._advanced(last) or listed(self._make, self._source)
                 followed.looked = looked
             followed.place = (type(view).__name__, view.revision)
             yield view

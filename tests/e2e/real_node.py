@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from nodeagent.runtimes.podman import program
+from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.e2e.processes import Process, Up, wait_for
 from tests.nodeagent.runtimes.containers import clean, make_rootfs
 
@@ -20,7 +21,8 @@ class RealNode:
     """Its containers' root file system, and what it keeps, are in `folder`. drivers: entries of a drivers file."""
 
     def __init__(self, up: Up, name: str, folder: Path, *drivers: dict[str, Any], options: Sequence[str] = ()) -> None:
-        self.folder = folder
+        self.folder, self.name = folder, name
+        self._kubectl = Kubectl(up.kubeconfig, find_kubectl())
         self.rootfs = make_rootfs(folder / "rootfs")
         self.cdi_dir = folder / "cdi"
         self._state_dir = (folder / "state").resolve()
@@ -40,9 +42,10 @@ class RealNode:
         return self
 
     def end(self) -> None:
-        """And its containers."""
+        """And its containers. Its Node goes, too: pods of other tests would be placed there, and wait."""
         self.process.stop()
         clean(self.mark, self._state_dir)
+        self._kubectl("delete", "node", self.name, "--ignore-not-found")
 
     def cdi_documents(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in self.cdi_dir.glob("*.json")]
