@@ -383,8 +383,9 @@ class Lab:
         return {one.type: (one.status, one.reason) for one in self.autoscaler(name).status.conditions}
 
     def events(self) -> dict[str, str]:
-        """reason -> message, of autoscalers"""
-        found = (decoded(one, Event) for one in objects.list(kind(EVENTS), namespace=NAMESPACE).items)
+        """reason -> the last message, of autoscalers"""
+        stored = objects.list(kind(EVENTS), namespace=NAMESPACE).items
+        found = sorted((decoded(one, Event) for one in stored), key=lambda one: int(one.metadata.resource_version))
         return {one.reason: one.message for one in found if one.involved_object.kind == "HorizontalPodAutoscaler"}
 
     @property
@@ -532,6 +533,14 @@ def test_metrics_that_nothing_serves_are_told_to_be_that(lab: Lab, type_: str) -
     assert lab.replicas == 2
     assert lab.look() == 0  # it is told again after five minutes
     assert lab.look(after=310) == 2
+
+
+def test_what_fails_beside_what_changes_is_told_again_after_five_minutes(lab: Lab) -> None:
+    told = metrics({"type": "Pods", **CUSTOM["Pods"]}, resource("cpu", averageUtilization=100))
+    lab.cluster.create(HORIZONTAL_POD_AUTOSCALER, make_autoscaler(metrics=told))
+    for cpu, written in (("100m", 3), ("101m", 1), ("102m", 1)):
+        lab.uses(cpu)
+        assert lab.look() == written  # the status, and at first two events
 
 
 def test_no_figures(lab: Lab) -> None:

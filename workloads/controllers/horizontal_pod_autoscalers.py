@@ -60,6 +60,7 @@ from workloads.kinds.horizontal_pod_autoscalers import (
     ContainerResourceMetricStatus,
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
     MetricSpec,
     MetricStatus,
     MetricValueStatus,
@@ -178,10 +179,18 @@ class Turn:
 
     def __post_init__(self) -> None:
         self.status = self.autoscaler.status
-        self.history = msgspec.json.decode(self.row.history, type=History)
+        try:
+            self.history = msgspec.json.decode(self.row.history, type=History)
+        except msgspec.MsgspecError:  # of another release
+            self.history = History()
 
     def tell(self, reason: str, message: str, *, warning: bool = True) -> None:
         self.told.append((reason, message, warning))
+
+    @property
+    def may_warn(self) -> bool:
+        """Whether it is long since it told what fails."""
+        return self.history.warned <= self.now.timestamp() - WARN_AGAIN
 
     def note(self, type_: str, is_so: bool, reason: str, message: str) -> None:
         """Set a condition; its time is that of the last change of its status."""
@@ -221,7 +230,7 @@ def _sync(turn: Turn) -> int:
     rescales = _decide_and_rescale(turn)
     turn.row.history = msgspec.json.encode(turn.history).decode()
     is_news = turn.status != turn.autoscaler.status
-    if not is_news and turn.history.warned > turn.now.timestamp() - WARN_AGAIN:
+    if _reasons(turn.status) == _reasons(turn.autoscaler.status) and not turn.may_warn:
         turn.told = [one for one in turn.told if not one[2]]
     if not is_news and not turn.told:
         return rescales
@@ -246,6 +255,10 @@ def _sync(turn: Turn) -> int:
             told = replace(stored, status=turn.status)
             writer.update(HORIZONTAL_POD_AUTOSCALER, told, subresource="status")
         return rescales + writer.revision - before
+
+
+def _reasons(status: HorizontalPodAutoscalerStatus) -> list[tuple[str, str, str]]:
+    return [(one.type, one.status, one.reason) for one in status.conditions]
 
 
 # One turn -------------------------------------------------------------------------------------------------------------
