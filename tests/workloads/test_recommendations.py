@@ -89,6 +89,8 @@ RECOMMENDED = {
     "an average on target, and pods that tell nothing": Case([100, 100, None], 3, percent=None, average=100),
     "a use on target, and pods that tell nothing": Case([50, 50, None, None], 4),
     "pending pods use nothing where more are wanted": Case([200], 4, others=[PENDING]),
+    "with which it is about right": Case([110], 2, others=[PENDING]),
+    "so many that it would turn round change nothing": Case([60], 4, others=[PENDING] * 3),
     "pending pods do not count where fewer are wanted": Case([10, 10], 1, others=[PENDING, PENDING]),
     "failed pods never count": Case([100], 2, others=[FAILED, FAILED]),
     "the cpu of a start does not count": Case([10], 1, others=[STARTING]),

@@ -471,8 +471,7 @@ def _validate_source(name: str, source: Any, path: Path, *, any_version: bool) -
             found += _validate_api_version(of, path.child("describedObject"), core=True)
     found += _validate_identifier(source.metric, path.child("metric")) + _validate_target(target, at)
     if name == SOURCES[PODS]:
-        amount = _read(target.average_value)
-        if amount is None or amount.sign != 1:
+        if target.average_value is None:
             found.append(required(average, "must specify a positive target averageValue"))
     elif target.value is None and target.average_value is None:
         is_object = name == SOURCES[OBJECT]
