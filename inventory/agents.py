@@ -30,7 +30,7 @@ from manciple.access.addresses import AddressRefused
 from manciple.access.authentication import tokens
 from manciple.store import objects
 from manciple.wire import channels, codec
-from manciple.wire.errors import ApiError, BadRequest, NotFound, TooManyRequests
+from manciple.wire.errors import ApiError, BadRequest, NotFound, ServiceUnavailable, TooManyRequests
 from manciple.wire.registry import registry
 
 if TYPE_CHECKING:
@@ -342,6 +342,8 @@ def _refusal(agent: AgentAddress, code: int, text: str) -> ApiError:
         return BadRequest(text)
     if code == HTTPStatus.NOT_FOUND:
         return NotFound(text)
+    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+        return ServiceUnavailable(f'the agent of node "{agent.node}" is not ready: {text}')
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return ApiError(
             f'the agent of node "{agent.node}" does not let this API server in ({code} {text}): see that the agent '

@@ -165,6 +165,7 @@ class Agent:
             node=config.node_name,
             warn=self._events.warn_about,
             look=lambda: self._queue.add(Key("volumes")),
+            is_running=lambda uid: any(run.running for run in self.runtime.runs(uid).values()),
             monotonic=monotonic,
         )
         self._worker = PodWorker(
@@ -243,7 +244,7 @@ class Agent:
             client=self._client,
             registration=self._registration,
             threads=lambda: self._threads,
-            pods=self._pods.all,
+            pods=self._pods.all_if_listed,
             runtime=self.runtime,
             usage=self._usage.report,
             metrics=self.metrics,

@@ -99,7 +99,7 @@ def _add_node(node: argparse._ArgumentGroup) -> None:
     add, folder = node.add_argument, partial(node.add_argument, type=Path, metavar="DIR")
     searched = " and ".join(map(str, CDI_DIRS))
     looks = "more CDI directories for the simulated runtime, lowest precedence first; repeatable"
-    served = "where health, metrics and the containers' logs are served, '' for nowhere"
+    served = "where health, metrics, logs and sessions of containers are served, '' for nowhere"
     folder("--state-dir", help="checkpoint and containers (default: var/nodes/NAME)")
     folder("--cdi-dir", help="where CDI files are written (default: var/cdi/NAME)")
     folder("--more-cdi-dir", action="append", help=f"{looks} (default: {searched})")

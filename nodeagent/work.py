@@ -309,6 +309,11 @@ class PodCache:
         with self._lock:
             return tuple(self._pods.values())
 
+    def all_if_listed(self) -> tuple[Pod, ...] | None:
+        """None before a full list has been seen."""
+        with self._lock:
+            return tuple(self._pods.values()) if self._listed else None
+
     def replace(self, pods: Sequence[Pod]) -> frozenset[str]:
         """Take a full list; returns the uids of the pods that it lacks."""
         with self._lock:

@@ -11,6 +11,7 @@ Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kube
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -46,7 +47,9 @@ log = logging.getLogger(__name__)
 BURST = 100
 #: Of these so many have an event of their own (client-go's EventCorrelator: as many at once, and few later).
 MOST_TOLD = 25
-#: Seconds after which what was refused is tried again.
+#: When the turn of a workload comes again of which something was refused: after so many seconds, or more if many of its
+#: namespace wait for that, so that those cost no more than a few tries a second.
+RETRY = math.inf
 RETRY_AFTER = 5.0
 #: Seconds of rest of a workload that cannot be looked after for a fault of ours.
 REST_AFTER_FAULT = 60.0
@@ -79,8 +82,8 @@ def take_turns(
     """Let the workloads of `resource` whose turn it is have it, for `SHARE` seconds. Returns how many objects were
     written.
 
-    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself, as
-    POSIX seconds).
+    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself: as
+    POSIX seconds, or `RETRY`).
     """
     changed, until, is_over = 0, time.monotonic() + SHARE, False
     later: dict[Key, float | None] = {}
@@ -104,11 +107,13 @@ def take_turns(
                     raise
                 except Exception as error:  # of this one alone: the others have their turns
                     log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
-                    later[key] = now.timestamp() + (RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT)
+                    later[key] = RETRY if isinstance(error, ApiError) else now.timestamp() + REST_AFTER_FAULT
                 if is_over := time.monotonic() > until:
                     break
     finally:
-        following.come_back(resource, {key: at for key, at in later.items() if at is not None})
+        times = {key: at for key, at in later.items() if at is not None and at != RETRY}
+        following.come_back(resource, times)
+        following.retry(resource, [key for key, at in later.items() if at == RETRY], now.timestamp(), RETRY_AFTER)
     return changed
 
 

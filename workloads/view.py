@@ -48,6 +48,9 @@ _ADOPTERS = {
 #: Those of them that are no pods.
 _CHILDREN = (REPLICA_SETS, REVISIONS)
 
+#: Workloads of a namespace that may try again within one rest what was refused.
+TOGETHER = 10
+
 #: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
 ANY: sql.Query = (
     f"SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource IN ({', '.join(['%s'] * len(WORKLOADS))})) "  # noqa: S608 - of places for values
@@ -105,6 +108,8 @@ class WorkloadView(View):
         self.fresh: set[str] = set()
         #: uid of a workload that adopts pods -> the keys of pods that nobody controls and that it selects
         self.offered: dict[str, set[Key]] = {}
+        #: namespace -> (resource, key) of workloads that wait to try again what was refused
+        self._refused: dict[str, dict[tuple[str, Key], None]] = {}
         self._is_ready = False
         #: resource -> the workloads that somebody comes back to -> when, as POSIX seconds
         self._later: dict[str, dict[Key, float]] = {resource: {} for resource in WORKLOADS}
@@ -183,6 +188,7 @@ class WorkloadView(View):
             self.fresh.discard(obj.metadata.uid)
             self.offered.pop(obj.metadata.uid, None)
             self._later[resource].pop(obj.key, None)
+            _forget(self._refused, obj.key[0], (resource, obj.key))
 
     def _note_stray(self, key: Key, facts: PodFacts) -> None:
         if facts.job is not None and facts.job.is_tracked:
@@ -243,6 +249,7 @@ class WorkloadView(View):
             if keys:
                 changed[namespace] = keys  # after all others
             later.pop(key, None)
+            _forget(self._refused, namespace, (resource, key))
             if (workload := self.workloads[resource].get(key)) is not None:
                 found.append(workload)
         return found
@@ -251,6 +258,13 @@ class WorkloadView(View):
         """Its turn comes at that time, in POSIX seconds, if not before."""
         if key in self.workloads[resource]:
             self._later[resource][key] = min(at, self._later[resource].get(key, at))
+
+    def retry(self, resource: str, key: Key, now: float, rest: float) -> None:
+        """Its turn comes after that rest, in seconds, for each `TOGETHER` of its namespace that wait so."""
+        if key in self.workloads[resource]:
+            waiting = self._refused.setdefault(key[0], {})
+            waiting[resource, key] = None
+            self.again(resource, key, now + rest * max(1.0, len(waiting) / TOGETHER))
 
     def turn_of_pods(self, workload: ApiObject) -> tuple[Sequence[PodFacts], Collection[Key] | None]:
         """(the pods that it controls, the pods that it may adopt: None where they have to be searched); once a turn."""
@@ -340,6 +354,16 @@ def come_back(resource: str, later: Mapping[Key, float]) -> None:
         if view is not None:
             for key, at in later.items():
                 view.again(resource, key, at)
+
+
+def retry(resource: str, keys: Collection[Key], now: float, rest: float) -> None:
+    """See `WorkloadView.retry`."""
+    if not keys:
+        return
+    with current() as view:
+        if view is not None:
+            for key in keys:
+                view.retry(resource, key, now, rest)
 
 
 def waiting_pods(namespace: str) -> int:

@@ -52,6 +52,7 @@ from claims.kinds.volume_binding import (
     provisioned,
     satisfies,
     size_of,
+    unclassified,
     unprovisionable,
 )
 from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, PersistentVolumeClaim
@@ -300,7 +301,10 @@ def of_claim(view: VolumeView, claim: PersistentVolumeClaim, taken: set[str]) ->
 def _provisioning(view: VolumeView, claim: PersistentVolumeClaim, storage: StorageClass | None, node: str) -> Step:
     """No volume is there for the claim."""
     if storage is None:
-        return _without_class(claim)
+        why = unclassified(claim)
+        return (
+            _failed(claim, why) if claim.storage_class else Step(regarding=claim, reason="FailedBinding", message=why)
+        )
     if why := unprovisionable(claim, storage):
         return _failed(claim, why)
     if not node:
@@ -390,14 +394,6 @@ def _reaches(view: VolumeView, node: str, volume: PersistentVolume) -> bool:
 
 def _labels(view: VolumeView, node: str) -> dict[str, str]:
     return view.nodes[node].metadata.labels if node in view.nodes else {}
-
-
-def _without_class(claim: PersistentVolumeClaim) -> Step:
-    name = claim.storage_class
-    if name:
-        return _failed(claim, f'storageclass.storage.k8s.io "{name}" not found')
-    message = "no persistent volumes available for this claim and no storage class is set"
-    return Step(regarding=claim, reason="FailedBinding", message=message)
 
 
 def _failed(claim: PersistentVolumeClaim, why: str, *, reason: str = "ProvisioningFailed") -> Step:

@@ -60,6 +60,13 @@ def unprovisionable(claim: PersistentVolumeClaim, storage: StorageClass) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+def unclassified(claim: PersistentVolumeClaim) -> str:
+    """Why no volume is made for a claim whose StorageClass is not there."""
+    if name := claim.storage_class:
+        return f'storageclass.storage.k8s.io "{name}" not found'
+    return "no persistent volumes available for this claim and no storage class is set"
+
+
 def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Whether it is the claim's, or is kept for it."""
     reference, meta = volume.spec.claim_ref, claim.metadata

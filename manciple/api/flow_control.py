@@ -45,6 +45,7 @@ from typing import Literal
 
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity, account_groups, account_of
+from manciple.wire.limits import work_time
 
 # Priority levels and flows --------------------------------------------------------------------------------------------
 
@@ -565,7 +566,7 @@ class RequestWork:
         self._owner = owner
         self._costly = costly
         self._entered: Hashable | None = None
-        self._began = 0.0
+        self._began = self._work_began = 0.0
         #: see `Limit`: the clock of a thread costs a system call
         self.next_look = 0.0
         self._over = False
@@ -577,7 +578,7 @@ class RequestWork:
         self.abandoned = False
 
     def begin(self) -> None:
-        self._began = time.thread_time()
+        self._began, self._work_began = time.thread_time(), work_time()
 
     def end(self) -> None:
         self.spent = time.thread_time() - self._began
@@ -616,7 +617,7 @@ class RequestWork:
             time.sleep(_PAUSE)
         if spent >= self._cheap:
             self._enter()
-        self._over = spent >= self._allowance
+        self._over = work_time() - self._work_began >= self._allowance
         if self._over:
             self.next_look = 0.0
         return self._over

@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
@@ -58,8 +59,8 @@ class Deadline:
 
     @classmethod
     def after_work(cls, seconds: float) -> Deadline:
-        """After this much processor time of the calling thread, which must be the one that checks."""
-        return cls.after(seconds, clock=time.thread_time)
+        """After this much processor time of the calling thread, which must be the one that checks (`work_time`)."""
+        return cls.after(seconds, clock=work_time)
 
     @property
     def has_passed(self) -> bool:
@@ -77,9 +78,31 @@ class TimeLimitExceeded(Exception):  # named after the event, as CostLimitExceed
 
 class _Active(threading.local):
     deadlines: tuple[Limit, ...] = ()
+    #: seconds of processor time for everybody, and since when there is more of it
+    aside: float = 0.0
+    since: float | None = None
 
 
 _active = _Active()
+
+
+def work_time() -> float:
+    """The processor time of this thread, in seconds, without what it did `for_everybody`."""
+    return (time.thread_time() if _active.since is None else _active.since) - _active.aside
+
+
+@contextmanager
+def for_everybody() -> Iterator[None]:
+    """For work that whoever comes next would have to do: it uses up no limit of who happens to come first."""
+    if _active.since is not None:
+        yield
+        return
+    _active.since = began = time.thread_time()
+    try:
+        yield
+    finally:
+        _active.since = None
+        _active.aside += time.thread_time() - began
 
 
 class time_limit:  # noqa: N801 - a context manager, and a class because each placement pays for it

@@ -200,7 +200,7 @@ class Logs:
     """pods: those of the node, as the API last showed them. clock: POSIX seconds."""
 
     def __init__(
-        self, pods: Callable[[], Sequence[Pod]], runtime: Runtime, *, clock: Callable[[], float] = time.time
+        self, pods: Callable[[], Sequence[Pod] | None], runtime: Runtime, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._pods = pods
         self._runtime = runtime
@@ -214,9 +214,10 @@ class Logs:
             return HttpsAnswer(code=400, body=error.message)
         if wrong := wrong_options(options):
             return HttpsAnswer(code=422, body="; ".join(map(str, wrong)))
-        pod = latest(self._pods(), namespace, name)
+        known = self._pods()
+        pod = latest(known or (), namespace, name)
         if pod is None:
-            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
+            return _no_pod(name, known)
         if container not in _names(pod):
             return HttpsAnswer(code=404, body=f'container "{container}" not found in pod "{name}"')
         try:
@@ -235,6 +236,13 @@ class Logs:
         query = _query(options, previous=previous, now=self._clock())
         pieces = self._runtime.logs(pod.metadata.uid, container, query, stop=request.hung_up)
         return pieces if query.follow else _begun(pieces)
+
+
+def _no_pod(name: str, known: Sequence[Pod] | None) -> HttpsAnswer:
+    """known: None where the agent has just started: whoever is told that the pod does not exist would not come back."""
+    if known is None:
+        return HttpsAnswer(code=503, body="the agent has just started and does not know its pods yet: try again")
+    return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
 
 
 def latest(pods: Sequence[Pod], namespace: str, name: str) -> Pod | None:
@@ -303,7 +311,7 @@ def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bo
 class Streams:
     """pods: those of the node, as the API last showed them."""
 
-    def __init__(self, pods: Callable[[], Sequence[Pod]], runtime: Runtime) -> None:
+    def __init__(self, pods: Callable[[], Sequence[Pod] | None], runtime: Runtime) -> None:
         self._pods = pods
         self._runtime = runtime
         self._count = SessionCount()
@@ -315,9 +323,10 @@ class Streams:
             options = checked_stream_options(read_stream_options(request.parameters, attach=attach))
         except BadRequest as error:
             return HttpsAnswer(code=400, body=error.message)
-        pod = latest(self._pods(), namespace, name)
+        known = self._pods()
+        pod = latest(known or (), namespace, name)
         if pod is None:
-            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
+            return _no_pod(name, known)
         uid = pod.metadata.uid
 
         def begin() -> Conversation:
@@ -334,9 +343,10 @@ class Streams:
             port = port_of(next(iter(request.parameters.get("port", ())), ""))
         except BadRequest as error:
             return HttpsAnswer(code=400, body=error.message)
-        pod = latest(self._pods(), namespace, name)
+        known = self._pods()
+        pod = latest(known or (), namespace, name)
         if pod is None:
-            return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')
+            return _no_pod(name, known)
         uid = pod.metadata.uid
         return self._session(request, uid, lambda: self._runtime.connect(uid, port))
 
@@ -437,7 +447,7 @@ def make_server(
     client: Client,
     registration: Registration,
     threads: Callable[[], Sequence[threading.Thread]],
-    pods: Callable[[], Sequence[Pod]],
+    pods: Callable[[], Sequence[Pod] | None],
     runtime: Runtime,
     usage: Callable[[], UsageReport],
     metrics: AgentMetrics,

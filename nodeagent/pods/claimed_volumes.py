@@ -59,7 +59,9 @@ class Mounted(NamedTuple):
 
 
 class ClaimedVolumes:
-    """folders: where the folders are; None for a runtime without files. look: have `sweep` called soon."""
+    """folders: where the folders are; None for a runtime without files. look: have `sweep` called soon. is_running:
+    whether containers of the pod with that uid run.
+    """
 
     def __init__(
         self,
@@ -69,10 +71,11 @@ class ClaimedVolumes:
         node: str,
         warn: Callable[[ObjectReference, str, str], None],
         look: Callable[[], None],
+        is_running: Callable[[str], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._folders, self._node = client, folders, node
-        self._warn, self._look, self._monotonic = warn, look, monotonic
+        self._warn, self._look, self._is_running, self._monotonic = warn, look, is_running, monotonic
         self._lock = threading.Lock()
         #: the volumes that are folders of this node, by the watch; None before it has listed them
         self._volumes: dict[str, PersistentVolume] | None = None
@@ -220,12 +223,14 @@ class ClaimedVolumes:
             self._look()
 
     def sweep(self) -> None:
-        """Remove the folders of deleted volumes that no pod uses. Raises: AgentError, after having tried all."""
+        """Remove the folders of deleted volumes that no container uses. Raises: AgentError, after having tried all."""
         with self._lock:
             if self._folders is None or self._volumes is None:
                 return
-            used = {Path(one.path).name for pod in self._mounted.values() for one in pod.values()}
-            going = [volume for name, volume in self._volumes.items() if name not in used and _is_going(volume)]
+            mounted, volumes = dict(self._mounted), [one for one in self._volumes.values() if _is_going(one)]
+        running = [found for uid, found in mounted.items() if self._is_running(uid)]
+        used = {Path(one.path).name for found in running for one in found.values()}
+        going = [volume for volume in volumes if volume.metadata.name not in used]
         failed: AgentError | None = None
         for volume in going:
             try:

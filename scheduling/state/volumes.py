@@ -22,7 +22,7 @@ from claims.causes.causes import VolumeClaimMissing, VolumeClaimNotCreated, Volu
 from claims.kinds.persistent_volumes import VOLUMES, PersistentVolume
 from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod
 from claims.kinds.storage_classes import STORAGE_CLASSES, StorageClass
-from claims.kinds.volume_binding import keys_of_claims, satisfies, size_of, unprovisionable
+from claims.kinds.volume_binding import keys_of_claims, satisfies, size_of, unclassified, unprovisionable
 from claims.kinds.volume_claims import BOUND, LOST, PersistentVolumeClaim
 from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import NodeSelectorRequirement, NodeSelectorTerm
@@ -35,6 +35,7 @@ from scheduling.state.part import Part
 #: Terms of which one must hold.
 Nodes = tuple[ParsedNodeTerm, ...]
 _EVERY_NODE: Nodes = ()
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _IN_USE = 'persistentvolumeclaim "{}" with ReadWriteOncePod access mode already in-use by another pod'
 
 
@@ -125,12 +126,14 @@ class VolumeClaims(Part):
             return ""
         storage = self._classes.get(claim.storage_class or "")
         if storage is None or not storage.waits or volume:
-            why = "" if storage is None else unprovisionable(claim, storage)
-            return f"unbound claim: {why}" if why else "pod has unbound immediate PersistentVolumeClaims"
+            why = unprovisionable(claim, storage) if storage is not None else unclassified(claim)
+            if volume:
+                why = f'persistentvolume "{volume}" is not bound to it: its events say why'
+            return f"{_UNBOUND}: {why}"
         why = unprovisionable(claim, storage)
         if not why or self._places(claim.key, pod) or self._free(claim, pod):
             return ""
-        return f"unbound claim: no persistent volumes available for it; {why}"
+        return f"{_UNBOUND}: no persistent volumes available for this claim; {why}"
 
     def nodes_for(self, pod: Pod) -> tuple[Nodes, ...]:
         """Where its claims can be mounted: terms of each that not every node satisfies. For pods without `hold`."""

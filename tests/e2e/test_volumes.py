@@ -142,25 +142,29 @@ def test_what_pods_have_written_stays_on_the_node_through_all_that_happens_and_g
     def log(claim: str) -> list[str]:
         return (folders / volumes(tenant)[claim] / "log").read_text().splitlines()
 
+    def written(claim: str, *lines: str) -> None:
+        """Each container that was ever started has written one line."""
+        wait_for(f"{claim} to hold {lines}", lambda: log(claim) == list(lines))
+
     def database(version: str, *, replicas: int = 2) -> str:
         variable = {"name": "VERSION", "value": version}
         container = {"image": f"rootfs:{keeper.rootfs}", "command": ["sh", "-c"], "args": [SCRIPT], "env": [variable]}
         return stateful_set(container, replicas=replicas, selector={"kubernetes.io/hostname": NODE})
 
     apply(tenant, database("1"))
-    assert log("data-db-0") == ["db-0 1"]
-    assert log("data-db-1") == ["db-1 1"]
+    written("data-db-0", "db-0 1")
+    written("data-db-1", "db-1 1")
 
     tenant("delete", "pod", "-n", NAMESPACE, "db-0")
-    wait_for("the pod to be back", lambda: log("data-db-0") == ["db-0 1", "db-0 1"])
+    written("data-db-0", "db-0 1", "db-0 1")
     apply(tenant, database("2"))
-    assert log("data-db-0") == ["db-0 1", "db-0 1", "db-0 2"]
-    assert log("data-db-1") == ["db-1 1", "db-1 2"]
+    written("data-db-0", "db-0 1", "db-0 1", "db-0 2")
+    written("data-db-1", "db-1 1", "db-1 2")
 
     tenant("delete", "pod", "-n", NAMESPACE, "db-1", "--wait=false")
     keeper.process.kill()
     keeper.start()
-    wait_for("the pod to be back", lambda: log("data-db-1") == ["db-1 1", "db-1 2", "db-1 2"])
+    written("data-db-1", "db-1 1", "db-1 2", "db-1 2")
 
     tenant("scale", "-n", NAMESPACE, "statefulset/db", "--replicas=1")
     wait_for("the last claim to go", lambda: set(volumes(tenant)) == {"data-db-0"})

@@ -82,6 +82,9 @@ def test_the_deployment_of_kep_5004_is_installed_without_a_change(kubectl: Kubec
 
 
 def test_a_job_of_kubectl_create_gets_devices_as_documented(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", str(KEP_5004))  # with a class that serves the resource
+    kubectl("delete", "deployment", "demo")
+    wait_for("no pod to have a device", lambda: nothing_is_left(kubectl))
     plain = kubectl("create", "job", "train", "--image=example.com/train", "--dry-run=client", "-o", "yaml")
     limits = ("--limits=example.com/gpu=1", "-o", "yaml")
     kubectl("create", "-f", "-", stdin=kubectl("set", "resources", "--local", "-f", "-", *limits, stdin=plain))

@@ -65,7 +65,7 @@ def test_a_query_that_is_not_encoded_is_read_as_if_it_were(transactional_db: Non
 
 PAGES = (
     "what-if?replicas={}&nodes={}",
-    "pods/default/p/log?lines={}",
+    "pods/default/p?tab=logs&lines={}",
     "devices?page={}",
     "events?before={}",
     "audit?before={}",

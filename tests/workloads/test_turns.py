@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
+from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
 from manciple.api import verbs
 from manciple.store import objects
@@ -18,7 +19,7 @@ from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS, NAMESPACES, NODES, kind
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_quota
 from tests.workloads.cluster import (
     NAMESPACE,
     Cluster,
@@ -30,7 +31,7 @@ from tests.workloads.cluster import (
     make_stateful_set,
 )
 from workloads import pod_control, view
-from workloads.controllers import jobs
+from workloads.controllers import jobs, replica_sets
 from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
 from workloads.kinds.jobs import JOB
@@ -110,6 +111,29 @@ def test_a_pod_that_was_adopted_meanwhile_is_offered_to_nobody(cluster: Cluster)
     with view.current() as current:
         assert current is not None
         assert [current.turn_of_pods(cluster.replica_set(f"rs-{one}"))[1] for one in range(3)] == [set()] * 3
+
+
+def test_the_more_workloads_are_refused_the_seldomer_each_tries_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand whose pods a quota refuses try as often, all together, as a few."""
+    monkeypatch.setattr(view, "TOGETHER", 2)
+    with objects.writing() as writer:
+        writer.create(RESOURCE_QUOTA, make_quota({"pods": "0"}))
+    for number in range(8):
+        cluster.create(REPLICA_SET, make_replica_set(f"rs-{number}", replicas=1))
+    cluster.run()
+    tries = []
+    for _ in range(4):
+        cluster.pass_time(pod_control.RETRY_AFTER)
+        tries.append(replica_sets.reconcile(cluster.now))
+    assert max(tries) <= 4
+    assert sum(tries) >= 6
+    with objects.writing() as writer:
+        writer.delete(RESOURCE_QUOTA, NAMESPACE, "most")
+    cluster.pass_time(5 * pod_control.RETRY_AFTER)
+    cluster.run()
+    assert len(cluster.pods()) == 8
 
 
 # Pods that wait -------------------------------------------------------------------------------------------------------

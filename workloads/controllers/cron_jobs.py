@@ -32,7 +32,7 @@ from workloads.kinds.cron_jobs import CRON_JOB, FORBID, REPLACE, SCHEDULED, Cron
 from workloads.kinds.cron_schedules import BadSchedule, Due, due, next_due, parse, zone_of
 from workloads.kinds.jobs import COMPLETE, FAILED, JOB, Job
 from workloads.kinds.templates import owner_reference
-from workloads.pod_control import RETRY_AFTER, take_turns
+from workloads.pod_control import RETRY, take_turns
 from workloads.view import CRON_JOBS, JOBS, WorkloadView, controller_of
 
 IDENTITY = controller("cronjob-controller")
@@ -115,7 +115,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             _tell(writer, cron_job, "FailedCreate", f"Error creating job: {refusal}", now, warning=True)
         writer.update(CRON_JOB, replace(cron_job, status=status), subresource="status")
         written = writer.revision - before
-    return written, now.timestamp() + RETRY_AFTER if refusal is not None else later
+    return written, RETRY if refusal is not None else later
 
 
 def _started(status: CronJobStatus, job: Any, at: datetime | None) -> CronJobStatus:

@@ -38,7 +38,7 @@ from workloads.kinds.daemon_sets import (
 )
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import RETRY_AFTER, PodControl, take_turns
+from workloads.pod_control import RETRY, PodControl, take_turns
 from workloads.revisions import History, history_of
 from workloads.view import DAEMON_SETS, NodeFacts, WorkloadView
 
@@ -128,7 +128,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         writer.update(DAEMON_SET, replace(daemon_set, status=view.counted()), subresource="status")
         written = writer.revision - before
     if refusal is not None:
-        return written, now.timestamp() + RETRY_AFTER
+        return written, RETRY
     is_more = len(plan.needing) > most or len(plan.going) > most
     return written, now.timestamp() if is_more else view.next_look()
 

@@ -31,7 +31,7 @@ from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, Deployment
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.kinds.templates import owner_reference
-from workloads.pod_control import RETRY_AFTER, take_turns
+from workloads.pod_control import RETRY, take_turns
 from workloads.rollouts import Rollout, is_same_template, with_condition
 from workloads.view import DEPLOYMENTS, REPLICA_SETS, WorkloadView, controller_of, selects
 
@@ -89,7 +89,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             except ApiError as error:
                 refusal = error
         if refusal is not None:
-            return _note_refusal(writer, deployment, refusal, now), now.timestamp() + RETRY_AFTER
+            return _note_refusal(writer, deployment, refusal, now), RETRY
         for one in rollout.updated:
             writer.update(REPLICA_SET, one)
         for name in rollout.deleted:

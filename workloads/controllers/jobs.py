@@ -37,7 +37,7 @@ from workloads.job_tracking import tracked, untrack_strays, untracked
 from workloads.kinds.jobs import CONTROLLER_NAME, FAILURES, IGNORED_FAILURES, INDEX, JOB, Job
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import RETRY_AFTER, PodControl, take_turns
+from workloads.pod_control import RETRY, PodControl, take_turns
 from workloads.view import JOBS, WorkloadView
 
 IDENTITY = controller("job-controller")
@@ -100,7 +100,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         for event in progress.events:
             control.tell(writer, event.reason, event.message, now, warning=event.warning)
         written = writer.revision - before
-    return written, now.timestamp() + RETRY_AFTER if refusal is not None else progress.later
+    return written, RETRY if refusal is not None else progress.later
 
 
 def _untrack(writer: Writer, job: Job, pods: Iterable[PodFacts]) -> None:

@@ -29,7 +29,7 @@ from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import FAILED_CREATE, RETRY_AFTER, PodControl, take_turns
+from workloads.pod_control import FAILED_CREATE, RETRY, PodControl, take_turns
 from workloads.view import REPLICA_SETS, WorkloadView, controller_of
 
 IDENTITY = controller("replicaset-controller")
@@ -90,7 +90,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         writer.update(REPLICA_SET, replace(replica_set, status=status), subresource="status")
         written = writer.revision - before
     if refusal is not None:
-        return written, now.timestamp() + RETRY_AFTER
+        return written, RETRY
     return written, now.timestamp() if abs(missing) > most else _next_look(replica_set, known, now)
 
 

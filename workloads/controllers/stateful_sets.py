@@ -45,7 +45,7 @@ from workloads.kinds.stateful_sets import (
     with_claim_volumes,
 )
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
-from workloads.pod_control import FAILED_CREATE, RETRY_AFTER, Admitted, PodControl, take_turns
+from workloads.pod_control import FAILED_CREATE, RETRY, Admitted, PodControl, take_turns
 from workloads.revisions import History, history_of, template_of
 from workloads.view import STATEFUL_SETS, WorkloadView
 
@@ -123,7 +123,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     refusal = None if error is None else Refusal(wanted[len(admitted)].metadata.name, error)
     is_still = not (released or adopted or surplus or claims.is_work or admitted or refusal or plan.is_work)
     if is_still and (is_deleting or history.is_written) and members.counted(pods) == stateful_set.status:
-        return 0, now.timestamp() + RETRY_AFTER if plan.making else members.next_look(pods)
+        return 0, RETRY if plan.making else members.next_look(pods)
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
@@ -146,7 +146,7 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         writer.update(STATEFUL_SET, replace(stateful_set, status=members.counted(known)), subresource="status")
         written = writer.revision - before
     is_short = len(made) < len(plan.making)  # a name is taken, a claim of a former pod still goes, or it was refused
-    return written, now.timestamp() + RETRY_AFTER if is_short else members.next_look(known)
+    return written, RETRY if is_short else members.next_look(known)
 
 
 def _name(writer: Writer, stateful_set: StatefulSet, facts: PodFacts) -> None:

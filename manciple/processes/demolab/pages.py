@@ -74,6 +74,8 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="no-match", parameters={"namespace": "vision", "name": "video-caption-long"}),
         PageExample(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
         PageExample(label="history", parameters=_RUNNING, query="tab=history"),
+        PageExample(label="logs", parameters=_RUNNING, query="tab=logs&timestamps=1"),
+        PageExample(label="terminal", parameters=_RUNNING, query="tab=terminal"),
     ),
     "pod-replace": (
         PageExample(parameters={"namespace": "vision", "name": "video-caption-long"}, query="without=gpus/gpu:1"),

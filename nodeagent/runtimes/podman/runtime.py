@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +66,8 @@ class KnownPod:
     """notes, runs: by container. stale: the containers that podman is to be asked about.
 
     processes: the first one of each running container.
-    blind: those that podman takes for running and of which no process is found. stopping: while it is being stopped.
+    blind: those that podman takes for running and of which no process is found. starting: those that `podman run` is
+    asked for now. stopping: while it is being stopped.
     """
 
     uid: str
@@ -75,6 +77,7 @@ class KnownPod:
     processes: dict[str, int] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
+    starting: set[str] = field(default_factory=set)
     stopping: Stopping | None = None
 
 
@@ -267,7 +270,7 @@ class PodmanRuntime:
     def _refresh(self, pod: KnownPod) -> None:
         """Ask podman about the containers that are marked. Raises: ContainerFailed; they stay marked."""
         with self._lock:
-            asked = frozenset(pod.stale | pod.blind)
+            asked = frozenset((pod.stale | pod.blind) - pod.starting)
             pod.stale -= asked
         if not asked:
             return
@@ -355,11 +358,10 @@ class PodmanRuntime:
         self._refuse(request, backoff)
         before = last if last is None else replace(last, previous=None)
         self._keep(pod, ContainerNote(request=request, before=before, backoff=backoff))
-        pod.stale.add(request.name)
         pod.folder.make(request)
         self._links.update()
         try:
-            with self._variables.given(request) as variables:
+            with self._being_started(pod, request.name), self._variables.given(request) as variables:
                 image = _Image(request, keys)
                 place = self._place(pod, request, image, variables)
                 self._run(request, image, place)
@@ -371,6 +373,18 @@ class PodmanRuntime:
             self._after_start(pod, request)
         if last is not None:
             self._discard([self._name(request, attempt=last.attempt)])
+
+    @contextmanager
+    def _being_started(self, pod: KnownPod, container: str) -> Iterator[None]:
+        """podman is asked about it afterwards: who believed meanwhile that it does not run would start it again."""
+        with self._lock:
+            pod.stale.add(container)
+            pod.starting.add(container)
+        try:
+            yield
+        finally:
+            with self._lock:
+                pod.starting.discard(container)
 
     def _run(self, request: ContainerRequest, image: _Image, place: Place) -> None:
         """Raises: ContainerFailed."""

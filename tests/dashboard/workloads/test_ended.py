@@ -203,7 +203,7 @@ def test_a_pod_that_is_deleted_on_its_page_is_found_by_its_old_link(scene: Clust
     pod = scene.get(Pod, "web", "team-a")
     uid = pod.metadata.uid
     assert admin.post("/pods/team-a/web/delete?force=1", {"uid": uid}).status_code == 302
-    for path in ("/pods/team-a/web", "/pods/team-a/web/delete", "/pods/team-a/web?tab=logs", "/pods/team-a/web/log"):
+    for path in ("/pods/team-a/web", "/pods/team-a/web/delete", "/pods/team-a/web?tab=logs"):
         answer = admin.get(path)
         assert answer.status_code == 404
         assert f'href="/ended/{uid}"' in answer.content.decode(), path
@@ -300,7 +300,7 @@ NEAR: tuple[tuple[str, str], ...] = (
     ("/pods/team-a/train-7f9c-zzzzz", "/pods/team-a/train-7f9c-abcde"),
     ("/pods/team-b/train-7f9c-abcde", "/pods/team-a/train-7f9c-abcde"),
     ("/pods/team-a/trian-7f9c-abcde", "/pods/team-a/train-7f9c-abcde"),
-    ("/pods/team-a/train-7f9c-abcde-x/log", "/pods/team-a/train-7f9c-abcde"),
+    ("/pods/team-a/train-7f9c-abcde-x?tab=logs", "/pods/team-a/train-7f9c-abcde"),
     ("/claims/team-a/shraed", "/claims/team-a/shared"),
     ("/templates/team-a/one-gpus", "/templates/team-a/one-gpu"),
     ("/nodes/gpu-a17x", "/nodes/gpu-a17"),

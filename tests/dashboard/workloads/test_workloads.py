@@ -101,6 +101,23 @@ def test_whoever_may_not_list_a_kind_does_not_see_it(cluster: Cluster, admin: Cl
     assert WEB in admin.get("/find?q=web").content.decode()
 
 
+def test_of_several_namespaces_a_viewer_of_one_sees_its_workloads_and_whoever_has_no_role_none(
+    cluster: Cluster,
+) -> None:
+    deploys(cluster, replicas=1)
+    other = make_replica_set("theirs", replicas=0)
+    cluster.create(replace(other, metadata=replace(other.metadata, namespace="other")))
+    work(cluster)
+    mia = member("mia", "other")
+    assert [(row["Workload"], row["Namespace"]) for row in listed(mia)] == [("theirs", "other")]
+    assert mia.get("/workloads/replicasets/other/theirs").status_code == 200
+    assert mia.get(WEB).status_code == 404
+    stranger = signed_in("stranger", "nobodies")
+    for path in ("/workloads", "/workloads.csv", WEB, f"{WEB}/scale", "/workloads/replicasets/other/theirs"):
+        assert stranger.get(path).status_code == 403, path
+        assert "theirs" not in stranger.get(path).content.decode().replace(path, ""), path
+
+
 def test_a_viewer_reads_and_changes_nothing(viewer: Client, cluster: Cluster) -> None:
     made = deploys(cluster, replicas=1)
     page = viewer.get(WEB).context["page"]

@@ -329,7 +329,7 @@ def test_somebody_is_invited_shut_out_and_let_in_again_without_a_mouse(manager: 
         invitation.get_by_label("Name", exact=True).focus()
         page.keyboard.type("admin")
         press(page, "Enter")
-        expect(page.locator(".field-error")).to_contain_text("already exists")
+        expect(page.locator(".field-error")).to_contain_text("name is taken")
         expect_focus(invitation.get_by_label("Name", exact=True))
         press(page, "Control+A")
         page.keyboard.type("keyes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from manciple.api.flow_control import RequestWork, WorkLimits
 from manciple.per_process import reset_all
 from manciple.store import event_log, objects
 from manciple.store.event_log import LOG, Follower, LocalLog, Stretch, View, since
@@ -24,6 +26,7 @@ from manciple.store.space import prune
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
+from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
 from tests.examples import some
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
 
@@ -118,6 +121,30 @@ def test_where_nothing_happened_it_costs_one_query() -> None:
     with CaptureQueriesContext(connection) as queries, following.view():
         pass
     assert len(queries) == 1
+
+
+def test_who_comes_first_pays_nothing_for_the_view_of_all() -> None:
+    """A limit on what somebody's work costs does not end it for that, and ends what follows as before."""
+
+    class Slow(Names):
+        def ready(self) -> None:
+            work(0.1)
+
+    def work(seconds: float) -> None:
+        until = time.thread_time() + seconds
+        while time.thread_time() < until:
+            check_time()
+
+    put("a")
+    request = RequestWork(WorkLimits(cheap=60.0, allowance=0.05), lambda: "somebody")
+    request.begin()
+    with time_limit(Deadline.after_work(0.05)), time_limit(request), Follower(Slow).view() as view:
+        assert view.objects == listed()
+        check_time()
+        with pytest.raises(TimeLimitExceeded):
+            work(0.1)
+    request.end()
+    assert request.spent > 0.1
 
 
 @pytest.mark.django_db(transaction=True)

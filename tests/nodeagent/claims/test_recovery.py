@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,9 +207,9 @@ def test_after_a_reboot_claims_are_prepared_again_before_their_containers_start(
     runtime = machine.agent.runtime
     start = runtime.start
 
-    def watched(request: ContainerRequest) -> None:
+    def watched(request: ContainerRequest, *keys: Any) -> None:
         held_at_start.append(bool(machine.driver.held))
-        start(request)
+        start(request, *keys)
 
     monkeypatch.setattr(runtime, "start", watched)
     machine.settle()

@@ -306,6 +306,17 @@ def test_of_the_log_comes_what_was_asked_for(port: int, case: str) -> None:
     assert re.fullmatch(expected, read(port, **query).text)
 
 
+def test_an_agent_that_has_just_started_says_of_no_pod_that_it_is_not_there(
+    agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent._pods.replace([])
+    monkeypatch.setattr(agent._pods, "_listed", False)
+    answer = read(port)
+    assert (answer.status_code, "just started" in answer.text) == (503, True)
+    monkeypatch.setattr(agent._pods, "_listed", True)
+    assert read(port).status_code == 404
+
+
 REFUSED = {
     "another pod": ("/containerLogs/default/q/main", {}, 404, 'pod "q" does not exist'),
     "another namespace": ("/containerLogs/other/p/main", {}, 404, 'pod "p" does not exist'),

@@ -346,6 +346,25 @@ def test_what_a_privileged_container_has_mounted_into_its_volume_stays(machine: 
     assert (outside / "file").read_text() == "kept"
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_folder_waits_for_the_containers_that_use_it_and_not_for_pods_that_have_ended(
+    machine: Machine, is_running: bool
+) -> None:
+    _put(machine, volume())
+    machine.api.put("pods", {**user(), "spec": {**user()["spec"], "restartPolicy": "Never"}})
+    machine.settle()
+    if not is_running:
+        machine.agent.runtime.end("uid-p", "main", grace_seconds=0)
+        machine.settle()
+    document = stored_volume(machine)
+    document["status"] = {"phase": "Released"}
+    document["metadata"]["deletionTimestamp"] = "2026-11-30T00:00:00Z"
+    document["metadata"]["finalizers"] = [FOLDER_FINALIZER]
+    machine.api.put("persistentvolumes", document)
+    machine.look()
+    assert folder(machine).is_dir() is is_running
+
+
 def test_a_folder_that_cannot_be_removed_keeps_its_volume_and_an_event_says_why(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

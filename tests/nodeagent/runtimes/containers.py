@@ -20,7 +20,7 @@ from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
-from nodeagent.runtimes.podman.runtime import NETWORKS
+from nodeagent.runtimes.podman.runtime import NETWORKS, SESSIONS
 from nodeagent.runtimes.protocol import (
     Addresses,
     ContainerRequest,
@@ -68,6 +68,7 @@ def clean(mark: str, state_dir: Path) -> None:
     for uid in networks.pod_uids():
         networks.delete(uid)
     shutil.rmtree(NETWORKS / mark, ignore_errors=True)
+    shutil.rmtree(SESSIONS / mark, ignore_errors=True)
     for link in Path("/run/cdi").glob(f"manciple-{mark}-*"):
         link.unlink()
     for held in (state_dir / "podman").glob("*/subpaths"):

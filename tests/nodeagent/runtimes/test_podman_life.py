@@ -35,6 +35,25 @@ def tell(node: Node) -> None:
     podman("kill", "--signal", "USR1", f"manciple-{node.mark}-uid-p-main-0")
 
 
+def test_a_container_that_somebody_asks_about_while_it_starts_is_started_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads of the agent ask what runs, for volumes and claims that might be let go of."""
+    run = node.runtime._run
+
+    def asked_about(*given: Any) -> None:
+        assert node.runtime.runs("uid-p") == {}
+        run(*given)
+
+    monkeypatch.setattr(node.runtime, "_run", asked_about)
+    container = node.container("echo started >> /tmp/log; cat /tmp/log; sleep 1000")
+    node.start(container)
+    first = node.run()
+    assert first.running
+    node.start(container)
+    assert node.run() == first
+
+
 # The next agent.
 
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from nodeagent.runtimes.podman.actions import Actions
-from nodeagent.runtimes.podman.kernel import PodNetworks
+from nodeagent.runtimes.podman.kernel import PodNetworks, is_oom_killed
 from nodeagent.runtimes.protocol import Action
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node, bare_request
@@ -129,6 +129,14 @@ def test_a_container_that_takes_too_much_memory_is_oom_killed(
     assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
     node.restart()
     assert node.run().reason == "OOMKilled"
+
+
+def test_the_kernels_log_is_searched_for_the_container(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("3,2,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/libpod-a,task=dd\n")
+    assert is_oom_killed("libpod-a", log)
+    assert not is_oom_killed("libpod-c", log)
+    assert not is_oom_killed("libpod-a", tmp_path / "missing")
 
 
 # gRPC -----------------------------------------------------------------------------------------------------------------
