@@ -30,6 +30,7 @@ from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import registry
 from manciple.wire.resources import EVENTS, kind
 from tests.manciple.api.requests import TABLE, Api
+from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, of_schema, schema, widget
 from tests.workloads.cluster import NAMESPACE, Cluster, make_deployment, make_pod_template, make_stateful_set
 from workloads.controllers import horizontal_pod_autoscalers as scaling
 from workloads.kinds import autoscaler_forms
@@ -661,6 +662,38 @@ def test_other_kinds_are_scaled_too(lab: Lab) -> None:
     lab.look(after=0)
     lab.look()
     assert cluster.stateful_set().spec.replicas == 2
+
+
+def test_custom_resources_are_scaled_too(api: Api) -> None:
+    scale = {
+        "specReplicasPath": ".spec.size",
+        "statusReplicasPath": ".status.size",
+        "labelSelectorPath": ".status.selector",
+    }
+    number, text = {"type": "integer"}, {"type": "string"}
+    status = {"type": "object", "properties": {"size": number, "selector": text}}
+    of = schema({"type": "object", "properties": {"size": number}}, status=status)
+    api.made(DEFINITIONS, of_schema(of, subresources={"scale": scale}))
+    api.made(WIDGETS, widget(spec={"size": 1}, status={"selector": "app=x"}))
+    spec = {
+        "scaleTargetRef": {"kind": "Widget", "name": "one", "apiVersion": "example.com/v1"},
+        "minReplicas": 3,
+        "maxReplicas": 5,
+    }
+    api.made(V2, document(spec))
+    scaling.reconcile(datetime.now().astimezone())
+    written = api.get(f"{WIDGETS}/one").json
+    assert written["spec"] == {"size": 3}
+    entries = {(one["manager"], one.get("subresource")) for one in written["metadata"]["managedFields"]}
+    assert ("kube-controller-manager", "scale") in entries
+
+
+def test_a_run_that_comes_a_little_early_is_a_turn(lab: Lab) -> None:
+    lab.cluster.create(HORIZONTAL_POD_AUTOSCALER, make_autoscaler())
+    lab.look()
+    asked = lab.asked
+    lab.look(after=14.5)
+    assert lab.asked == asked + 1
 
 
 def test_a_fault_with_one_costs_the_others_no_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

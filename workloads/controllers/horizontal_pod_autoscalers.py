@@ -8,7 +8,7 @@ whichever process has the next turn goes on from there. One turn:
     3. the number is written into the scale, unless somebody else has changed it meanwhile
     4. status and events tell what was done
 
-cpu and memory come from what serves metrics.k8s.io. Nothing serves other metrics here, which the condition tells.
+cpu and memory come from what serves metrics.k8s.io. Other metrics are not served: the condition says so.
 
 Source: pkg/controller/podautoscaler/horizontal.go of Kubernetes 1.36.
 """
@@ -89,9 +89,11 @@ IDENTITY = controller("horizontal-pod-autoscaler")
 COMPONENT = "horizontal-pod-autoscaler"
 #: Seconds between two turns of an autoscaler, and after which it tells again what fails.
 PERIOD, WARN_AGAIN = 15.0, 300.0
+#: Seconds by which a run may come early: an autoscaler that is not quite due would miss its turn.
+EARLY = 2.0
 
 _TABLE = AutoscalerHistory._meta.db_table
-#: Namespaces and names of those whose turn it is, one of each namespace after the other.
+#: Those whose turn it is, one of each namespace after the other.
 _DUE = f"""
     SELECT uid, namespace, name FROM (
         SELECT o.uid, o.namespace, o.name, h.due_at,
@@ -100,19 +102,22 @@ _DUE = f"""
         WHERE o.resource = %s AND (h.due_at IS NULL OR h.due_at <= %s)
     ) AS due ORDER BY place, due_at NULLS FIRST LIMIT {AT_ONCE}
 """  # noqa: S608 - the name of our model
-#: Names of others in the namespace that scale pods with the same selector.
+#: Others in the namespace that scale pods with the same selector.
 _RIVALS = f"""
     SELECT o.name FROM {_TABLE} h JOIN store_storedobject o ON o.uid = h.uid
     WHERE h.namespace = %s AND h.selector = %s AND h.uid <> %s ORDER BY o.name LIMIT 10
 """  # noqa: S608 - the name of our model
-#: Of those that are gone.
+#: Rows of deleted autoscalers.
 _FORGET = f"""
     DELETE FROM {_TABLE} WHERE NOT EXISTS (SELECT 1 FROM store_storedobject o WHERE o.uid = {_TABLE}.uid)
 """  # noqa: S608 - the name of our model
 
 
 class Refused(Exception):
-    """No number of pods can be told. reason, message: of the condition ScalingActive. error: of an event about all."""
+    """Nothing recommends a number of pods.
+
+    reason, message: of the condition ScalingActive. error: of the event that tells of all metrics.
+    """
 
     def __init__(self, reason: str, message: str, error: str) -> None:
         super().__init__(error)
@@ -139,7 +144,7 @@ def _take(due: Sequence[tuple[str, str, str]], now: datetime, until: float) -> i
     stored = {one.uid: one for one in objects.get_many(HORIZONTAL_POD_AUTOSCALER, keys)}
     for uid, namespace, name in due:
         row = known.get(uid) or AutoscalerHistory(uid=uid, namespace=namespace, selector="", history="{}")
-        row.due_at = now.timestamp() + PERIOD
+        row.due_at = now.timestamp() + PERIOD - EARLY
         rows.append(row)
         try:
             if uid in stored:
