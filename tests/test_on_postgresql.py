@@ -55,6 +55,7 @@ PAGES = [
         )
     ),
     "tests/scheduling/test_waiting_times.py",
+    "tests/workloads/test_horizontal_pod_autoscalers.py",
 ]
 
 

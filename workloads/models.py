@@ -1,7 +1,7 @@
-"""The index table of workloads: Deployments, Jobs and the like, as lists show them.
+"""The index table of workloads, Deployments, Jobs and the like, as lists show them; and what autoscalers remember.
 
-Every row is a projection of one object (`workloads.projectors`), written in the transaction that writes the object, and
-can be rebuilt from the documents by `manage.py reindex`.
+Every row of the first is a projection of one object (`workloads.projectors`), written in the transaction that writes
+the object, and can be rebuilt from the documents by `manage.py reindex`.
 """
 
 from __future__ import annotations
@@ -75,3 +75,22 @@ class Workload(models.Model):
 
     def get_absolute_url(self) -> str:
         return reverse("workload", args=(self.resource.partition(".")[0], self.namespace, self.name))
+
+
+class AutoscalerHistory(models.Model):
+    """What the controller of HorizontalPodAutoscalers knows of one, in whichever process it runs next."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    #: of the pods that it scales; ""
+    selector = models.TextField()
+    #: when its turn comes, in POSIX seconds
+    due_at = models.FloatField()
+    #: a `workloads.recommendations.History` as JSON
+    history = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["namespace"], name="autoscaler_namespace")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.uid}"

@@ -118,9 +118,6 @@ ANSWERED_BY_STATUS = frozenset(
 
 #: (group, plural) of kinds that some commands create without looking whether they are served -> what to do instead.
 _UNSERVED = {
-    ("autoscaling", "horizontalpodautoscalers"): (
-        "HorizontalPodAutoscalers are not served here; set the number of replicas with kubectl scale"
-    ),
     ("", "replicationcontrollers"): "ReplicationControllers are not served here; use a Deployment",
 }
 

@@ -49,11 +49,6 @@ class Said(NamedTuple):
 DRAINING = "--ignore-daemonsets --force --delete-emptydir-data --timeout=15s"
 #: Why -> (command, what it says here).
 DIFFERENT: dict[str, tuple[tuple[str, Said], ...]] = {
-    "HorizontalPodAutoscalers are not served": (
-        ("kubectl autoscale deployment web --min=1 --max=4 --cpu-percent=80", Said(1, "kubectl scale")),
-        ("kubectl describe hpa web", Said(1, "doesn't have a resource type")),
-        ("kubectl get hpa,pdb,svc,cm,secret,sa,quota,limits,pvc,ep,endpointslices", Said(1, "doesn't have")),
-    ),
     "a class of storage is there from the start": (("kubectl get sc", Said(0, "NAME PROVISIONER")),),
     "a budget allows the last pod's eviction if it is not ready yet": (
         (f"kubectl drain kubectl-n1 {DRAINING}", Said(None, "cordoned")),

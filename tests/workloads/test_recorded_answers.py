@@ -7,7 +7,12 @@ import pytest
 from tests.manciple.api.requests import Api
 from tests.manciple.api.test_reference_answers import assert_answered_alike, cases
 
-CASES = cases("workload_cases.jsonl") | cases("batch_cases.jsonl") | cases("stateful_cases.jsonl")
+CASES = {
+    **cases("workload_cases.jsonl"),
+    **cases("batch_cases.jsonl"),
+    **cases("stateful_cases.jsonl"),
+    **cases("autoscaler_cases.jsonl"),
+}
 
 
 @pytest.mark.parametrize("group", CASES)

@@ -7,6 +7,7 @@ from workloads.kinds.controller_revisions import CONTROLLER_REVISION
 from workloads.kinds.cron_jobs import CRON_JOB
 from workloads.kinds.daemon_sets import DAEMON_SET
 from workloads.kinds.deployments import DEPLOYMENT
+from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
 from workloads.kinds.jobs import JOB
 from workloads.kinds.pod_templates import POD_TEMPLATE
 from workloads.kinds.replica_sets import REPLICA_SET
@@ -21,4 +22,5 @@ KINDS: tuple[Kind, ...] = (
     STATEFUL_SET,
     CRON_JOB,
     JOB,
+    HORIZONTAL_POD_AUTOSCALER,
 )

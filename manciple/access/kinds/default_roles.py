@@ -404,6 +404,15 @@ _CONTROL_PLANE = (
         EVENTS_RULE,
     ),
     cluster_role(
+        f"{CONTROLLER}horizontal-pod-autoscaler",
+        rule(READ, AUTOSCALING, "horizontalpodautoscalers"),
+        rule(("update",), AUTOSCALING, "horizontalpodautoscalers/status"),
+        rule(("get", "update"), "*", "*/scale"),
+        rule(("list",), CORE, "pods"),
+        rule(("list",), METRICS, "pods"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}job-controller",
         rule((*READ, *CHANGE), BATCH, "jobs"),
         rule(("update",), BATCH, "jobs/status"),

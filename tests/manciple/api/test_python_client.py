@@ -236,10 +236,21 @@ def test_a_token_of_a_service_account_is_good_for_its_name(client: Any) -> None:
     assert review.status.user.username == "system:serviceaccount:default:robot"
 
 
-def test_a_client_of_what_is_not_served_learns_what_to_do_instead(client: Any) -> None:
+def test_an_autoscaler_is_made_in_one_version_and_read_in_the_other(client: Any) -> None:
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
-    scaler = {"metadata": {"name": "web"}, "spec": spec}
-    for api in (kubernetes.client.AutoscalingV1Api(client), kubernetes.client.AutoscalingV2Api(client)):
-        with pytest.raises(ApiException, match="404") as refusal:
-            api.create_namespaced_horizontal_pod_autoscaler("default", scaler)
-        assert "kubectl scale" in refusal.value.body
+    old, new = kubernetes.client.AutoscalingV1Api(client), kubernetes.client.AutoscalingV2Api(client)
+    scaler = {"metadata": {"name": "web"}, "spec": {**spec, "targetCPUUtilizationPercentage": 50}}
+    old.create_namespaced_horizontal_pod_autoscaler("default", scaler)
+    read = new.read_namespaced_horizontal_pod_autoscaler("web", "default")
+    assert read.spec.metrics[0].resource.target.average_utilization == 50
+    read.spec.metrics[0].resource.target.average_utilization = 70
+    new.replace_namespaced_horizontal_pod_autoscaler("web", "default", read)
+    (listed,) = old.list_namespaced_horizontal_pod_autoscaler("default").items
+    assert listed.spec.target_cpu_utilization_percentage == 70
+
+
+def test_a_client_of_what_is_not_served_learns_what_to_do_instead(client: Any) -> None:
+    keeper = {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": POD_TEMPLATE}}
+    with pytest.raises(ApiException, match="404") as refusal:
+        kubernetes.client.CoreV1Api(client).create_namespaced_replication_controller("default", keeper)
+    assert "use a Deployment" in refusal.value.body

@@ -17,7 +17,6 @@ RESOURCES: dict[str, list[dict[str, Any]]] = RECORDED["resources"]
 UNSERVED = {
     "componentstatuses",
     "csistoragecapacities",
-    "horizontalpodautoscalers",
     "nodes/proxy",
     "pods/proxy",
     "replicationcontrollers",
@@ -70,7 +69,7 @@ def test_documents_that_are_never_stored_are_described(api: Api, version: str) -
         assert content["$ref"].endswith("io.k8s.api.policy.v1.Eviction")
 
 
-@pytest.mark.parametrize("version", [version for version in RESOURCES if "autoscaling" not in version])
+@pytest.mark.parametrize("version", RESOURCES)
 def test_the_path_of_a_version_is_described(api: Api, version: str) -> None:
     described = api.get(f"/openapi/v3{version}").json["paths"][f"{version}/"]["get"]
     assert described["operationId"].endswith("APIResources")
