@@ -45,7 +45,7 @@ from claims.kinds.resource_claims import (
     pools_in_use,
     recorded_draw,
 )
-from claims.kinds.resource_usage import IGNORED, NONE, QuotaLimits, Usage, parsed, plus, usage_of
+from claims.kinds.resource_usage import IGNORED, MEASURED, NONE, QuotaLimits, Usage, parsed, plus, usage_of
 from claims.pod_claims import claim_names, is_done, is_reserved_for
 from claims.quotas import owning_pod
 from inventory.kinds import gates
@@ -255,12 +255,14 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
     claims = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
     found: list[tuple[str, ApiObject | None, Pod | None]] = [(PODS, pod, None) for pod in pods.values()]
     found += [(CLAIMS, claim, owning_pod(claim, pods.get)) for claim in claims]
-    drafts = (stored for stored in facts.stored(DRAFT_CLAIMS) if stored.namespace == namespace)
-    found += [(DRAFT_CLAIMS, decoded(stored, ApiObject), None) for stored in drafts]
+    others = (DRAFT_CLAIMS, *MEASURED)
+    for resource in others:
+        measured = (stored for stored in facts.stored(resource) if stored.namespace == namespace)
+        found += [(resource, decoded(stored, ApiObject), None) for stored in measured]
     found += [
         (held.resource, None, None)
         for held in facts.replay.live.values()
-        if held.namespace == namespace and held.resource not in {PODS, CLAIMS, DRAFT_CLAIMS, *IGNORED}
+        if held.namespace == namespace and held.resource not in {PODS, CLAIMS, *others, *IGNORED}
     ]
     draws = _published_draws(facts) if limits.of_counters else draws_nothing
     for resource, obj, owner in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -219,7 +220,7 @@ def test_the_page_of_a_pod_with_costly_selectors_says_so(
     assert answer.status_code == 200, said(answer.content.decode())
     assert took < 3.0
     if tab == "why":
-        assert "because the search for devices was stopped" in said(answer.content.decode())
+        assert re.search("search for devices was stopped|timed out trying to allocate", said(answer.content.decode()))
 
 
 def test_nothing_is_said_or_done_about_a_part_of_the_devices(shelf: Cluster) -> None:

