@@ -50,7 +50,7 @@ def talker(hands: Hands, kubectl: Kubectl, real: RealNode) -> Iterator[str]:
 def losing(administrator: BrowserContext, up: Up) -> Iterator[Page]:
     """A page whose browser tells that what it reads broke off, and that the server has nothing to read."""
     assert up.process.running
-    broken = ("ERR_INCOMPLETE_CHUNKED_ENCODING", "status of 500")
+    broken = ("ERR_INCOMPLETE_CHUNKED_ENCODING", "status of 500", "status of 503")
     with watched_page(administrator, allowed=broken) as page:
         yield page
 
