@@ -1063,11 +1063,13 @@ class Observed:
 
 
 def pod_ip(pod: Pod, *, host_ip: str) -> str:
-    """The node's address with hostNetwork; otherwise an address in 10.0.0.0/8 that is derived from the pod's uid."""
+    """The node's address with hostNetwork; otherwise an address in 10.128.0.0/9 that is derived from the pod's uid:
+    those of Services are below.
+    """
     if pod.spec.host_network:
         return host_ip
     first, second, third = hashlib.sha256(pod.metadata.uid.encode()).digest()[:3]
-    return f"10.{first}.{second}.{third % 254 + 1}"
+    return f"10.{first | 128}.{second}.{third % 254 + 1}"
 
 
 def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStatus:

@@ -58,6 +58,8 @@ LONGEST_RUN = 100 * 365 * 86400
 _SIMULATED = "the containers of this node are simulated: they run no programs"
 #: How often one who follows a log looks whether the container still runs.
 FOLLOW_SECONDS = 0.2
+#: Exit code of a container that is stopped, by SIGTERM: what was stopped has not succeeded.
+STOPPED = 143
 
 
 class _Run(ContainerRun):
@@ -89,6 +91,10 @@ class _Run(ContainerRun):
     def changes(self) -> Iterator[float]:
         times = (self.ends_at, self.starts_at, self.ready_at, self.fails_at if self.unhealthy else None)
         return (at for at in times if at is not None)
+
+
+def _stopped(run: _Run, now: float) -> _Run:
+    return replace(run, finished_at=now, exit_code=STOPPED) if run.running else run
 
 
 class _Pod(Value):
@@ -144,8 +150,7 @@ class SimulatedRuntime:
             run = pod.containers.get(container) if pod is not None else None
             if pod is None or run is None:
                 raise ContainerFailed(f"container {container} is not known here")
-            ended = replace(run.at(now), finished_at=now)
-            self._keep(pod_uid, replace(pod, containers={**pod.containers, container: ended}))
+            self._keep(pod_uid, replace(pod, containers={**pod.containers, container: _stopped(run.at(now), now)}))
 
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:  # noqa: ARG002 - nobody would read them
         return None
@@ -222,7 +227,7 @@ class SimulatedRuntime:
             if pod is None:
                 return None
             runs = {name: run.at(now) for name, run in pod.containers.items()}
-            ended = {name: replace(run, finished_at=now) if run.running else run for name, run in runs.items()}
+            ended = {name: _stopped(run, now) for name, run in runs.items()}
             if ended != pod.containers:
                 self._keep(pod_uid, replace(pod, containers=ended))
         return None

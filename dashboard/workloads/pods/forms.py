@@ -325,7 +325,7 @@ class PodForm(PageForm):
         required=False, label="Failures allowed", widget=code_input("6"), help_text="of a Job; 6 by default"
     )
     time_limit = forms.CharField(
-        required=False, label="Time limit", widget=code_input("12h"), help_text="optional, such as 90m or 2h"
+        required=False, label="Time limit", widget=code_input("12h"), help_text="optional, such as 90m; waiting counts"
     )
     name = forms.CharField(widget=code_input("trainer"), error_messages={"required": "Give it a name."})
     namespace = forms.CharField(

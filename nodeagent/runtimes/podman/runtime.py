@@ -493,6 +493,7 @@ class PodmanRuntime:
     def _start_failed(self, pod: KnownPod, request: ContainerRequest, error: ContainerFailed) -> None:
         """A process that cannot be started is an attempt that ended; anything else is tried again as it is."""
         if starting.is_start_error(error):
+            self._happened(request.pod_uid, Happening(request.name, "Failed", f"Error: {error}", is_warning=True))
             outcome = unstarted(request, str(error), self._clock())
             self._keep(pod, replace(pod.notes[request.name], outcome=outcome))
             return

@@ -183,8 +183,8 @@ def test_a_deleted_pod_that_somebody_holds_is_seen_as_ended(machine: Machine) ->
     machine.api.delete("pods", "p")
     machine.settle()
 
-    assert machine.pod("p")["status"]["phase"] == "Succeeded"
-    assert statuses(machine)["main"]["state"]["terminated"]["exitCode"] == 0
+    assert machine.pod("p")["status"]["phase"] == "Failed"  # it was stopped before it was done
+    assert statuses(machine)["main"]["state"]["terminated"]["exitCode"] == 143
 
 
 def test_a_new_pod_of_an_old_name_is_another_pod(machine: Machine) -> None:
