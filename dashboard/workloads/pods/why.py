@@ -448,9 +448,16 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
         return HeldDevices()
     snapshot = read_devices()
     grouped: dict[tuple[PoolKey, tuple[Holder, ...]], list[str]] = {}
+    of_pools: dict[PoolKey, list[DeviceKey]] = {}
     for key in sorted(keys, key=lambda key: natural("/".join(key))):
-        by = tuple(sorted(set(snapshot.held_by(key)), key=lambda holder: holder.claim_uid))
-        grouped.setdefault((pool_of(key), by), []).append(key[2])
+        of_pools.setdefault(pool_of(key), []).append(key)
+    for pool, those in of_pools.items():
+        state = snapshot.pools.get(pool)
+        for key in those:
+            by = state.holders.get(key, ()) if state is not None else ()
+            if len(by) > 1:
+                by = tuple(sorted(set(by), key=lambda holder: holder.claim_uid))
+            grouped.setdefault((pool, by), []).append(key[2])
 
     ranks = {
         (pool, by): (-len(devices), natural(pool.name), [holder.claim_uid for holder in by])
