@@ -17,10 +17,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Never
+from typing import Any
 
 import msgspec
-from django.db import Error
 from msgspec.structs import replace
 
 from claims import event_recorder
@@ -28,10 +27,11 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.api import verbs
+from manciple.controllers.turns import RETRY_AFTER, Failed, alone
 from manciple.store import garbage, objects
 from manciple.store.objects import Writer, decoded
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import AlreadyExists, ApiError, Conflict, NotFound, TooManyRequests
+from manciple.wire.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS, PODS, Key, kind
@@ -47,12 +47,9 @@ log = logging.getLogger(__name__)
 BURST = 100
 #: Of these so many have an event of their own (client-go's EventCorrelator: as many at once, and few later).
 MOST_TOLD = 25
-#: When the turn of a workload comes again of which something was refused: after so many seconds, or more if many of its
+#: When the turn of a workload comes again of which something was refused: after `RETRY_AFTER`, or more if many of its
 #: namespace wait for that, so that those cost no more than a few tries a second.
 RETRY = math.inf
-RETRY_AFTER = 5.0
-#: Seconds of rest of a workload that cannot be looked after for a fault of ours.
-REST_AFTER_FAULT = 60.0
 #: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
 AT_ONCE, SHARE = 10, 1.0
 #: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
@@ -91,23 +88,20 @@ def take_turns(
     try:
         while not is_over:
             with following.current() as view:
-                taken = view.take(resource, now, AT_ONCE) if view is not None else []
+                if view is None or not (taken := view.take(resource, now, AT_ONCE)):
+                    _cut_short.discard(resource)
+                    break
                 later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
-                turns = [(one.key, _looked(look, view, one)) for one in taken if view is not None]
-            if not turns:
-                _cut_short.discard(resource)
-                break
-            for key, turn in turns:
-                try:
-                    written, later[key] = sync(turn(), now)
+                # What goes wrong here must not cost the view, which all of them share.
+                turns = {one.key: alone(resource, one.key, partial(look, view, one)) for one in taken}
+            for key, turn in turns.items():
+                done = turn if isinstance(turn, Failed) else alone(resource, key, partial(sync, turn, now))
+                if isinstance(done, Failed):
+                    is_refused = isinstance(done.error, ApiError)
+                    later[key] = RETRY if is_refused else now.timestamp() + done.seconds
+                else:
+                    written, later[key] = done
                     changed += written
-                except (Conflict, NotFound):  # somebody else has written: the log says so, too
-                    continue
-                except Error:  # the database is away, for all of them
-                    raise
-                except Exception as error:  # of this one alone: the others have their turns
-                    log.warning("%s %s/%s could not be looked after", resource, *key, exc_info=error)
-                    later[key] = RETRY if isinstance(error, ApiError) else now.timestamp() + REST_AFTER_FAULT
                 if is_over := time.monotonic() > until:
                     break
     finally:
@@ -115,19 +109,6 @@ def take_turns(
         following.come_back(resource, times)
         following.retry(resource, [key for key, at in later.items() if at == RETRY], now.timestamp(), RETRY_AFTER)
     return changed
-
-
-def _looked(look: Callable[[WorkloadView, Any], Any], view: WorkloadView, workload: ApiObject) -> Callable[[], Any]:
-    """Gives what is known, or raises why nothing is: a fault with one workload must not cost the view of them all."""
-    try:
-        turn = look(view, workload)
-    except Exception as error:
-        return partial(_raise, error)
-    return lambda: turn
-
-
-def _raise(error: Exception) -> Never:
-    raise error
 
 
 def is_cut_short(resource: str) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
@@ -59,12 +60,13 @@ from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, Per
 from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
+from manciple.controllers.turns import Failed, alone
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, condition_of, timestamp
-from manciple.wire.errors import ApiError, Conflict, NotFound
+from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import controller
 from manciple.wire.registry import Kind
 from manciple.wire.resources import ADDED, DELETED, FINISHED_PHASES, MODIFIED, NODES, PODS, Key
@@ -243,27 +245,32 @@ def reconcile(now: datetime) -> int:
             view.look_at_waiting()
         claims, volumes = list(view.changed_claims)[:MOST], list(view.changed_volumes)[:MOST]
         taken = set[str]()
-        steps = [(VOLUME_CLAIMS, key, of_claim(view, view.claims[key], taken)) for key in claims if key in view.claims]
-        steps += [
-            (VOLUMES, ("", one), of_volume(view, view.volumes[one], now)) for one in volumes if one in view.volumes
-        ]
+        # What goes wrong here must not cost the view, which all of them share.
+        steps = {
+            (VOLUME_CLAIMS, key): alone(VOLUME_CLAIMS, key, partial(of_claim, view, view.claims[key], taken))
+            for key in claims
+            if key in view.claims
+        } | {
+            (VOLUMES, ("", name)): alone(VOLUMES, ("", name), partial(of_volume, view, view.volumes[name], now))
+            for name in volumes
+            if name in view.volumes
+        }
         for key in claims:
             del view.changed_claims[key]
         for name in volumes:
             del view.changed_volumes[name]
-    changed, again = 0, list[tuple[str, Key]]()
-    for resource, key, step in steps:
-        if step is None:
-            continue
-        try:
-            changed += _carry_out(step, now)
-        except (Conflict, NotFound):
-            again.append((resource, key))
-        except ApiError as error:
-            again.append((resource, key))
-            _tell_of_failure(step, error, now)
-    if again:
-        _look_again(again)
+    changed, again = 0, set(steps)  # whatever cuts this off, none is lost
+    try:
+        for (resource, key), step in steps.items():
+            done = alone(resource, key, partial(_carry_out, step, now)) if isinstance(step, Step) else step
+            if not isinstance(done, Failed):
+                changed += done or 0
+                again.discard((resource, key))
+            elif isinstance(step, Step) and isinstance(done.error, ApiError):
+                alone(resource, key, partial(_tell_of_failure, step, done.error, now))
+    finally:
+        if again:
+            _look_again(again)
     return changed
 
 

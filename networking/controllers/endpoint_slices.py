@@ -14,21 +14,22 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import ClassVar, NamedTuple
 
-from django.db import Error
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import is_sidecar
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import DELETING, FINISHED, Controller
+from manciple.controllers.turns import Failed, alone
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, ObjectMeta, ObjectReference, OwnerReference, condition_of
-from manciple.wire.errors import Conflict, NotFound
+from manciple.wire.errors import Conflict
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, FINISHED_PHASES, MODIFIED, NODES, PODS, Key
 from networking.kinds.endpoint_slices import (
@@ -55,8 +56,6 @@ MOST_IN_SLICE, MOST_ADDRESSES = 100, 1000
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 #: Services that are looked at in one turn.
 BURST = 100
-#: Seconds after which what failed is tried again.
-RETRY_AFTER = 5.0
 
 #: Whether there is any Service that selects pods; that of the API does not.
 ANY: sql.Query = (
@@ -248,23 +247,19 @@ def reconcile(now: datetime) -> int:
         if _follower.place != ("", 0):
             _follower.reset()
         return 0
-    with _follower.view() as view:
-        turns = [_turn(view, service) for service in view.take(now)]
-    turns = [one for one in turns if one.service.metadata.deletion_timestamp is None]
-    # whatever cuts this off, no turn is lost
-    changed, later = 0, {one.service.key: now.timestamp() for one in turns}
+    changed, later = 0, dict[Key, float]()
     try:
-        for turn in turns:
-            try:
-                changed += _sync(turn)
-                del later[turn.service.key]
-            except (Conflict, NotFound):  # somebody else has written: the log says so, too
-                continue
-            except Error:  # the database is away, for all of them
-                raise
-            except Exception as error:  # of this one alone; the others have their endpoints
-                log.warning("the endpoints of Service %s/%s cannot be written", *turn.service.key, exc_info=error)
-                later[turn.service.key] = now.timestamp() + RETRY_AFTER
+        with _follower.view() as view:
+            services = [one for one in view.take(now) if one.metadata.deletion_timestamp is None]
+            later.update((one.key, now.timestamp()) for one in services)  # whatever cuts this off, no turn is lost
+            turns = {one.key: alone(SERVICES, one.key, partial(_turn, view, one)) for one in services}
+        for key, turn in turns.items():
+            done = turn if isinstance(turn, Failed) else alone(SERVICES, key, partial(_sync, turn))
+            if isinstance(done, Failed):
+                later[key] = now.timestamp() + done.seconds
+            else:
+                changed += done
+                del later[key]
     finally:
         if later:
             with _follower.view() as view:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pytest_django import DjangoAssertNumQueries
 
 from claims.kinds.registration import POD
+from manciple.controllers import turns
 from manciple.store import garbage
 from networking.controllers import endpoint_slices
 from networking.kinds.endpoint_slices import ENDPOINT_SLICE
@@ -180,7 +181,7 @@ def test_a_fault_with_one_service_costs_neither_it_nor_the_others_their_endpoint
         endpoint_slices.reconcile(NOW)
     assert isinstance(fault, OperationalError) or cluster.addresses() == {"10.1.0.1"}
     monkeypatch.setattr(endpoint_slices, "_sync", sync)
-    endpoint_slices.reconcile(NOW + timedelta(seconds=endpoint_slices.RETRY_AFTER))
+    endpoint_slices.reconcile(NOW + timedelta(seconds=turns.REST_AFTER_FAULT))
     assert cluster.addresses("a") == cluster.addresses() == {"10.1.0.1"}
 
 

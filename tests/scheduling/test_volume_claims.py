@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from msgspec import structs
 
 from claims.controllers import volume_claims as binder
@@ -109,6 +111,32 @@ def test_a_claim_waits_for_its_first_pod_and_gets_a_folder_on_its_node(stored: C
     assert claim.status.capacity == volume.spec.capacity == {"storage": "1Gi"}
     assert volume.spec.claim_ref is not None
     assert volume.spec.claim_ref.uid == claim.metadata.uid
+
+
+@pytest.mark.parametrize("step", ["of_claim", "_carry_out"])
+@pytest.mark.parametrize("fault", [TypeError("a fault"), OperationalError("the database is away")])
+def test_a_fault_with_one_claim_costs_neither_it_nor_the_others_their_volumes(
+    stored: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
+) -> None:
+    real = getattr(binder, step)
+
+    def failing(*given: Any) -> Any:
+        about = [given[1]] if step == "of_claim" else [old or new for _, old, new in given[0].writes]
+        if any(isinstance(one, PersistentVolumeClaim) and one.metadata.name == "a" for one in about):
+            raise fault
+        return real(*given)
+
+    for name in ("a", "b"):
+        stored.create(make_volume_claim(name))
+        stored.create(make_user(name, name))
+    stored.settle()
+    monkeypatch.setattr(binder, step, failing)
+    with suppress(OperationalError):
+        binder.reconcile(stored.now)
+    assert isinstance(fault, OperationalError) or claim_of(stored, "b").status.phase == "Bound"
+    monkeypatch.setattr(binder, step, real)
+    bind(stored)
+    assert [claim_of(stored, name).status.phase for name in ("a", "b")] == ["Bound", "Bound"]
 
 
 def test_all_pods_of_a_claim_go_to_one_node_even_in_one_batch(stored: Cluster) -> None:

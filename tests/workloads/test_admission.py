@@ -18,6 +18,7 @@ from manciple.admission.kinds.mutating_policies import (
 )
 from manciple.admission.kinds.webhooks import MUTATING_WEBHOOKS, MutatingWebhookConfiguration
 from manciple.api import verbs
+from manciple.controllers import turns
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta
@@ -92,7 +93,7 @@ def test_what_a_webhook_refuses_is_told_and_tried_again(cluster: Cluster, server
     (condition,) = cluster.replica_set().status.conditions
     assert condition.message == 'admission webhook "w.example.com" denied the request: not now'
     server.behaviours["/"] = {"response": {"allowed": True}}
-    cluster.pass_time(pod_control.RETRY_AFTER + 1)
+    cluster.pass_time(turns.RETRY_AFTER + 1)
     cluster.run()
     assert len(cluster.pods()) == 2
 
@@ -148,6 +149,6 @@ def test_who_makes_pods_is_told_which_label_admits_them(cluster: Cluster) -> Non
     labels = dict([label.split("=")])
     changed = replace(namespace, metadata=replace(namespace.metadata, labels=namespace.metadata.labels | labels))
     verbs.update(NAMESPACE, changed, name="default", identity=SYSTEM)
-    cluster.pass_time(pod_control.RETRY_AFTER + 1)
+    cluster.pass_time(turns.RETRY_AFTER + 1)
     cluster.run()
     assert len(cluster.pods()) == 1

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from claims.kinds.pod_rules import DELETION_COST
 from claims.kinds.pods import Pod
+from manciple.controllers import turns
 from manciple.store import objects
 from manciple.wire.registry import Kind
 from tests.builders import make_pod
@@ -22,7 +23,6 @@ from tests.workloads.cluster import (
     make_job,
     make_replica_set,
 )
-from workloads import pod_control
 from workloads.controllers import replica_sets
 from workloads.kinds.cron_jobs import CRON_JOB
 from workloads.kinds.daemon_sets import DAEMON_SET, GENERATION
@@ -118,7 +118,7 @@ def test_a_fault_with_one_workload_costs_neither_it_nor_the_others_their_turns(
     made = [pod.metadata.generate_name for pod in cluster.pods()]
     assert isinstance(fault, OperationalError) or made == ["b-"]
     monkeypatch.setattr(replica_sets, step, real)
-    cluster.pass_time(pod_control.REST_AFTER_FAULT)
+    cluster.pass_time(turns.REST_AFTER_FAULT)
     replica_sets.reconcile(cluster.now)
     assert {pod.metadata.generate_name for pod in cluster.pods()} == {"a-", "b-"}
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
+from manciple.controllers import turns
 from manciple.store import objects
 from manciple.wire.base import condition_of
 from manciple.wire.errors import Conflict
@@ -159,7 +160,7 @@ def test_pods_that_are_refused_are_told_of_and_tried_again(cluster: Cluster) -> 
     assert (failure.status, failure.reason) == ("True", "FailedCreate")
     assert "exceeded quota" in failure.message
     cluster.edit(RESOURCE_QUOTA, "few", lambda one: replace(one, spec=replace(one.spec, hard={"pods": "9"})))
-    cluster.pass_time(pod_control.RETRY_AFTER + 1)
+    cluster.pass_time(turns.RETRY_AFTER + 1)
     cluster.run()
     assert len(cluster.pods()) == 3
     assert cluster.replica_set().status.conditions == ()

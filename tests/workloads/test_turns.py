@@ -12,6 +12,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
 from manciple.api import verbs
+from manciple.controllers import turns
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, condition_of
@@ -125,13 +126,13 @@ def test_the_more_workloads_are_refused_the_seldomer_each_tries_again(
     cluster.run()
     tries = []
     for _ in range(4):
-        cluster.pass_time(pod_control.RETRY_AFTER)
+        cluster.pass_time(turns.RETRY_AFTER)
         tries.append(replica_sets.reconcile(cluster.now))
     assert max(tries) <= 4
     assert sum(tries) >= 6
     with objects.writing() as writer:
         writer.delete(RESOURCE_QUOTA, NAMESPACE, "most")
-    cluster.pass_time(5 * pod_control.RETRY_AFTER)
+    cluster.pass_time(5 * turns.RETRY_AFTER)
     cluster.run()
     assert len(cluster.pods()) == 8
 
@@ -164,7 +165,7 @@ def test_only_so_many_pods_of_a_namespace_wait_for_a_node(
     assert len(cluster.pods()) == 4
     assert "FailedCreate" in {decoded(one, Event).reason for one in objects.list(kind(EVENTS)).items}
     cluster.let_run(cluster.pods()[:3])
-    cluster.pass_time(pod_control.RETRY_AFTER)
+    cluster.pass_time(turns.RETRY_AFTER)
     cluster.run()
     assert len(cluster.pods()) == 7
 

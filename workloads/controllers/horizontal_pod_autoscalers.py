@@ -21,11 +21,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
-from django.db import Error, transaction
+from django.db import transaction
 from msgspec.structs import replace
 
 from claims import event_recorder
@@ -37,6 +37,7 @@ from manciple.api import verbs
 from manciple.api.computed import COMPUTED
 from manciple.api.requests import ListOptions
 from manciple.controllers.declaration import Controller
+from manciple.controllers.turns import RETRY_AFTER, Failed, alone
 from manciple.store import objects, sql
 from manciple.store.objects import decoded
 from manciple.wire import codec
@@ -68,7 +69,7 @@ from workloads.kinds.horizontal_pod_autoscalers import (
     sources_of,
 )
 from workloads.models import AutoscalerHistory
-from workloads.pod_control import AT_ONCE, REST_AFTER_FAULT, RETRY_AFTER, SHARE
+from workloads.pod_control import AT_ONCE, SHARE
 from workloads.recommendations import (
     Goal,
     History,
@@ -146,16 +147,13 @@ def _take(due: Sequence[tuple[str, str, str]], now: datetime, until: float) -> i
         row = known.get(uid) or AutoscalerHistory(uid=uid, namespace=namespace, selector="", history="{}")
         row.due_at = now.timestamp() + PERIOD - EARLY
         rows.append(row)
-        try:
-            if uid in stored:
-                changed += _sync(Turn(decoded(stored[uid], HorizontalPodAutoscaler), now, row))
-        except (Conflict, NotFound):  # somebody else has written
-            row.due_at = now.timestamp() + RETRY_AFTER
-        except Error:  # the database is away, for all of them
-            raise
-        except Exception as error:  # of this one alone: the others have their turns
-            log.warning("%s %s/%s could not be looked after", AUTOSCALERS, namespace, name, exc_info=error)
-            row.due_at = now.timestamp() + REST_AFTER_FAULT
+        if uid in stored:
+            turn = Turn(decoded(stored[uid], HorizontalPodAutoscaler), now, row)
+            done = alone(AUTOSCALERS, (namespace, name), partial(_sync, turn))
+            if isinstance(done, Failed):
+                row.due_at = now.timestamp() + max(done.seconds, RETRY_AFTER)
+            else:
+                changed += done
         if time.monotonic() > until:
             break
     with sql.in_turn(), transaction.atomic():
