@@ -114,7 +114,7 @@ class Replay:
         self.past: dict[str, list[float]] = defaultdict(list)
         self.ends: list[tuple[float, int, str]] = []
         self.order = count()
-        #: name of a task that waits -> when it was asked about, and the seconds that it was told
+        #: name of a waiting task -> when its start was estimated, and the estimate in seconds
         self.asked: dict[str, tuple[float, float | None]] = {}
         self.outcomes: list[Outcome] = []
 

@@ -50,7 +50,7 @@ from tests.builders import (
 from tests.workloads.cluster import make_deployment, make_job, make_replica_set
 from workloads.kinds.deployments import DEPLOYMENT, DeploymentStatus
 from workloads.kinds.jobs import JOB, JobCondition, JobStatus
-from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
+from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetStatus
 from workloads.kinds.templates import owner_reference
 
 EACH, BATCH = 8, 500
@@ -75,8 +75,9 @@ def fill(pods: int, jobs: int) -> None:
     now = datetime.now(UTC)
     with objects.writing() as writer:
         writer.create(kind(CLASSES), make_class())
-        web = writer.create(DEPLOYMENT, DEPLOYMENT.prepare_create(make_deployment("web", replicas=pods)))
-        owned = replace(make_replica_set("web-1", replicas=pods), spec=_of(web, pods))
+        web: Any = writer.create(DEPLOYMENT, DEPLOYMENT.prepare_create(make_deployment("web", replicas=pods)))
+        owned = make_replica_set("web-1", replicas=pods)
+        owned = replace(owned, spec=replace(owned.spec, template=web.spec.template))
         meta = replace(owned.metadata, owner_references=(owner_reference(web),))
         replicas: Any = writer.create(REPLICA_SET, REPLICA_SET.prepare_create(replace(owned, metadata=meta)))
         numbers: dict[str, Any] = {"replicas": pods, "ready_replicas": pods, "available_replicas": pods}
@@ -97,10 +98,6 @@ def fill(pods: int, jobs: int) -> None:
             for number in range(first, min(first + BATCH, jobs)):
                 rows += _job(writer, number, now)
         QueuedPod.objects.bulk_create(rows)
-
-
-def _of(web: Any, pods: int) -> ReplicaSetSpec:
-    return replace(make_replica_set("web-1").spec, replicas=pods, template=web.spec.template)
 
 
 def _run(writer: objects.Writer, number: int, replicas: ReplicaSet, now: datetime) -> None:

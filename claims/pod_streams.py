@@ -299,7 +299,7 @@ class Forwarding:
     person: str
 
     def trouble(self, port: int, error: ApiError) -> bytes:
-        """What the client is told of a connection that cannot be."""
+        """The error that the client gets for a connection that failed."""
         why = error.text if isinstance(error, SessionRefused) else error.message
         return f"error forwarding port {port} to pod {self.pod}: {why}".encode()
 
@@ -411,7 +411,7 @@ class SpdyForwarder:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _check_tasks(self) -> None:
-        """Raises: what a connection raised that no client can be told of."""
+        """Raises: an unexpected error of a connection, for which the protocol has no message."""
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
             task.result()

@@ -287,7 +287,7 @@ def _name(ask: _Ask) -> Asked:
 
 
 def _waiting() -> list[_Waiting]:
-    """The first pods of the queue, with what they ask for as far as they do not have it."""
+    """The first pods of the queue, with what they ask for and do not have yet."""
     queue = QueuedPod.objects.waiting().order_by("-priority", "created_at", "revision")
     order = list(queue.values_list("uid", flat=True)[:LOOKED_AT])
     columns = ("uid", "namespace", "name", "claim_names", "controller_uid", "time_limit")

@@ -87,10 +87,10 @@ ANY: sql.Query = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done about one claim or volume, in one transaction, if everything in `writes` is as it was.
+    """What is done about one claim or volume: one transaction, which fails if an object in `writes` has changed.
 
-    writes: (kind, as it was: None where it is to be made, as it shall be: None where it is to be deleted). note: about
-    the first of them, or about `regarding`.
+    writes: (kind, the object before, or None to create it; the object afterwards, or None to delete it). The event is
+    about the first of them, or about `regarding`.
     """
 
     writes: tuple[tuple[Kind, Any, Any], ...] = ()
@@ -341,7 +341,9 @@ def _of_claim_with_volume(view: VolumeView, claim: PersistentVolumeClaim) -> Ste
         return _growth(volume, claim)
     if phase == LOST:
         return None
-    if volume.spec.claim_ref is None and not _suits(volume, claim):
+    # A claim that names its volume may have it whatever its selector says.
+    anything = replace(claim, spec=replace(claim.spec, selector=None))
+    if volume.spec.claim_ref is None and not satisfies(volume, anything):
         message = f'Cannot bind to requested volume "{name}": it does not suit the claim'
         return Step(regarding=claim, type="Warning", reason="VolumeMismatch", message=message)
     return _binding(volume, claim)
@@ -369,12 +371,6 @@ def _growth(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Step | No
     grown = replace(claim, status=replace(claim.status, capacity=capacity))
     writes = ((VOLUME_CLAIM, claim, grown), (VOLUME, volume, larger))
     return Step(writes, reason="VolumeResizeSuccessful", message=f"Resize volume {volume.metadata.name} succeeded")
-
-
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim may have the volume that it names."""
-    anything = replace(claim, spec=replace(claim.spec, selector=None))
-    return satisfies(volume, anything)
 
 
 def _binding(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Step | None:
@@ -465,7 +461,7 @@ def _is_ready(node: Node) -> bool:
 
 
 def _carry_out(step: Step, now: datetime) -> int:
-    """Raises: Conflict where something is not as it was; ApiError."""
+    """Raises: Conflict where an object has changed since it was looked at; ApiError."""
     with objects.writing(identity=IDENTITY) as writer:
         before = writer.revision
         for kind, old, new in step.writes:

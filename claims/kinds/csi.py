@@ -39,7 +39,7 @@ SHORTEST_TOKEN, LONGEST_TOKEN, SHORTEST_UPDATE = 600, 2**32, 10
 
 
 class TokenRequest(Value):
-    """audience: for whom a token is. expiration_seconds: for how long it is good."""
+    """audience: whom the token is for. expiration_seconds: how long it is valid."""
 
     audience: Annotated[str, pb(1)] = always("")
     expiration_seconds: Annotated[Int64 | None, pb(2)] = None

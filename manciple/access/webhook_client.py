@@ -53,7 +53,7 @@ ANSWER_MAX = 1024 * 1024
 SLICES_READ = 10
 #: Endpoints of a Service that are tried.
 ENDPOINTS_TRIED = 3
-#: Seconds that a request waits for others that wait for webhooks; then its client is told to try again.
+#: How long a request waits, in seconds, while too many others wait for webhooks. Then it is answered 429.
 PLACE_SECONDS = 1.0
 #: Bytes that are passed on at once between a webhook in a pod and its caller.
 PORTION = 64 * 1024

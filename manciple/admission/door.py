@@ -212,7 +212,7 @@ def check(write: Write) -> None:
 
 
 def _request(write: Write) -> AdmissionRequest:
-    """Raises: NotFound, as the writer would: nobody is asked about nowhere."""
+    """Raises: NotFound, as the writer would: no webhook or policy is asked about a namespace that does not exist."""
     request = AdmissionRequest(write)
     if write.operation == "CREATE" and request.namespace and request.in_namespace is None:
         raise NotFound.of(NAMESPACES, request.namespace)

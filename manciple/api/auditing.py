@@ -360,7 +360,7 @@ REFUSAL = "manciple.refusal"
 
 
 class NotingSocket:
-    """The `send` of a WebSocket: the trail is told where it is refused, or begins a session on an object.
+    """The `send` of a WebSocket: it records in the trail a refusal, and the start of a session on an object.
 
     unknown: the code that closes those of nobody.
 

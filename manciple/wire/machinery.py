@@ -135,6 +135,33 @@ class Lease(ApiObject):
     spec: Annotated[LeaseSpec, pb(2)] = LeaseSpec()
 
 
+# Two groups have these, each with a schema of its own name.
+
+
+class ServiceReference(Value):
+    """A Service, which is called at its endpoints.
+
+    namespace: of the Service. name: of the Service. path: of the URL. port: 443 unless given.
+    """
+
+    namespace: Annotated[str, pb(1)] = always("")
+    name: Annotated[str, pb(2)] = always("")
+    path: Annotated[str | None, pb(3)] = None
+    port: Annotated[Int32 | None, pb(4)] = None
+
+
+class WebhookClientConfig(Value):
+    """Where a webhook is.
+
+    service: it is behind a Service; its certificate is that of NAME.NAMESPACE.svc. ca_bundle: PEM; the certificates
+    that vouch for the webhook's; those of the system where it is empty. url: its address, https://HOST[:PORT]/PATH.
+    """
+
+    service: Annotated[ServiceReference | None, pb(1)] = None
+    ca_bundle: Annotated[str, pb(2, encoding="bytes")] = ""
+    url: Annotated[str | None, pb(3)] = None
+
+
 class ListMeta(Value):
     """Metadata of a list. `continue_`: where the next page starts; empty on the last one."""
 

@@ -218,7 +218,7 @@ class Kind:
     #: an object that was stored in another version than the present one, as the present one has it; it may ask somebody
     #: else, so it is not for transactions
     upgraded: Callable[[Any], Any] = lambda obj: obj
-    #: `fit` without defaults, for a document that says only some of an object; told of what it drops
+    #: `fit` without defaults, for a document with only some of an object's fields; reports what it drops
     prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
     #: what server-side apply takes for one field; None where the type says so
     splitting: Splitting | None = None

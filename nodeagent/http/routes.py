@@ -239,7 +239,7 @@ class Logs:
 
 
 def _no_pod(name: str, known: Sequence[Pod] | None) -> HttpsAnswer:
-    """known: None where the agent has just started: whoever is told that the pod does not exist would not come back."""
+    """known: None where the agent has just started. A 404 would be final for the client, so that is a 503."""
     if known is None:
         return HttpsAnswer(code=503, body="the agent has just started and does not know its pods yet: try again")
     return HttpsAnswer(code=404, body=f'pod "{name}" does not exist')

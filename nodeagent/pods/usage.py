@@ -19,7 +19,7 @@ from nodeagent.runtimes.protocol import ContainerUsage, Runtime
 
 #: The least number of seconds between two samples.
 INTERVAL = 15.0
-#: The least time over which a use of cpu is told: of containers that have just started.
+#: The shortest time over which CPU use is reported, for containers that have just started.
 LEAST_WINDOW = 1.0
 #: Of the machine itself, among the pods' uids.
 _MACHINE = ("", "")

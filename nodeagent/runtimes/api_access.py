@@ -171,7 +171,7 @@ class ApiGateway:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side ends; the other is told so."""
+    """Runs until one side ends, and then closes the other."""
     with suppress(OSError):
         while portion := await reader.read(PORTION):
             writer.write(portion)

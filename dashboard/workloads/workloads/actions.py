@@ -44,7 +44,7 @@ from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
 from workloads.models import Workload
 
-#: Pods whose end is rehearsed; of more, only their number is told.
+#: How many pods a preview rehearses the end of. Beyond that it gives only their number.
 REHEARSED = 200
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 #: Kinds by what can be done to them.
@@ -418,8 +418,9 @@ _PLANS: Mapping[str, Callable[[Any, str, Person], PlannedAct]] = {
 
 
 def carry_out(key: str, planned: PlannedAct, *, kind: Kind, one: Any, uid: str, person: Person) -> tuple[str, Any]:
-    """Do it, if the workload is the one with this uid, for somebody to whom the act is allowed. Returns (why not, ""
-    where it is done; what is there then).
+    """Carry out the act for somebody who may, unless another workload has taken the name since (another uid).
+
+    Returns (why it was not done, or ""; the workload afterwards).
     """
     meta = one.metadata
     if uid != meta.uid:

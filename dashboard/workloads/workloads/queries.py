@@ -415,7 +415,7 @@ class ConditionLine:
     good: bool
 
 
-#: type -> (what it is about, the status that is good)
+#: type -> (what it is about, the status when all is well)
 _CONDITIONS: Mapping[str, tuple[str, str]] = {
     "Available": ("Availability", "True"),
     "Progressing": ("Update", "True"),

@@ -219,7 +219,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
 
 
 def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> tuple[Person, Kind, Any]:
-    """Raises: Http404 where there is no such workload, or where nothing is to be told of it."""
+    """Raises: Http404 where there is no such workload, or the person may not know of it."""
     known = _PLURALS.get(resource)
     word = WORDS[known] if known else "Workload"
     person = demand_sight(request, namespace, f"{word} {name}")

@@ -74,8 +74,8 @@ def _of_waiting(rows: QuerySet[Pod], person: Person) -> WorkloadVerdict | None:
 
 
 def _of_refused(workload: Any, summary: Summary, person: Person) -> WorkloadVerdict | None:
-    """Why its next pod is not made: what its controller was told last, and limits of quotas that would have to be
-    higher for the pods that are missing.
+    """Why its next pod is not created: the last refusal its controller got, and the quota limits to raise for the
+    missing pods.
     """
     template = getattr(workload.spec, "template", None)
     told = _last_refusal(workload)

@@ -26,6 +26,7 @@ from manciple.admission.kinds.rules import (
     validate_rule,
     with_scope,
 )
+from manciple.wire import machinery
 from manciple.wire.base import ApiObject, Int32, LabelSelector, Value, always, pb
 from manciple.wire.errors import duplicate, invalid, not_supported, required
 from manciple.wire.registry import Column, Kind
@@ -58,28 +59,14 @@ _SEGMENTS_MIN = 3
 # Types ----------------------------------------------------------------------------------------------------------------
 
 
-class ServiceReference(Value):
-    """A Service, which is called at its endpoints.
-
-    namespace: of the Service. name: of the Service. path: of the URL. port: 443 unless given.
-    """
-
-    namespace: Annotated[str, pb(1)] = always("")
-    name: Annotated[str, pb(2)] = always("")
-    path: Annotated[str | None, pb(3)] = None
-    port: Annotated[Int32 | None, pb(4)] = None
+class ServiceReference(machinery.ServiceReference):
+    """A Service, which is called at its endpoints."""
 
 
-class WebhookClientConfig(Value):
-    """Where a webhook is.
-
-    service: it is behind a Service; its certificate is that of NAME.NAMESPACE.svc. ca_bundle: PEM; the certificates
-    that vouch for the webhook's; those of the system where it is empty. url: its address, https://HOST[:PORT]/PATH.
-    """
+class WebhookClientConfig(machinery.WebhookClientConfig):
+    """Where a webhook is."""
 
     service: Annotated[ServiceReference | None, pb(1)] = None
-    ca_bundle: Annotated[str, pb(2, encoding="bytes")] = ""
-    url: Annotated[str | None, pb(3)] = None
 
 
 class ValidatingWebhook(Value):
