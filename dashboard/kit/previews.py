@@ -44,21 +44,10 @@ class ActionEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionPreview:
-    """What is asked before `effect` is brought about by a POST to `url`.
+class BelowAnObject:
+    """above: the pages above this one, that of the object (its name and address) last."""
 
-    above: the pages above this one, that of the object (its name and address) last; `url` lies below it.
-    """
-
-    action: str
-    noun: str
-    uid: str
     above: tuple[Link, ...]
-    effect: ActionEffect
-    by_force: bool = False
-    topics: str = ""  # what touches the effect
-    error: str = ""  # why it was not done just now
-    query: str = ""  # what else the address says, with its "?"
 
     @property
     def name(self) -> str:
@@ -68,6 +57,20 @@ class ActionPreview:
     def back(self) -> str:
         """The page of the object itself."""
         return self.above[-1][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPreview(BelowAnObject):
+    """What is asked before `effect` is brought about by a POST to `url`, which lies below the object's page."""
+
+    action: str
+    noun: str
+    uid: str
+    effect: ActionEffect
+    by_force: bool = False
+    topics: str = ""  # what touches the effect
+    error: str = ""  # why it was not done just now
+    query: str = ""  # what else the address says, with its "?"
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from msgspec import structs
 from claims.causes.messages import clause
 from claims.kinds.pods import Pod
 from dashboard.kit.differences import difference, dump
-from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
+from dashboard.kit.previews import ActionEffect, BelowAnObject, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, listed
 from dashboard.workloads.pods.actions import NAMED, effect_of_deletion
 from dashboard.workloads.pods.forms import free_name, manifest
@@ -128,7 +128,7 @@ ACTS: Mapping[str, WorkloadAct] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadPreview:
+class WorkloadPreview(BelowAnObject):
     """What `workloads/workloads/act.html` shows. effect: None while something has to be typed first. asked: what was
     typed; complaint: what is wrong with it.
     """
@@ -137,7 +137,6 @@ class WorkloadPreview:
     act: WorkloadAct
     noun: str
     uid: str
-    above: tuple[Link, ...]
     effect: ActionEffect | None
     asked: str = ""
     complaint: str = ""
@@ -148,14 +147,6 @@ class WorkloadPreview:
     @property
     def action(self) -> str:
         return self.act.word
-
-    @property
-    def name(self) -> str:
-        return self.above[-1][0]
-
-    @property
-    def back(self) -> str:
-        return self.above[-1][1]
 
     @property
     def url(self) -> str:
