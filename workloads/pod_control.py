@@ -27,7 +27,7 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.api import verbs
-from manciple.controllers.turns import RETRY_AFTER, Failed, alone
+from manciple.controllers.turns import Failed, alone
 from manciple.store import garbage, objects
 from manciple.store.objects import Writer, decoded
 from manciple.wire.base import ApiObject
@@ -84,6 +84,7 @@ def take_turns(
     """
     changed, until, is_over = 0, time.monotonic() + SHARE, False
     later: dict[Key, float | None] = {}
+    offered: dict[Key, Collection[Key] | None] = {}
     _cut_short.add(resource)
     try:
         while not is_over:
@@ -94,6 +95,7 @@ def take_turns(
                 later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
                 # What goes wrong here must not cost the view, which all of them share.
                 turns = {one.key: alone(resource, one.key, partial(look, view, one)) for one in taken}
+                offered.update((key, getattr(turn, "offered", None)) for key, turn in turns.items())
             for key, turn in turns.items():
                 done = turn if isinstance(turn, Failed) else alone(resource, key, partial(sync, turn, now))
                 if isinstance(done, Failed):
@@ -102,12 +104,13 @@ def take_turns(
                 else:
                     written, later[key] = done
                     changed += written
+                    del offered[key]
                 if is_over := time.monotonic() > until:
                     break
     finally:
         times = {key: at for key, at in later.items() if at is not None and at != RETRY}
-        following.come_back(resource, times)
-        following.retry(resource, [key for key, at in later.items() if at == RETRY], now.timestamp(), RETRY_AFTER)
+        refused = [key for key, at in later.items() if at == RETRY]
+        following.come_back(resource, times, refused=refused, offered=offered, now=now.timestamp())
     return changed
 
 

@@ -14,10 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, Taint
+from manciple.controllers.turns import RETRY_AFTER
 from manciple.store import sql
 from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
@@ -276,6 +278,16 @@ class WorkloadView(View):
             return self.owned_pods(workload), ()
         return self.owned_pods(workload), None if is_fresh else offered
 
+    def offer_again(self, resource: str, key: Key, offered: Collection[Key] | None) -> None:
+        """Take back what `turn_of_pods` gave for a turn in which nothing was done."""
+        workload = self.workloads[resource].get(key)
+        if workload is None or not _may_adopt(workload):
+            return
+        if offered is None:
+            self.fresh.add(workload.metadata.uid)
+        elif offered:
+            self.offered.setdefault(workload.metadata.uid, set()).update(offered)
+
     def revisions(self, workload: ApiObject) -> list[ControllerRevision]:
         """Those that it controls, and those that nobody controls and it selects."""
         owned = self.children.get(workload.metadata.uid, {}).values()
@@ -346,24 +358,30 @@ def current() -> Iterator[WorkloadView | None]:
     yield None
 
 
-def come_back(resource: str, later: Mapping[Key, float]) -> None:
-    """Let the turn of these workloads come at those times, in POSIX seconds, if not before."""
-    if not later:
+def come_back(
+    resource: str,
+    later: Mapping[Key, float],
+    *,
+    refused: Collection[Key] = (),
+    offered: Mapping[Key, Collection[Key] | None] = MappingProxyType({}),
+    now: float = 0.0,
+) -> None:
+    """Let the turn of these workloads come at those times, in POSIX seconds, if not before.
+
+    refused: see `WorkloadView.retry`; `now` is for these. offered: what workloads have not adopted of what they were
+    offered in their turn.
+    """
+    if not (later or refused or offered):
         return
     with current() as view:
-        if view is not None:
-            for key, at in later.items():
-                view.again(resource, key, at)
-
-
-def retry(resource: str, keys: Collection[Key], now: float, rest: float) -> None:
-    """See `WorkloadView.retry`."""
-    if not keys:
-        return
-    with current() as view:
-        if view is not None:
-            for key in keys:
-                view.retry(resource, key, now, rest)
+        if view is None:
+            return
+        for key, at in later.items():
+            view.again(resource, key, at)
+        for key in refused:
+            view.retry(resource, key, now, RETRY_AFTER)
+        for key, pods in offered.items():
+            view.offer_again(resource, key, pods)
 
 
 def waiting_pods(namespace: str) -> int:

@@ -16,6 +16,7 @@ from manciple.controllers import turns
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, condition_of
+from manciple.wire.errors import Conflict, Forbidden
 from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind
@@ -232,3 +233,33 @@ def test_a_selector_that_others_pods_match_takes_none_of_them(cluster: Cluster) 
     after = {pod.metadata.name: pod.metadata.owner_references for pod in cluster.pods()}
     assert before.items() <= after.items()
     assert len(after) == len(before) + 1
+
+
+@pytest.mark.parametrize("fault", [Conflict("somebody else has written"), Forbidden("not now"), TypeError("a fault")])
+@pytest.mark.parametrize("step", ["_look", "_sync"])
+def test_what_a_workload_was_offered_it_adopts_though_its_first_turn_comes_to_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
+) -> None:
+    real, turns_taken = getattr(replica_sets, step), []
+
+    def failing_once(*given: Any) -> Any:
+        result = real(*given) if step == "_look" else None
+        turns_taken.append(step)
+        if len(turns_taken) in (1, 3):
+            raise fault
+        return result if step == "_look" else real(*given)
+
+    monkeypatch.setattr(replica_sets, step, failing_once)
+    cluster.create(POD, make_pod("older", meta={"labels": {"app": "x"}}))
+    cluster.create(REPLICA_SET, make_replica_set(replicas=2))
+    for _ in range(3):
+        cluster.run()
+        cluster.pass_time(turns.REST_AFTER_FAULT)
+    cluster.create(POD, make_pod("younger", meta={"labels": {"app": "x"}}))
+    cluster.scale("rs", 3, REPLICA_SET)
+    for _ in range(3):
+        cluster.run()
+        cluster.pass_time(turns.REST_AFTER_FAULT)
+    assert {"older", "younger"} <= {pod.metadata.name for pod in cluster.pods()}
+    assert len(cluster.pods()) == 3
+    assert all(pod.metadata.owner_references for pod in cluster.pods())
