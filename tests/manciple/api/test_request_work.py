@@ -332,4 +332,4 @@ def test_a_request_that_waited_is_refused_if_those_before_it_used_up_the_work() 
         await asyncio.gather(*(one.held(door) for one in sent))
 
     asyncio.run(attack())
-    assert [one.code for one in sent] == [200, 429, 429]
+    assert sorted(one.code for one in sent) == [200, 429, 429]  # bodies are put together in threads, in any order
