@@ -645,10 +645,7 @@ def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod], *
 def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
     """When the device is free again, as far as it is known."""
     if others:
-        return (
-            f"Free again: unknown. Held until the controller of {listed(list(map(str, others)), 1)} removes it"
-            " from the claim's status.reservedFor."
-        )
+        return f"Free again: unknown. The controller of {listed(list(map(str, others)), 1)} decides."
     if not pods:
         return ""
     deadlines = [

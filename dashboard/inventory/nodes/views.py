@@ -390,9 +390,9 @@ class ShownChange:
         if self.effects.kept_off:
             said = f"{len(pods)} of {asked} could no longer start here:"
         elif self.effects.let_in:
-            said = f"{len(pods)} of {asked} could then start here, if devices are free:"
+            said = f"{len(pods)} of {asked} could then start here if devices are free:"
         else:
-            said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
+            said = "Nothing changes for them."
         return said, [("/".join(pod.key), pod_url(*pod.key)) for pod in pods]
 
 
@@ -511,11 +511,10 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
 
 def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do)."""
-    check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+    check = f"Check its agent: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Unreachable":
         then = "Its pods are evicted when their tolerations end, by default after 5 min."
-        unknown = "This page shows its last report."
-        yield f"{known.name} is unreachable. {unknown}", f"{then} {check}"
+        yield f"{known.name} is unreachable. Its last report is shown.", f"{then} {check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
@@ -523,7 +522,7 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, 
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            then = "No new pods are placed here until it ends; running pods continue."
+            then = "No new pods until it ends; running ones continue."
             yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:

@@ -497,7 +497,7 @@ def show_written(request: HttpRequest) -> HttpResponse:
 def _creator(request: HttpRequest) -> Person:
     person = person_of(request)
     if not may_create(person):
-        raise PermissionDenied("Only administrators and members of a namespace's group may create pods.")
+        raise PermissionDenied("Only administrators and members of a namespace may create pods.")
     return person
 
 
@@ -560,7 +560,7 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
         for text in texts
     )
     if wrong or reading.problems:
-        return PodVerdict(good=False, title="It cannot be created as it is.", problems=wrong)
+        return PodVerdict(good=False, title="It cannot be created.", problems=wrong)
     return _start(reading, person)
 
 
