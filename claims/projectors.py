@@ -52,6 +52,7 @@ from claims.models import (
     Template,
 )
 from claims.pod_claims import claim_names, references, requested_classes, stays_allocated
+from claims.pod_troubles import trouble_of
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
@@ -186,6 +187,7 @@ class PodRow(NamedTuple):
     controller_uid: str
     started_at: datetime | None
     time_limit: int | None
+    trouble: str
 
 
 class TemplateRow(NamedTuple):
@@ -302,6 +304,7 @@ def pod_row(obj: PodObject) -> PodRow:
         next((one.uid[:UID] for one in meta.owner_references if one.controller), ""),
         datetime.fromisoformat(obj.status.start_time) if obj.status.start_time else None,
         obj.spec.active_deadline_seconds,
+        trouble_of(obj),
     )
 
 
