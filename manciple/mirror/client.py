@@ -67,7 +67,7 @@ class Remote:
                 proxy=cluster.proxy or None,
                 trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),
                 timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-                limits=httpx.Limits(max_connections=PARALLEL, max_keepalive_connections=PARALLEL),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             )
         except (ValueError, ImportError) as error:  # a proxy of a kind that it does not know
             raise RemoteFailure(f"the proxy {cluster.proxy or 'of the environment'} cannot be used: {error}") from error
@@ -105,8 +105,15 @@ class Remote:
 
     def _answer(self, path: str, params: Mapping[str, str] | None, accept: str) -> httpx.Response:
         headers = {"Accept": accept} if accept else None
-        with _failures(self._access.cluster):
+
+        def ask() -> httpx.Response:
             return self._http.get(path, params=params, headers=headers, extensions=self._extensions)
+
+        with _failures(self._access.cluster):
+            try:
+                return ask()
+            except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
+                return ask()  # a connection that was kept for later may be closed by then
 
     def _refusal(self, path: str, response: httpx.Response) -> RemoteFailure:
         code = response.status_code

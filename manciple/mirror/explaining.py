@@ -20,6 +20,7 @@ from insight.advice import (
     RaiseQuota,
     RemoveGates,
     Repair,
+    Request,
     ServeResource,
     Step,
     advice_of,
@@ -30,7 +31,7 @@ from manciple.durations import duration, moment
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import Judged, judge, may_not
 from manciple.mirror.listing import POD, Found, Reach, Wanted
-from manciple.wire.base import condition_of
+from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.errors import NotFound
 from scheduling.claims.readiness import scheduler_of
 from scheduling.cycle.post_filter import eviction_cause
@@ -91,6 +92,7 @@ def _step(step: Step, judged: Judged) -> dict[str, Any]:
         "text": f"{told(step, judged.claims, _everything)}: {follows(step)}.",
         "nodeName": step.node,
         "fits": step.fits,
+        "how": how(step.act, judged.explained.about),
         "command": command_of(step.act, judged.explained),
     }
     return {name: value for name, value in made.items() if value}
@@ -175,8 +177,8 @@ def lines(judged: Judged) -> Iterator[str]:
     if step := next_step(judged):
         yield ""
         yield f"Next step: {step}"
-        if judged.steps and (typed := command_of(judged.steps[0].act, explained)):
-            yield f"    {typed}"
+        if judged.steps:
+            yield from _indented(judged.steps[0].act, explained)
     yield from _other_steps(judged)
     if isinstance(about, Pod) and (said := _scheduler(about).get("message")):
         yield ""
@@ -209,8 +211,10 @@ def _funnel(request: RequestReport) -> Iterator[str]:
     yield f"Request {plan.full_name} of claim {claim}: {wanted}{of_class}"
     width = len(str(request.funnel[0].left)) if request.funnel else 1
     for stage in request.funnel:
-        clause = f"  ({stage.clause})" if stage.clause and stage.selector is not None else ""
-        yield f"  {stage.left:>{width}}  {stage.name}{clause}"
+        name = stage.name
+        if stage.selector is not None:  # people count from 1
+            name = f"{name.partition(' #')[0]} {stage.selector.index + 1}: {stage.clause}"
+        yield f"  {stage.left:>{width}}  {name}"
     for step in request.constraints:
         yield f"  {step.left:>{width}}  {'different' if step.distinct else 'same'} {step.attribute}"
 
@@ -222,13 +226,31 @@ def _other_steps(judged: Judged) -> Iterator[str]:
         yield "What would start it, too (rehearsed; nothing was changed):"
     for step in others:
         yield f"  - {told(step, judged.claims, _everything)}: {follows(step)}."
-        if typed := command_of(step.act, judged.explained):
-            yield f"      {typed}"
+        yield from _indented(step.act, judged.explained)
+
+
+def _indented(act: Act, explained: Explanation) -> Iterator[str]:
+    for text in filter(None, (how(act, explained.about), command_of(act, explained))):
+        yield f"    {text}"
 
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(f"`{one}`" for one in names[:NAMED]) + more
+
+
+def how(act: Act, about: ApiObject) -> str:
+    """Where other requests are written: what they stand in cannot be changed, so it is made again, and the pod."""
+    if not isinstance(act, Request) or not isinstance(about, Pod):
+        return ""
+    found = dict.fromkeys(
+        f"template `{one.resource_claim_template_name}`"
+        if one.resource_claim_template_name
+        else f"claim `{one.resource_claim_name}`"
+        for one in about.spec.resource_claims
+        if act.changes.concern(one.name)
+    )
+    return f"Create {' and '.join([*found, 'the pod'])} again with that."
 
 
 # Commands -------------------------------------------------------------------------------------------------------------

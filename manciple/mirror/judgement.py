@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from claims.causes import causes
 from claims.causes.causes import AnyCause, NodeRefusal, NoNodeFits
@@ -130,7 +130,8 @@ def _to_fit(about: ApiObject) -> frozenset[Need]:
     resources = {name for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests}
     if spec.resource_claims or any("/" in name for name in resources):
         found |= _HELD
-    if any(volume.persistentVolumeClaim is not None or volume.ephemeral is not None for volume in spec.volumes):
+    volumes: Any = spec.volumes  # of a type that is made while Python runs
+    if any(volume.persistentVolumeClaim is not None or volume.ephemeral is not None for volume in volumes):
         found |= _VOLUMES
     if has_group(about):
         found |= _own(POD_GROUP)

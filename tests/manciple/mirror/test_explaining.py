@@ -111,6 +111,8 @@ def test_offers_are_listed_with_where_the_pod_would_start() -> None:
     assert [step.node != "" for step in judged.steps] == [True, True, True]
     text = "\n".join(explaining.lines(judged))
     assert "Ask for 1 device" in text
+    assert "Create claim `gpus` and the pod again" in text
+    assert "class selector 1: device.driver" in text
     assert "team-b/holder-0" in text
     assert "4  published" in text
     assert "2  free" in text
@@ -190,9 +192,8 @@ def test_without_dynamic_resource_allocation_pods_are_explained_as_their_schedul
 
 def test_what_the_server_has_off_is_not_advised() -> None:
     """kube-scheduler evicts pods for devices from 1.37 on."""
-    priority = {"priority": 1000}
     objects = cluster(
-        *holding(*EVERY_DEVICE), ("resourceclaims", claim("gpus")), ("pods", pod("train", "gpus", **priority))
+        *holding(*EVERY_DEVICE), ("resourceclaims", claim("gpus")), ("pods", pod("train", "gpus", priority=1000))
     )
     texts = {
         version: "\n".join(explaining.lines(explained(objects, git_version=version)[0]))

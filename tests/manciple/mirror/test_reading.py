@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,21 @@ from typing import Any
 import pytest
 
 from manciple.api import certificates
-from manciple.mirror import client, listing
+from manciple.mirror import listing
 from manciple.mirror.client import Remote, is_exempt
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.listing import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach, Wanted
 from tests.manciple.mirror.clusters import NAMESPACE, cluster, meta, pod, remote_of
 from tests.manciple.mirror.replay import Replay
+
+#: (code, headers, body)
+Answered = tuple[int, Mapping[str, str], bytes]
+
+
+def always(answered: Answered, path: str = "") -> Callable[[str], Answered | None]:
+    """What answers at the path, "" for any."""
+    return lambda asked: answered if path in ("", asked) else None
 
 
 def pods(count: int) -> dict[str, Any]:
@@ -49,7 +57,7 @@ def test_a_list_whose_state_is_gone_is_read_again_as_a_whole() -> None:
 
 def test_a_busy_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(client.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
     refusals = [429, 503, 429]
 
     def busy(path: str) -> tuple[int, Mapping[str, str], bytes] | None:
@@ -61,9 +69,27 @@ def test_a_busy_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited == [2.0, 2.0, 2.0]
 
 
+def test_a_connection_that_breaks_is_not_the_end() -> None:
+    broken = ["/api/v1/pods"]
+    server = Replay(pods(3))
+    answered = server.respond
+
+    def respond(target: str, headers: Any) -> Answered:
+        if broken and target.startswith(broken[0]):
+            broken.pop()
+            raise ConnectionResetError  # the handler ends, and the connection with it
+        return answered(target, headers)
+
+    server.respond = respond  # type: ignore[method-assign]  # to break off once
+    with server:
+        found = listing.read(remote_of(server), (POD,), namespace=NAMESPACE)
+    assert not broken
+    assert len(found.pages["pods"]) == 3
+
+
 def test_a_server_that_stays_busy_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client.time, "sleep", lambda _seconds: None)
-    busy = (429, {"Retry-After": "3600"}, b"")
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    busy: Answered = (429, {"Retry-After": "3600"}, b"")
     with Replay(pods(3), answer=lambda path: busy if path == "/api/v1/pods" else None) as server:
         found = listing.read(remote_of(server), (POD, CLAIM), namespace=NAMESPACE)
     assert found.states["pods"].reach is Reach.FAILED
@@ -83,7 +109,7 @@ def test_kinds_that_may_not_be_listed_or_do_not_exist_are_told_apart() -> None:
 
 
 def test_who_may_not_discover_is_answered_with_the_versions_that_are_there() -> None:
-    forbidden = (403, {}, b"{}")
+    forbidden: Answered = (403, {}, b"{}")
     with Replay(cluster(), dra="v1beta1", answer=lambda path: forbidden if path == "/apis" else None) as server:
         found = listing.read(remote_of(server), DEVICES, namespace=NAMESPACE)
     assert found.states[CLAIM.resource].version == "v1beta1"
@@ -91,9 +117,9 @@ def test_who_may_not_discover_is_answered_with_the_versions_that_are_there() -> 
 
 def test_what_is_no_api_is_told() -> None:
     for body in (b"<html>", b"[]", b'{"groups": 7}', b'{"kind": "APIGroupDiscoveryList"}'):
-        page = (200, {}, body)
+        page: Answered = (200, {}, body)
         with (
-            Replay({}, answer=lambda _path, page=page: page) as server,
+            Replay({}, answer=always(page)) as server,
             pytest.raises(RemoteFailure, match="Kubernetes"),
         ):
             listing.read(remote_of(server), WHY, namespace=NAMESPACE)
@@ -101,8 +127,8 @@ def test_what_is_no_api_is_told() -> None:
 
 def test_a_list_that_cannot_be_read_is_a_kind_that_failed() -> None:
     for body in (b"<html>", b'{"items": 7}'):
-        page = (200, {}, body)
-        with Replay(cluster(), answer=lambda path, page=page: page if path == "/api/v1/nodes" else None) as server:
+        page: Answered = (200, {}, body)
+        with Replay(cluster(), answer=always(page, "/api/v1/nodes")) as server:
             found = listing.read(remote_of(server), DEVICES, namespace=NAMESPACE)
         assert found.states["nodes"].reach is Reach.FAILED
         assert not found.states["nodes"].is_whole
