@@ -13,12 +13,11 @@ from manciple.mirror.listing import DEVICES
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple devices",
-        description="The devices of a Kubernetes cluster, their holders, and what is free by class and model. Reads "
-        "what you may list, and keeps nothing.",
+        description="The devices of a Kubernetes cluster, their holders, and what is free by class and model.",
     )
-    made.add_argument("--class", dest="device_class", default="", metavar="NAME", help="devices of this class only")
-    made.add_argument("--node", default="", metavar="NAME", help="devices of this node only")
-    made.add_argument("--no-headers", action="store_true", help="the lines of the devices alone")
+    made.add_argument("--class", dest="device_class", default="", metavar="NAME", help="only this class")
+    made.add_argument("--node", default="", metavar="NAME", help="only this node")
+    made.add_argument("--no-headers", action="store_true", help="only lines of devices")
     command.add_options(made, formats=("wide", "json"))
     return made
 

@@ -19,10 +19,9 @@ _NAMES = {
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple why",
-        description="Why a pod or a ResourceClaim waits in a Kubernetes cluster, and what would start it. Reads what "
-        "you may list, and keeps nothing.",
+        description="Why a pod or a ResourceClaim waits in a Kubernetes cluster, and what would start it.",
     )
-    made.add_argument("object", nargs="+", metavar="pod|claim NAME", help="as NAMESPACE/NAME, or NAME with -n")
+    made.add_argument("object", nargs="+", metavar="pod|claim NAME", help="NAMESPACE/NAME, or NAME")
     command.add_options(made, formats=("json",))
     return made
 
