@@ -21,20 +21,15 @@ FAILED = 1
 
 
 def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str]) -> None:
-    """As kubectl's of the same names."""
-    command.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
-    command.add_argument("--context", default="", metavar="NAME", help="not the current one")
-    command.add_argument("--cluster", default="", metavar="NAME", help="not the context's")
-    command.add_argument("--user", default="", metavar="NAME", help="not the context's")
-    command.add_argument("-n", "--namespace", default="", metavar="NAMESPACE", help="not the context's")
-    command.add_argument("--as", dest="acting_as", default="", metavar="USER", help="impersonated")
-    command.add_argument(
-        "--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP", help="impersonated"
-    )
-    command.add_argument(
-        "--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS", help="(default 30)"
-    )
-    command.add_argument("-o", "--output", choices=formats, default="", help="the format")
+    """As kubectl has them; it documents them."""
+    kubectl = command.add_argument_group("kubectl's options")
+    for option in ("--kubeconfig", "--context", "--cluster", "--user"):
+        kubectl.add_argument(option, default="")
+    kubectl.add_argument("-n", "--namespace", default="")
+    kubectl.add_argument("--as", dest="acting_as", default="", metavar="USER")
+    kubectl.add_argument("--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP")
+    kubectl.add_argument("--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS")
+    command.add_argument("-o", "--output", choices=formats, default="")
 
 
 def _seconds(text: str) -> float:
