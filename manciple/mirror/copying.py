@@ -20,7 +20,7 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.conversion import slice_of_1_31, with_version
 from inventory.kinds.nodes import Node
-from manciple.mirror.listing import CLAIM, POD_GROUP, SLICE, TAINT_RULE, Found, Reach
+from manciple.mirror.listing import CLAIM, CLASS, POD_GROUP, SLICE, TAINT_RULE, Found, Reach
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
@@ -75,6 +75,8 @@ def gates_of(found: Found) -> Mapping[str, bool]:
     absent = {resource for resource, state in found.states.items() if state.reach is Reach.ABSENT}
     on = dict.fromkeys(gates.OF_SLICES, True)
     on |= {name: version is None or version >= since for name, since in _ON_SINCE.items()}
+    if any(b'"extendedResourceName"' in bytes(one) for one in found.pages.get(CLASS.resource, ())):
+        on["DRAExtendedResource"] = True  # while it is off, the server drops the field
     on |= {name: value for name, value in found.gates.items() if name in gates.KNOWN}
     on |= dict.fromkeys(_NOT_JUDGED, False)
     if TAINT_RULE.resource in absent:

@@ -206,6 +206,20 @@ def test_what_the_server_has_off_is_not_advised() -> None:
     assert "evict" in said
 
 
+def test_resources_that_a_class_serves_need_no_version() -> None:
+    """Before 1.36 the feature is off unless somebody turned it on; then classes have the field."""
+    objects = cluster(("pods", pod("train")))
+    objects["pods"][0]["spec"]["containers"][0]["resources"] = {
+        "requests": {"example.com/gpu": "1"},
+        "limits": {"example.com/gpu": "1"},
+    }
+    judged, _ = explained(objects, git_version="v1.34.0")
+    assert isinstance(judged.explained.cause, NoNodeFits)
+    objects["deviceclasses"][0]["spec"]["extendedResourceName"] = "example.com/gpu"
+    judged, _ = explained(objects, git_version="v1.34.0")
+    assert judged.explained.state == "Schedulable"
+
+
 def test_the_document_has_what_the_text_says() -> None:
     judged, _ = explained(cluster(*holding("n1/gpu-0", "n2/gpu-0"), *train(count=2)))
     document = explaining.document(judged)
