@@ -488,7 +488,9 @@ def project_claims(changes: Sequence[Change]) -> None:
     if reported:
         record_uses(reported)
     if given:
-        _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+        copied = frozenset(change.object.metadata.uid for change in changes if change.copied)
+        names = {change.object.metadata.uid: change.object.metadata for change in changes}
+        _insert_devices(given, names=names, copied=copied)
 
 
 def sync_rows(
@@ -520,22 +522,28 @@ def _row_changes(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[st
     return stale, fresh
 
 
-def _insert_devices(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
-    """Write allocated devices. Raises: DeviceTaken."""
+def _insert_devices(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any], copied: Collection[str] = ()) -> None:
+    """Write allocated devices. copied: the uids of claims of another cluster, where nothing prevents that a device is
+    given twice; rows of its second holder are not exclusive. Raises: DeviceTaken.
+    """
     whole = [row for row in rows if not row.admin_access and not row.share_id]
     holders = holders_of(row.key for row in whole) if whole else {}
     # Only in equally named pools can two of these rows be of one device.
     named = Counter(row.key[:3] for row in whole)
     pools = pools_by_device((row.key for row in whole if named[row.key[:3]] > 1), pools_allocated_from)
     given: dict[tuple[str, PoolKey], DeviceHolder] = {}
+    second = set[AllocatedDeviceRow]()
     for row in whole:
         meta = names[row.claim_id]
         places = [(row.device, pool) for pool in pools.get(row.key, ())]
         for holder in (holders.get(row.key), *(given.get(place) for place in places)):
             # One driver's controller knows which of its claims may share a device.
             if holder is not None and not (row.controller and row.controller == holder.controller):
-                raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
+                if row.claim_id not in copied:
+                    raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
+                second.add(row)
         given.update((place, DeviceHolder(meta.namespace, meta.name, row.controller)) for place in places)
+    rows = [row._replace(exclusive=False) if row in second else row for row in rows]
     sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
 
 

@@ -561,6 +561,10 @@ class LocalLog:
         """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
         self._sharing[resource] = share
 
+    def share_nothing(self) -> None:
+        """For a process that ends at once: sharing saves memory, and takes time."""
+        self._sharing.clear()
+
     def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
         revision, latest = sql.latest_writes(resource)
         return revision, self._read(registry.by_resource(resource), revision, latest)
