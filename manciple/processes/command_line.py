@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from manciple import collector, configuration, frames, layout
+from manciple import configuration, frames, layout, memory
 from manciple.configuration import ConfigurationRefused
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
@@ -344,7 +344,7 @@ def kubectl_plugin() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`manciple`, and `python -m manciple`. Returns the exit status."""
-    collector.start()
+    memory.start()
     frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
@@ -393,7 +393,7 @@ def _unknown(words: Sequence[str]) -> str:
 
 def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
-    collector.start()
+    memory.start()
     frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")

@@ -23,6 +23,8 @@ happened. The races, all of them:
   view is made from new listings, also when that happens during the listings.
 - An error, while the view is brought up to date or used, discards the view.
 - One thread at a time has the view.
+- A view that nobody has used while `MOST_MISSED` changes of its resources were announced is dropped by the process's
+  housekeeping (`drop_outdated`): most of what it keeps may be long gone, and listing costs no more than catching up.
 - `view(within=...)` trusts the announcements: no query if none of its resources was announced since the view was
   brought up to date. An announcement comes just after its commit and can be lost, so such a view may miss what was
   written that many seconds ago. Inside a transaction, which announces nothing before its commit, it is always brought
@@ -60,6 +62,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils.module_loading import import_string
 from prometheus_client.core import Metric
 
+from manciple import memory
 from manciple.per_process import PerProcess
 from manciple.store import records, sql
 from manciple.store.records import Committed, EventRecord, Sketch, Written
@@ -285,6 +288,8 @@ class Announcer:
         self._guard = threading.Lock()
         #: resource -> the newest revision that was announced of it; of "", where the resources were unknown
         self._newest: dict[str, int] = {}
+        #: resource -> how many changes were announced of it; of "", as before
+        self._changes: Counter[str] = Counter()
 
     def subscribe(self, callback: OnAnnouncement) -> Callable[[], None]:
         """Call `callback` after each commit of any process. Returns the function that ends it."""
@@ -309,6 +314,10 @@ class Announcer:
             newest = max(newest, announced.get(resource, 0))
         return newest
 
+    def changes(self, resources: Collection[str]) -> int:
+        """How many changes of `resources` were announced so far."""
+        return self._changes[""] + sum(self._changes[resource] for resource in resources)
+
     @property
     def is_connected(self) -> bool:
         """Whether the commits of other processes, if there are any, are announced here."""
@@ -318,11 +327,13 @@ class Announcer:
         """End the threads, if there are any."""
 
     def _deliver(self, announcement: Announcement) -> None:
-        changes = announcement.changes
+        first, last, changes = announcement.first, announcement.last, announcement.changes
+        counts = {"": last - first + 1} if changes is None else Counter(change.resource for change in changes)
         with self._guard:
             callbacks = tuple(self._callbacks.values())
-            for resource in ("",) if changes is None else {change.resource for change in changes}:
-                self._newest[resource] = max(self._newest.get(resource, 0), announcement.last)
+            for resource, count in counts.items():
+                self._newest[resource] = max(self._newest.get(resource, 0), last)
+                self._changes[resource] += count
         for callback in callbacks:
             try:
                 callback(announcement)
@@ -609,6 +620,8 @@ LOG = LocalLog()
 # Views and followers --------------------------------------------------------------------------------------------------
 
 
+#: Changes announced of a view's resources since it was last used, from which on it is dropped.
+MOST_MISSED = 20_000
 #: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
 ATTEMPTS = 5
 
@@ -731,10 +744,13 @@ def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[It
 
 @dataclass(slots=True)
 class _Followed(Generic[ViewT]):
-    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`."""
+    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`. announced: how
+    many changes of its resources had been announced when it was last used.
+    """
 
     view: ViewT | None = None
     looked: float = 0.0
+    announced: int = 0
     place: tuple[str, int] = ("", 0)
 
 
@@ -770,6 +786,7 @@ class Follower(Generic[ViewT]):
                     view = self._advanced(last) or listed(self._make, self._source)
                 followed.looked = looked
             followed.place = (type(view).__name__, view.revision)
+            followed.announced = _announcer.value.changes(view.resources)
             yield view
             followed.view = view
 
@@ -790,6 +807,18 @@ class Follower(Generic[ViewT]):
         with self._turn:
             self._followed.reset()
 
+    def drop_outdated(self) -> None:
+        """See the module."""
+        if self._is_outdated():
+            with self._turn:
+                if self._is_outdated():
+                    self._followed.reset()
+
+    def _is_outdated(self) -> bool:
+        view = self._followed.value.view if self._followed.is_made else None
+        missed = 0 if view is None else _announcer.value.changes(view.resources) - self._followed.value.announced
+        return missed > MOST_MISSED
+
     def _advanced(self, view: ViewT | None) -> ViewT | None:
         """None where the source does not lead from there to now."""
         if view is None:
@@ -800,6 +829,13 @@ class Follower(Generic[ViewT]):
             log.info("listing again: %s", error.message)
             return None
         return view
+
+
+@memory.each_minute
+def drop_outdated() -> None:
+    """The views of this process that nobody has used for long."""
+    for follower in tuple(Follower.every):
+        follower.drop_outdated()
 
 
 def _of_views() -> Iterable[Metric]:
