@@ -453,7 +453,8 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     if request.is_served:
         node = quietest(state, request.pod, fitting)
         return request.placement_on(node, state.nodes.allocatable(node))
-    nominated = tuple(node for node in fitting if node.name == request.pod.status.nominated_node_name)
+    preferred = request.pod.status.nominated_node_name
+    nominated = tuple(node for node in fitting if node.name == preferred) if preferred else ()
     with state.overlay.avoiding(request.pod) as avoided:
         placed = _search(state, request, nominated) if nominated else None
         if placed is None or not isinstance(placed.outcome, Allocated):
