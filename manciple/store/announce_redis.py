@@ -92,8 +92,8 @@ class RedisAnnouncer(Announcer):
     def announce(self, announcement: Announcement) -> None:
         super().announce(announcement)
         quiet = announcement.changes is not None and all(change.resource in QUIET for change in announcement.changes)
-        if quiet:
-            announcement = Announcement(announcement.first, announcement.last, ())
+        # Without the entries: there may be many until Redis answers.
+        announcement = Announcement(announcement.first, announcement.last, () if quiet else announcement.changes)
         with self._news:
             self._unpublished = joined(self._unpublished, announcement)
             if quiet:

@@ -8,9 +8,9 @@
 | keep part of the cluster in memory | `Follower` with a `View`: controllers, the scheduler, authorization |
 
 **The tail.** A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events
-once, and hands them to every subscriber in order. A subscriber that starts behind gets what is missing before it goes
-live, so it sees every event after its starting point exactly once. An error of one is logged; it continues with the
-next events.
+once (those of its own process are announced whole), and hands them to every subscriber in order. A subscriber that
+starts behind gets what is missing before it goes live, so it sees every event after its starting point exactly once. An
+error of one is logged; it continues with the next events.
 
 **Views.** A `Source` lists a resource as of a revision and returns what happened after one: the log of this database
 (`LocalLog`), or an API server with its list and watch. A `View` is what a reader makes of the objects. A `Follower`
@@ -47,7 +47,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -78,6 +78,8 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.5
 #: Events read at a time.
 BATCH = 1000
+#: Announcements that wait for the tail's thread.
+MOST_ANNOUNCED = 100
 #: Seconds of waiting after database errors: the first, doubled each time up to the last.
 BACKOFF = (0.1, 5.0)
 
@@ -267,11 +269,13 @@ class Announcement:
     """What a commit did: the revisions from `first` to `last`, as the log has them.
 
     changes: as the log will show them; None where they are too many to carry, or unknown: then the log has to be read.
+    entries: the same with their documents, where this process has written them.
     """
 
     first: int
     last: int
     changes: tuple[Sketch, ...] | None
+    entries: Sequence[EventRecord] = field(default=(), compare=False)
 
 
 OnAnnouncement = Callable[[Announcement], None]
@@ -395,7 +399,11 @@ class _Subscriber:
 
 
 class Tail:
-    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own."""
+    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own.
+
+    Revisions follow each other without a gap. So entries that are announced and follow what a subscriber has had are
+    all that there was until then.
+    """
 
     def __init__(self, *, poll_interval: float = POLL_INTERVAL) -> None:
         self._poll_interval = poll_interval
@@ -404,6 +412,8 @@ class Tail:
         self._woken = False
         self._stopping = False
         self._subscribers: list[_Subscriber] = []
+        #: since the log was looked at last; what is left out is read there
+        self._announced: deque[Announcement] = deque(maxlen=MOST_ANNOUNCED)
         self._current_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -462,8 +472,9 @@ class Tail:
         self._woken = True
         self._wake.notify_all()
 
-    def _on_announcement(self, _announcement: Announcement) -> None:
+    def _on_announcement(self, announcement: Announcement) -> None:
         with self._wake:
+            self._announced.append(announcement)
             self._notify()
 
     def _run(self) -> None:
@@ -498,10 +509,13 @@ class Tail:
 
     def _deliver(self) -> None:
         """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
+        with self._guard:
+            announced = tuple(self._announced)
+            self._announced.clear()
         began, more = time.monotonic(), 1
         while more and not self._stopping:
             began = time.monotonic()
-            more = sum(self._advance(position, group) for position, group in self._by_position().items())
+            more = sum(self._advance(position, group, announced) for position, group in self._by_position().items())
         self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
@@ -512,10 +526,10 @@ class Tail:
                 groups.setdefault(subscriber.position, []).append(subscriber)
         return groups
 
-    def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
+    def _advance(self, position: int, group: Sequence[_Subscriber], announced: Sequence[Announcement]) -> bool:
         """Returns whether there may be more for them."""
         try:
-            stretch = stretch_after(position)
+            stretch = _announced_after(position, announced) or stretch_after(position)
         except Expired as error:
             self._lose(group, error)
             return False
@@ -532,6 +546,16 @@ class Tail:
             with self._guard:
                 if subscriber in self._subscribers:
                     self._subscribers.remove(subscriber)
+
+
+def _announced_after(position: int, announced: Sequence[Announcement]) -> Stretch[EventRecord] | None:
+    """What these tell to whoever stands at `position`; None where they tell nothing, or not all that follows it."""
+    by_first = {one.first: one for one in announced if one.entries}
+    entries, reached = list[EventRecord](), position
+    while (one := by_first.get(reached + 1)) is not None:
+        entries += one.entries
+        reached = one.last
+    return Stretch(entries, reached, any(one.last > reached for one in announced)) if entries else None
 
 
 _tail = PerProcess(Tail, stop=Tail.stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,10 +14,10 @@ from django.db import DatabaseError
 from msgspec import structs
 
 from manciple.store import event_log, objects, records, sql
-from manciple.store.event_log import Tail
+from manciple.store.event_log import Announcement, Tail
 from manciple.store.records import EventRecord
 from manciple.store.space import prune
-from manciple.store.writer import with_meta
+from manciple.store.writer import Writer, with_meta
 from manciple.wire.errors import Expired
 from tests.e2e.processes import wait_for
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -231,6 +231,53 @@ def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: py
     assert reader.revisions == [3, 4, 5, 6, 7]
 
 
+def _by_another_process(announcement: Announcement) -> Announcement:
+    return replace(announcement, entries=())
+
+
+Told = list[Announcement]
+
+
+@pytest.mark.parametrize(
+    ("heard", "reads"),
+    [
+        pytest.param(lambda told: told, 0, id="all"),
+        pytest.param(lambda told: told[::-1], 0, id="in-another-order"),
+        pytest.param(lambda told: told[:2], 0, id="the-last-is-late"),
+        pytest.param(lambda told: told[1:], 1, id="the-first-is-lost"),
+        pytest.param(lambda told: [told[0], told[2]], 1, id="one-between-is-lost"),
+        pytest.param(lambda told: [told[0], _by_another_process(told[1]), told[2]], 1, id="one-of-another-process"),
+        pytest.param(lambda told: [*told[:2], _by_another_process(told[2])], 1, id="the-last-of-another-process"),
+        pytest.param(lambda _told: [], 1, id="none"),
+    ],
+)
+def test_what_its_process_has_written_is_read_only_where_something_is_missing(
+    heard: Callable[[Told], Told], reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tail, "_start", lambda _tail: None)
+    told, read, stretch_after = Told(), list[int](), event_log.stretch_after
+
+    def counted(revision: int, **options: Any) -> event_log.Stretch[EventRecord]:
+        read.append(revision)
+        return stretch_after(revision, **options)
+
+    monkeypatch.setattr(event_log, "stretch_after", counted)
+    tail, reader = Tail(), Reader()
+    tail.subscribe(reader, after=write("a"), on_expired=unexpected)
+    stop = event_log.subscribe(told.append)
+    for name in "bcd":
+        changed(name)
+    stop()
+    read.clear()
+    for announcement in heard(told):
+        tail._on_announcement(announcement)
+    tail._deliver()
+    assert len(read) == reads
+    tail._deliver()  # a poll
+    records.cache.reset()
+    assert reader.records == event_log.read_after(2), "each once, and as the log has it"
+
+
 def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> None:
     failing, reader = Reader(), Reader()
 
@@ -309,7 +356,8 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
 
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tail's reads fail as long as `away` is set."""
+    """The tail's reads, which whatever is written takes, fail as long as `away` is set."""
+    monkeypatch.setattr(Writer, "entries", lambda _writer: ())  # as if another process wrote
     read = event_log.stretch_after
 
     def read_or_fail(revision: int) -> event_log.Stretch[EventRecord]:
