@@ -12,13 +12,15 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import orjson
 import redis
 
-from manciple.store.event_log import Announcement, Announcer, OnAnnouncement
-from manciple.store.records import Sketch
+from manciple.store.event_log import LONGEST_TOLD, QUIET, Announcement, Announcer, OnAnnouncement
+from manciple.store.records import EventRecord, Sketch
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +29,38 @@ CHANNEL = "manciple.commits"
 RETRY_AFTER = 0.5
 TIMEOUT = 2.0
 
-#: What is written all the time, and what nobody in another process waits for.
-QUIET = frozenset({"leases.coordination.k8s.io"})
 #: Changes in one message: of more, only the revisions are announced.
 MOST_CHANGES = 200
 #: Stretches of quiet commits that go along with a message.
 MOST_STRETCHES = 50
 
 
+_ENTRY = tuple(one.name for one in fields(EventRecord))
+_row = attrgetter(*_ENTRY)
+
+
 def encode(announcements: Iterable[Announcement]) -> bytes:
+    """(first, last, entries) of one with its entries, else (first, last, None, sketches)."""
     return orjson.dumps(
-        [(one.first, one.last, None if one.changes is None else list(map(tuple, one.changes))) for one in announcements]
+        [
+            (one.first, one.last, list(map(_row, one.entries)))
+            if one.entries
+            else (one.first, one.last, None, None if one.changes is None else list(map(tuple, one.changes)))
+            for one in announcements
+        ]
     )
 
 
 def decode(message: bytes) -> Sequence[Announcement]:
     """Raises: ValueError, TypeError for a text that `encode` did not make."""
-    return [
-        Announcement(first, last, None if changes is None else tuple(Sketch(*change) for change in changes))
-        for first, last, changes in orjson.loads(message)
-    ]
+    return [_announcement(*one) for one in orjson.loads(message)]
+
+
+def _announcement(first: int, last: int, rows: Any, sketches: Any = None) -> Announcement:
+    if rows is None:
+        return Announcement(first, last, None if sketches is None else tuple(Sketch(*one) for one in sketches))
+    entries = [EventRecord(**dict(zip(_ENTRY, row, strict=True))) for row in rows]
+    return Announcement(first, last, tuple(one.sketch for one in entries), entries)
 
 
 def joined(before: Sequence[Announcement], new: Announcement) -> list[Announcement]:
@@ -57,13 +71,23 @@ def joined(before: Sequence[Announcement], new: Announcement) -> list[Announceme
     *others, last = before or [new]
     if not before:
         stretches = [new]
-    elif last.last + 1 == new.first and last.changes is not None and new.changes is not None:
-        stretches = [*others, Announcement(last.first, new.last, last.changes + new.changes)]
+    elif _continues(last, new):
+        changes, entries = (*(last.changes or ()), *(new.changes or ())), (*last.entries, *new.entries)
+        if sum(len(one.document or "") for one in entries) > LONGEST_TOLD:
+            entries = ()
+        stretches = [*others, Announcement(last.first, new.last, changes, entries)]
     else:
         stretches = [*before, new]
     if sum(len(one.changes or ()) for one in stretches) > MOST_CHANGES:
         return [Announcement(new.first, new.last, None)]
     return stretches[-MOST_STRETCHES:]
+
+
+def _continues(last: Announcement, new: Announcement) -> bool:
+    """Whether both can be told as one that tells as much."""
+    if last.last + 1 != new.first or last.changes is None or new.changes is None:
+        return False
+    return bool(last.entries) == bool(new.entries)
 
 
 class RedisAnnouncer(Announcer):
@@ -92,8 +116,8 @@ class RedisAnnouncer(Announcer):
     def announce(self, announcement: Announcement) -> None:
         super().announce(announcement)
         quiet = announcement.changes is not None and all(change.resource in QUIET for change in announcement.changes)
-        # Without the entries: there may be many until Redis answers.
-        announcement = Announcement(announcement.first, announcement.last, () if quiet else announcement.changes)
+        if quiet:
+            announcement = Announcement(announcement.first, announcement.last, ())
         with self._news:
             self._unpublished = joined(self._unpublished, announcement)
             if quiet:

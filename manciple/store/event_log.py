@@ -8,7 +8,7 @@
 | keep part of the cluster in memory | `Follower` with a `View`: controllers, the scheduler, authorization |
 
 **The tail.** A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events
-once (those of its own process are announced whole), and hands them to every subscriber in order. A subscriber that
+once (most are announced whole, and need not be read), and hands them to every subscriber in order. A subscriber that
 starts behind gets what is missing before it goes live, so it sees every event after its starting point exactly once. An
 error of one is logged; it continues with the next events.
 
@@ -33,8 +33,9 @@ them does. What repeats from object to object (the attributes of devices) may be
 how (`LocalLog.share`).
 
 **Announcements** say what a commit did, after it: in this process at once, in the others through Redis
-(`announce_redis`, where there is one). They carry the commit's revisions and a sketch of each change, never an object,
-and may be lost or come out of order: listeners read the log where they miss something, and poll it as well.
+(`announce_redis`, where there is one). They carry the commit's revisions and its entries, or a sketch of each where the
+documents are large or confidential, and may be lost or come out of order: listeners read the log where they miss
+something, and poll it as well.
 
 **Metrics.** The tail's are upstream's of the watch cache, whose part it plays.
 Source of the names: apiserver/pkg/storage/cacher/metrics/metrics.go.
@@ -47,7 +48,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -78,8 +79,6 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.5
 #: Events read at a time.
 BATCH = 1000
-#: Announcements that wait for the tail's thread.
-MOST_ANNOUNCED = 100
 #: Seconds of waiting after database errors: the first, doubled each time up to the last.
 BACKOFF = (0.1, 5.0)
 
@@ -229,6 +228,7 @@ def _read(
     if revision < lowest:
         raise expired(revision, lowest)
     if revision > latest:
+        _announcer.value.forget_entries()  # they may be of what this database has never seen
         raise Expired(f"too large resource version: {revision}, current: {latest}")
     events = [values[2:] for values in found if values[2] is not None]
     more = len(events) == limit
@@ -269,7 +269,7 @@ class Announcement:
     """What a commit did: the revisions from `first` to `last`, as the log has them.
 
     changes: as the log will show them; None where they are too many to carry, or unknown: then the log has to be read.
-    entries: the same with their documents, where this process has written them.
+    entries: the same with their documents; () where these are long, or confidential.
     """
 
     first: int
@@ -280,6 +280,11 @@ class Announcement:
 
 OnAnnouncement = Callable[[Announcement], None]
 
+#: What is written all the time, and what nobody in another process waits for.
+QUIET = frozenset({"leases.coordination.k8s.io"})
+#: Announcements whose entries are kept; and characters of the documents of one, or of several in a message.
+MOST_TOLD, LONGEST_TOLD = 100, 1 << 16
+
 
 class Announcer:
     """The announcements within one process."""
@@ -289,6 +294,9 @@ class Announcer:
         self._guard = threading.Lock()
         #: resource -> the newest revision that was announced of it; of "", where the resources were unknown
         self._newest: dict[str, int] = {}
+        #: first revision -> announcement, of those that leave nothing to be read; and how far all of them go
+        self._told: dict[int, Announcement] = {}
+        self._told_upto = 0
 
     def subscribe(self, callback: OnAnnouncement) -> Callable[[], None]:
         """Call `callback` after each commit of any process. Returns the function that ends it."""
@@ -313,6 +321,20 @@ class Announcer:
             newest = max(newest, announced.get(resource, 0))
         return newest
 
+    def entries_after(self, revision: int, *, but_quiet: bool) -> Stretch[EventRecord] | None:
+        """See the function of that name."""
+        entries, reached = list[EventRecord](), revision
+        with self._guard:
+            while (one := self._told.get(reached + 1)) is not None and (one.entries or but_quiet):
+                entries += one.entries
+                reached = one.last
+            return Stretch(entries, reached, self._told_upto > reached) if reached > revision else None
+
+    def forget_entries(self) -> None:
+        with self._guard:
+            self._told.clear()
+            self._told_upto = 0
+
     @property
     def is_connected(self) -> bool:
         """Whether the commits of other processes, if there are any, are announced here."""
@@ -327,6 +349,11 @@ class Announcer:
             callbacks = tuple(self._callbacks.values())
             for resource in ("",) if changes is None else {change.resource for change in changes}:
                 self._newest[resource] = max(self._newest.get(resource, 0), announcement.last)
+            self._told_upto = max(self._told_upto, announcement.last)
+            if announcement.entries or changes == ():
+                self._told[announcement.first] = announcement
+                while len(self._told) > MOST_TOLD:
+                    del self._told[next(iter(self._told))]
         for callback in callbacks:
             try:
                 callback(announcement)
@@ -358,6 +385,16 @@ def newest(resources: Collection[str]) -> int:
     An announcement may be late or lost: look at the log now and then as well (`POLL_INTERVAL`).
     """
     return _announcer.value.newest(resources)
+
+
+def entries_after(revision: int, *, but_quiet: bool = False) -> Stretch[EventRecord] | None:
+    """What was announced with its entries and follows `revision`; None where that is nothing. `more` tells whether more
+    was announced, which is to be read in the log; and something may be on its way here.
+
+    Revisions of commits follow each other without a gap, so what follows is all that there was until then.
+    but_quiet: without what is `QUIET`.
+    """
+    return _announcer.value.entries_after(revision, but_quiet=but_quiet)
 
 
 def announce(announcement: Announcement) -> None:
@@ -399,11 +436,7 @@ class _Subscriber:
 
 
 class Tail:
-    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own.
-
-    Revisions follow each other without a gap. So entries that are announced and follow what a subscriber has had are
-    all that there was until then.
-    """
+    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own."""
 
     def __init__(self, *, poll_interval: float = POLL_INTERVAL) -> None:
         self._poll_interval = poll_interval
@@ -412,8 +445,6 @@ class Tail:
         self._woken = False
         self._stopping = False
         self._subscribers: list[_Subscriber] = []
-        #: since the log was looked at last; what is left out is read there
-        self._announced: deque[Announcement] = deque(maxlen=MOST_ANNOUNCED)
         self._current_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -472,9 +503,8 @@ class Tail:
         self._woken = True
         self._wake.notify_all()
 
-    def _on_announcement(self, announcement: Announcement) -> None:
+    def _on_announcement(self, _announcement: Announcement) -> None:
         with self._wake:
-            self._announced.append(announcement)
             self._notify()
 
     def _run(self) -> None:
@@ -509,13 +539,10 @@ class Tail:
 
     def _deliver(self) -> None:
         """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
-        with self._guard:
-            announced = tuple(self._announced)
-            self._announced.clear()
         began, more = time.monotonic(), 1
         while more and not self._stopping:
             began = time.monotonic()
-            more = sum(self._advance(position, group, announced) for position, group in self._by_position().items())
+            more = sum(self._advance(position, group) for position, group in self._by_position().items())
         self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
@@ -526,10 +553,10 @@ class Tail:
                 groups.setdefault(subscriber.position, []).append(subscriber)
         return groups
 
-    def _advance(self, position: int, group: Sequence[_Subscriber], announced: Sequence[Announcement]) -> bool:
+    def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
         """Returns whether there may be more for them."""
         try:
-            stretch = _announced_after(position, announced) or stretch_after(position)
+            stretch = entries_after(position) or stretch_after(position)
         except Expired as error:
             self._lose(group, error)
             return False
@@ -546,16 +573,6 @@ class Tail:
             with self._guard:
                 if subscriber in self._subscribers:
                     self._subscribers.remove(subscriber)
-
-
-def _announced_after(position: int, announced: Sequence[Announcement]) -> Stretch[EventRecord] | None:
-    """What these tell to whoever stands at `position`; None where they tell nothing, or not all that follows it."""
-    by_first = {one.first: one for one in announced if one.entries}
-    entries, reached = list[EventRecord](), position
-    while (one := by_first.get(reached + 1)) is not None:
-        entries += one.entries
-        reached = one.last
-    return Stretch(entries, reached, any(one.last > reached for one in announced)) if entries else None
 
 
 _tail = PerProcess(Tail, stop=Tail.stop)
@@ -591,16 +608,11 @@ class LocalLog:
 
     def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
         stretch = stretch_after(after, resources=resources, limit=VIEW_BATCH)
-        written = [
-            Written(
-                record.revision,
-                record.type,
-                record.resource,
-                self._value(registry.by_resource(record.resource), record.revision, record.text),
-            )
-            for record in stretch.changes
-        ]
-        return Stretch(written, stretch.revision, stretch.more)
+        return Stretch(list(map(self.written, stretch.changes)), stretch.revision, stretch.more)
+
+    def written(self, record: EventRecord) -> Written:
+        value = self._value(registry.by_resource(record.resource), record.revision, record.text)
+        return Written(record.revision, record.type, record.resource, value)
 
     def _read(self, kind: Kind, revision: int, latest: Sequence[int]) -> Iterator[ApiObject]:
         """Documents never change under their revision; one that is missing was superseded, and pruned since."""
@@ -624,6 +636,21 @@ class LocalLog:
 
 #: of this process
 LOG = LocalLog()
+
+
+class AnnouncedLog:
+    """The same as announcements tell it, for a view that is brought up to date again before anything rests on it: what
+    was announced whole is not read, and what is on its way is missed.
+    """
+
+    def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
+        return LOG.list(resource)
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        told = entries_after(after, but_quiet=QUIET.isdisjoint(resources))
+        if told is None or told.more:
+            return LOG.changes(resources, after)
+        return Stretch([LOG.written(one) for one in told.changes if one.resource in resources], told.revision)
 
 
 # Views and followers --------------------------------------------------------------------------------------------------

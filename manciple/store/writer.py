@@ -210,8 +210,14 @@ class Writer:
             for event in self._events
         )
 
-    def entries(self) -> Sequence[EventRecord]:
-        """Every write so far, oldest first, as the log will show it."""
+    def entries(self, longest: int) -> Sequence[EventRecord]:
+        """Every write so far, oldest first, as the log will show it; none where the documents have more characters than
+        `longest` together, or are confidential.
+        """
+        if sum(len(event.text) for event in self._events) > longest or any(
+            event.kind.confidential for event in self._events
+        ):
+            return ()
         return [
             EventRecord(
                 revision=event.revision,

@@ -197,6 +197,11 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
         assert reader.revisions == list(range(after + 1, newest + 1))
 
 
+def tell_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written has to be read in the log."""
+    monkeypatch.setattr(Writer, "entries", lambda *_: ())
+
+
 def read_at_most(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     read: Any = event_log.stretch_after
     monkeypatch.setattr(event_log, "stretch_after", partial(read, limit=limit))
@@ -212,6 +217,7 @@ def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest
 
 
 def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell_no_entries(monkeypatch)
     monkeypatch.setattr(Tail, "_start", lambda _tail: None)
     reads, read = list[int](), event_log.stretch_after
 
@@ -264,13 +270,13 @@ def test_what_its_process_has_written_is_read_only_where_something_is_missing(
     monkeypatch.setattr(event_log, "stretch_after", counted)
     tail, reader = Tail(), Reader()
     tail.subscribe(reader, after=write("a"), on_expired=unexpected)
-    stop = event_log.subscribe(told.append)
+    announce = event_log.announce
+    monkeypatch.setattr(event_log, "announce", told.append)
     for name in "bcd":
         changed(name)
-    stop()
     read.clear()
     for announcement in heard(told):
-        tail._on_announcement(announcement)
+        announce(announcement)
     tail._deliver()
     assert len(read) == reads
     tail._deliver()  # a poll
@@ -357,7 +363,7 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tail's reads, which whatever is written takes, fail as long as `away` is set."""
-    monkeypatch.setattr(Writer, "entries", lambda _writer: ())  # as if another process wrote
+    tell_no_entries(monkeypatch)
     read = event_log.stretch_after
 
     def read_or_fail(revision: int) -> event_log.Stretch[EventRecord]:
