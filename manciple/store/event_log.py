@@ -415,6 +415,7 @@ class _Subscriber:
     callback: Callback
     on_expired: OnExpired
     position: int  # the newest revision it has been given
+    quick: bool = False
     active: bool = True
 
     def give(self, records: Sequence[EventRecord]) -> None:
@@ -442,6 +443,8 @@ class Tail:
         self._poll_interval = poll_interval
         self._guard = threading.Lock()
         self._wake = threading.Condition(self._guard)
+        #: held by who calls the subscribers
+        self._calling = threading.Lock()
         self._woken = False
         self._stopping = False
         self._subscribers: list[_Subscriber] = []
@@ -452,19 +455,23 @@ class Tail:
     def instance() -> Tail:
         return _tail.value
 
-    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callback, *, after: int, on_expired: OnExpired, quick: bool = False
+    ) -> Callable[[], None]:
         """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
 
         Returns the function that ends it; once that has returned no new call begins. `on_expired` is called, in the
         tail's thread, when the log no longer leads on from the subscriber's position: it was pruned past it while the
         database could not be read, or an older database was restored. That ends the subscription; the subscriber may
         start another one. A database error in `on_expired` makes the tail call it again.
+        quick: the callback only hands on, and may be called by whoever announces, in the same order: no thread is woken
+        where all subscribers are so.
         Raises: Expired when `after` is below the pruned floor.
         """
         lowest = floor()
         if after < lowest:
             raise expired(after, lowest)
-        subscriber = _Subscriber(callback, on_expired, after)
+        subscriber = _Subscriber(callback, on_expired, after, quick)
         with self._wake:
             self._subscribers.append(subscriber)
             self._start()
@@ -504,8 +511,25 @@ class Tail:
         self._wake.notify_all()
 
     def _on_announcement(self, _announcement: Announcement) -> None:
+        if self._calling.acquire(blocking=False):
+            try:
+                if self._hand_on():
+                    return
+            finally:
+                self._calling.release()
         with self._wake:
             self._notify()
+
+    def _hand_on(self) -> bool:
+        """Give what was announced whole to subscribers that are quick. Returns whether nothing is left to be done."""
+        began = time.monotonic()
+        for position, group in self._by_position().items():
+            told = entries_after(position)
+            if told is None or told.more or not all(one.quick for one in group):
+                return False
+            self._give(group, told.changes)
+        self._current_at = began
+        return True
 
     def _run(self) -> None:
         unsubscribe = subscribe(self._on_announcement)
@@ -542,7 +566,8 @@ class Tail:
         began, more = time.monotonic(), 1
         while more and not self._stopping:
             began = time.monotonic()
-            more = sum(self._advance(position, group) for position, group in self._by_position().items())
+            with self._calling:
+                more = sum(self._advance(position, group) for position, group in self._by_position().items())
         self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
@@ -560,12 +585,15 @@ class Tail:
         except Expired as error:
             self._lose(group, error)
             return False
-        if records := stretch.changes:
-            TAIL.value.read(records)
-            for subscriber in group:
-                if subscriber.active:
-                    subscriber.give(records)
+        if stretch.changes:
+            self._give(group, stretch.changes)
         return stretch.more
+
+    def _give(self, group: Sequence[_Subscriber], records: Sequence[EventRecord]) -> None:
+        TAIL.value.read(records)
+        for subscriber in group:
+            if subscriber.active:
+                subscriber.give(records)
 
     def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
         for subscriber in subscribers:

@@ -284,6 +284,29 @@ def test_what_its_process_has_written_is_read_only_where_something_is_missing(
     assert reader.records == event_log.read_after(2), "each once, and as the log has it"
 
 
+@pytest.mark.parametrize(
+    ("quick", "told"),
+    [
+        pytest.param([True, True], True, id="all-are-quick"),
+        pytest.param([True, False], False, id="one-is-not"),
+    ],
+)
+def test_who_only_hands_on_is_called_by_whoever_announces(
+    quick: list[bool], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tail, "_start", lambda _tail: None)
+    tail, readers = Tail(), [Reader() for _ in quick]
+    first = write("a")
+    for reader, is_quick in zip(readers, quick, strict=True):
+        tail.subscribe(reader, after=first, on_expired=unexpected, quick=is_quick)
+    stop = event_log.subscribe(tail._on_announcement)
+    newest = write("b", "c")
+    stop()
+    assert [reader.revisions for reader in readers] == [[newest - 1, newest] if told else []] * 2
+    tail._deliver()
+    assert [reader.revisions for reader in readers] == [[newest - 1, newest]] * 2
+
+
 def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> None:
     failing, reader = Reader(), Reader()
 
