@@ -191,47 +191,51 @@ class Lane:
     def __init__(self, most: int = THREADS_OF_A_QUEUE) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._running = 0
+        self._running: list[Run] = []
         self._began = 0.0  # when the last run did, by the monotonic clock
         self._waiting: deque[Run] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="woken")
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="woken")
 
     def run(self, task: Run) -> None:
         """Run it in this thread, or leave it to the next thread of the lane that is done."""
         with self._guard:
-            if self._running >= self._most:
+            if len(self._running) >= self._most:
                 self._waiting.append(task)
                 return
-            self._begin()
+            self._begin(task)
         self._run(task)
 
     def run_directly(self, task: Run, *, patience: float = SHORT_RUN) -> bool:
         """Run it in a thread of the lane's own, or after what runs in the lane. Returns whether it will be run: not
-        where something has run there for more than `patience` seconds.
+        where something has run there for more than `patience` seconds, unless these are endless.
         """
         with self._guard:
             if self._running:
-                is_short = time.monotonic() - self._began < patience
-                if is_short and task not in self._waiting:
-                    self._waiting.append(task)
-                return is_short
-            self._begin()
+                must_be_here = patience == math.inf
+                is_short = time.monotonic() - self._began < (SHORT_RUN if must_be_here else patience)
+                if not is_short and not must_be_here:
+                    return False
+                if is_short or task in self._running or len(self._running) >= self._most:
+                    if task not in self._waiting:
+                        self._waiting.append(task)
+                    return True
+            self._begin(task)
         try:
-            self._thread.submit(self._run, task)
+            self._threads.submit(self._run, task)
         except RuntimeError:  # the process ends, or has no thread left
             with self._guard:
-                self._running -= 1
+                self._running.remove(task)
             return False
         return True
 
     def stop(self) -> None:
-        """Drop what waits, and wait for what the lane's own thread runs."""
+        """Drop what waits, and wait for what the lane's own threads run."""
         with self._guard:
             self._waiting.clear()
-        self._thread.shutdown()
+        self._threads.shutdown()
 
-    def _begin(self) -> None:
-        self._running += 1
+    def _begin(self, task: Run) -> None:
+        self._running.append(task)
         self._began = time.monotonic()
 
     def _run(self, first: Run) -> None:
@@ -246,13 +250,13 @@ class Lane:
                 log.exception("task %s failed; its periodic run will repeat it", task.name)
             except BaseException:  # the worker ends
                 with self._guard:
-                    self._running -= 1
+                    self._running.remove(task)
                 raise
             with self._guard:
-                self._running -= 1
+                self._running.remove(task)
                 task = self._waiting.popleft() if self._waiting else None
                 if task is not None:
-                    self._begin()
+                    self._begin(task)
 
 
 def _stop(lanes: dict[Queue, Lane]) -> None:
@@ -278,12 +282,19 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         if not message or coordination.wakeups.value.leave(self.controller.name, message):
             lanes.value[self.controller.queue].run(self)
 
+    @property
+    def needs_turn(self) -> bool:
+        """Then only the process that leads can run it."""
+        return coordination.TURN in (self.controller.lock, self.controller.also_locks)
+
     def wake(self) -> None:
-        """Run in this process, unless something has run there for a while; then any worker may.
+        """Run in this process, unless something has run there for a while; then any worker may, unless it needs the
+        turn.
 
         Raises: KombuError, OSError where no message can be sent.
         """
-        if lanes.value[self.controller.queue].run_directly(self, patience=SHORT_RUN):
+        patience = math.inf if self.needs_turn else SHORT_RUN
+        if lanes.value[self.controller.queue].run_directly(self, patience=patience):
             _ADDS[self.controller.queue_name].inc()
             _WAITS[self.controller.queue_name].observe(0.0)
         else:
@@ -291,14 +302,14 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def send(self) -> None:
         """Run in whichever worker is free; in this one while Redis is away. Raises: KombuError, OSError."""
-        if event_log.is_connected():
+        if event_log.is_connected() and not self.needs_turn:
             self.apply_async()
         else:
             lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
 
     def wake_in_time(self) -> None:
         """Run once in its interval: here if that takes little, else in whichever worker is free."""
-        if self.controller.queue is Queue.SCHEDULING or self.took < SHORT_RUN:
+        if self.needs_turn or self.controller.queue is Queue.SCHEDULING or self.took < SHORT_RUN:
             self.wake()
         else:
             self.send()
@@ -549,7 +560,8 @@ class Dispatcher:
             try:
                 with coordination.alone(coordination.LEADERSHIP) as leads:
                     if leads:
-                        self._lead()
+                        with coordination.keeping_turn():
+                            self._lead()
                     else:
                         coordination.heart.value.beat()  # it may be the only thing that this process does
             except Exception:
