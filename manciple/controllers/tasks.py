@@ -402,6 +402,8 @@ REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
 #: Seconds of rest of the scheduling queue for each of the new pods that came after a quiet moment.
 #: Where more come within that time it rests in full, so a stream of pods is gathered and a few pods are not held up.
 REST_FOR_A_POD = 0.004
+#: Seconds for which a controller counts as one that has nothing to look after.
+IDLE = 2.0
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
@@ -508,6 +510,8 @@ class Dispatcher:
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._queues = {one.name: one.queue for one in self._declared}
         self._resting_without_work = {one.name for one in self._declared if one.rests_without_work}
+        #: those of them that had nothing to do -> until when only a change that is work for certain is noted
+        self._idle = dict[str, float]()
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -549,9 +553,11 @@ class Dispatcher:
 
     def _note(self, changes: Sequence[Sketch]) -> None:
         """Remember the controllers that these concern; the caller holds `_news`."""
-        if concerned := self._table.concerned_by(changes):
+        found, now = self._table.concerned_by(changes), time.monotonic()
+        if concerned := {name: sure for name, sure in found.items() if sure or now >= self._idle.get(name, 0.0)}:
             for name, sure in concerned.items():
                 self._concerned[name] = sure or self._concerned.get(name, False)
+                self._idle.pop(name, None)
             self._pods += sum(change.resource == PODS and change.type == ADDED for change in changes)
             self._news.notify_all()
 
@@ -632,10 +638,17 @@ class Dispatcher:
             self.due.setdefault(name, at)
             if sure:
                 self._sure.add(name)
-        working = self._table.with_work(uncertain)
-        for name in set(uncertain).difference(working).intersection(self._resting_without_work):
-            self._rests[name] = now + REST[self._queues[name]]  # most clusters have none of what it is for
-        self._wake([*certain, *working], pods=pods)
+        self._wake([*certain, *self._working(uncertain, now)], pods=pods)
+
+    def _working(self, names: Sequence[str], now: float) -> Sequence[str]:
+        """Those that have something to do. Most clusters have none of what some controllers are for: whether they have
+        is not asked again for each pod.
+        """
+        working = self._table.with_work(names)
+        with self._news:
+            for name in self._resting_without_work.intersection(names).difference(working, self._concerned):
+                self._idle[name] = now + IDLE
+        return working
 
     def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
@@ -645,7 +658,7 @@ class Dispatcher:
         for name in due:
             del self.due[name]
         self._sure -= certain
-        self._wake([*certain, *self._table.with_work([name for name in due if name not in certain])])
+        self._wake([*certain, *self._working([name for name in due if name not in certain], now)])
 
     def _wake_periodic(self, now: float) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more. now: when the look began."""

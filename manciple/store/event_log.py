@@ -283,7 +283,7 @@ OnAnnouncement = Callable[[Announcement], None]
 #: What is written all the time, and what nobody in another process waits for.
 QUIET = frozenset({"leases.coordination.k8s.io"})
 #: Announcements whose entries are kept; and characters of the documents of one, or of several in a message.
-MOST_TOLD, LONGEST_TOLD = 100, 1 << 16
+MOST_TOLD, LONGEST_TOLD = 50, 1 << 16
 
 
 class Announcer:
