@@ -248,6 +248,10 @@ class EventRecord:
     stored_previous_fields: str | None = None
     deleting: bool = False  # metadata.deletionTimestamp is set
 
+    @property
+    def sketch(self) -> Sketch:
+        return Sketch(self.revision, self.resource, self.type, self.deleting, self.namespace, self.stored_fields)
+
     @cached_property
     def text(self) -> str:
         """The document as the API serves it. Raises: Undecipherable; LookupError where it was not asked for."""

@@ -23,6 +23,7 @@ from manciple.store.records import (
     Change,
     Committed,
     DeletionAnswer,
+    EventRecord,
     EventType,
     Propagation,
     Sketch,
@@ -210,6 +211,32 @@ class Writer:
             )
             for event in self._events
         )
+
+    def entries(self, longest: int) -> Sequence[EventRecord]:
+        """Every write so far, oldest first, as the log will show it; none where the documents have more characters than
+        `longest` together, or are confidential.
+        """
+        if sum(len(event.text) for event in self._events) > longest or any(
+            event.kind.confidential for event in self._events
+        ):
+            return ()
+        return [
+            EventRecord(
+                revision=event.revision,
+                type=event.type,
+                resource=event.kind.resource,
+                namespace=(meta := event.current.object.metadata).namespace,
+                name=meta.name,
+                uid=meta.uid,
+                document=event.text,
+                stored_labels=event.current.labels,
+                stored_fields=event.current.fields,
+                stored_previous_labels=event.previous.labels if event.previous else None,
+                stored_previous_fields=event.previous.fields if event.previous else None,
+                deleting=meta.deletion_timestamp is not None,
+            )
+            for event in self._events
+        ]
 
     @property
     def resources(self) -> frozenset[str]:
