@@ -173,6 +173,7 @@ class PodContext(PageContext):
     queue_place: QueuePlace | None
     extend_url: str
     placement: str
+    unreachable: bool
     tried: str
     queued: QueuedPod | None
     tabs: Sequence[tuple[str, str, str]]
@@ -212,7 +213,9 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.") from missing
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
-    claims = queries.read_claims(pod, explained.extended)
+    now = datetime.now(UTC)
+    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
+    claims = queries.read_claims(pod, explained.extended, unreachable=unreachable)
     moments = queries.read_moments(pod, [claim.name for claim in claims])
     waits = explained.state in ("Waiting", "Schedulable")
     tabs = [
@@ -227,8 +230,6 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     tab = next((one for one, _, _ in tabs if one == request.GET.get("tab")), tabs[0][0])
     changes = changes_of(request.GET)
     why = read_why(explained, person, changes) if tab == "why" else None
-    now = datetime.now(UTC)
-    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
     if explained.state == "Schedulable":
         state = "Being scheduled"
     elif explained.state in ("Waiting", "Deleting"):
@@ -258,6 +259,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         queue_place=read_queue(now).get(pod.metadata.uid) if waits else None,
         extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
+        unreachable=unreachable,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,
         tabs=tabs,

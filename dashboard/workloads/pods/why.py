@@ -669,12 +669,15 @@ def read_stay(
     if failure:
         title, text = "Its devices cannot be released.", f"{failure}."
         step = f"Start the driver's plugin on {node}, with its feature gate on."
+    elif lost:
+        title, text = lost.title, "The pod keeps its devices until the agent there confirms that it has ended."
+        step = f"{lost.next_step} Use force only if nothing of the pod runs there."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
         text = f"The agent on {node} has not unprepared its devices."
         step = "Check that agent. Use force only if nothing of the pod runs there."
     else:
-        return lost
+        return None
     forced = [
         (f"Release {one.name} by force", page_url("claim-release", pod.metadata.namespace, one.name))
         for one in claims
