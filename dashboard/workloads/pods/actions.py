@@ -112,7 +112,7 @@ def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Itera
     for fate in found.claims:
         allocation = fate.claim.status.allocation
         for device in allocation.devices.results if allocation and fate.frees else ():
-            if node_of(allocation) not in lost:
+            if allocation and node_of(allocation) not in lost:
                 pools.setdefault(device.pool, []).append(device.device)
     where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
     frees = sum(map(len, pools.values()))
