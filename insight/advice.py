@@ -331,7 +331,7 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             step = f"Delete rule `{name}` once it is no longer needed"
         case ClosedNode(node=node):
             title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
-            step = f"Uncordon node `{node}`" if trouble.cordoned else f"Start the agent of node `{node}` again"
+            step = f"Uncordon node `{node}`" if trouble.cordoned else f"Bring node `{node}` back"
         case ForgottenClaim(namespace=namespace, claim=claim):
             held = f"holds {_counted(trouble.devices, 'device')} that nobody uses"
             title = f"Claim `{namespace}/{claim}` {held}" if sees(namespace) else f"A claim of another namespace {held}"

@@ -699,7 +699,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
     if not alive:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
-        what = f"No worker has placed pods{since}."
+        what = f"No worker has run{since}; no pod is placed."
         troubles.append(Warning(what=what, step=f"Start a worker: `{layout.WORKER_COMMAND}`."))
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)
     waiting = f"queue {queue.length}"

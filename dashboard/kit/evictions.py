@@ -7,13 +7,17 @@ Pods of namespaces that the person does not see are counted and not named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
+from claims.pod_claims import is_done
 from dashboard.kit.previews import Consequence
 from dashboard.templatetags.kit import counted, pod_url
+from inventory.reachability import unreachable_nodes
 from manciple.durations import duration
 from manciple.people import Person
 from manciple.store.objects import listed
@@ -41,6 +45,8 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
     if leaving:
         said = f"{counted(len(leaving), 'pod is', 'pods are')} evicted, {when}:"
         yield _named("Evicted", said, [one.pod.key for one in leaving], person)
+        if stays := tuple(what_stays(lost_with(one.pod for one in leaving))):
+            yield Consequence(term="Stays", sentences=stays)
     if found.again:
         where = ", ".join(sorted({one.node for one in found.again})[:NAMED])
         said = f"{counted(len(found.again), 'pod')} would fit, if created again, on {where}:"
@@ -55,6 +61,20 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
         yield Consequence(term="Not tried", sentences=("Too many pods to try them all.",))
+
+
+def lost_with(pods: Iterable[Pod]) -> dict[str, int]:
+    """Unreachable nodes -> how many of these pods run there. Nobody hears of their end, so their devices stay held."""
+    on = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name and not is_done(pod))
+    lost = unreachable_nodes(datetime.now(UTC)).intersection(on) if on else ()
+    return {node: on[node] for node in sorted(lost)}
+
+
+def what_stays(lost: Mapping[str, int]) -> Iterator[str]:
+    """lost: as `lost_with` counts."""
+    for node, count in lost.items():
+        what = "the pod stays, and keeps its devices" if count == 1 else f"{count} pods stay, and keep their devices"
+        yield f"Node {node} is unreachable: {what}, until its agent reports again."
 
 
 def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:

@@ -275,7 +275,7 @@ class UnsubscribeContext(TemplateContext):
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
-    """The page; `?rule=` with a rule to change in the form."""
+    """The page; `?rule=` with a rule to change in the form, `?when=` with a new one begun."""
     return _draw(request, changed=_own_rule(request, request.GET.get("rule", "")))
 
 
@@ -355,7 +355,10 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
     namespaces = [one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)]
     if changed is not None and data is None:
         return NotificationRuleForm.of(changed, person=person, namespaces=namespaces)
-    return NotificationRuleForm(data, person=person, namespaces=namespaces)
+    form = NotificationRuleForm(data, person=person, namespaces=namespaces)
+    if request.GET.get("when", "") in Happening.values:
+        form.initial["happening"] = request.GET["when"]
+    return form
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ PAGES = {
             "templates",
             "pods",
             "workloads",
+            "autoscalers",
             "classes",
             "nodes",
             "quotas",

@@ -7,7 +7,7 @@ anew. A template that other pods name stays, and the pod gets one of another nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -16,8 +16,9 @@ from msgspec import structs
 
 from claims.causes.messages import clause
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, node_of
 from dashboard.kit.differences import DiffLine, difference, dump
+from dashboard.kit.evictions import lost_with, what_stays
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, page_url, pod_url
 from dashboard.workloads.changes import kept_as_it_is
@@ -76,7 +77,8 @@ def effect_of_deletion(
     pods: Sequence[Pod], found: PodDeletion, person: Person, *, by_force: bool = False
 ) -> ActionEffect:
     """found: what would follow; pods of namespaces that the person does not see are only counted."""
-    lines = [*_claims_lines(found, len(pods))]
+    lost = {} if by_force else lost_with(pods)
+    lines = [*_claims_lines(found, len(pods), lost)]
     if found.started:
         seen = [one for one in found.started if person.sees(one.namespace)]
         parts = [f"{one.namespace}/{one.name} on {one.node}" for one in seen[:NAMED]]
@@ -93,7 +95,8 @@ def effect_of_deletion(
         lines.append(("After", one if len(pods) == 1 else f"{joined(titles, NAMED)} may create others."))
     warning = ""
     if not by_force:
-        lines.append(("Stops", _stops(pods)))
+        lines.append(("Stops", _stops([pod for pod in pods if pod.spec.node_name not in lost])))
+        lines += [("Stays", sentence) for sentence in what_stays(lost)]
     elif node := pods[0].spec.node_name:
         warning = (
             f"The pod may keep running on {node}, on a device that another pod gets. Do this only "
@@ -102,18 +105,23 @@ def effect_of_deletion(
     return ActionEffect(consequences=consequences(lines), warning=warning)
 
 
-def _claims_lines(found: PodDeletion, pods: int) -> Iterator[tuple[str, str]]:
-    """What becomes of the devices and the claims."""
+def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What becomes of the devices and the claims. lost: the nodes whose devices do not come free yet."""
     its, it, them = ("its", "It holds", "it") if pods == 1 else ("their", "They hold", "them")
     pools: dict[str, list[str]] = {}
     for fate in found.claims:
         allocation = fate.claim.status.allocation
         for device in allocation.devices.results if allocation and fate.frees else ():
-            pools.setdefault(device.pool, []).append(device.device)
+            if node_of(allocation) not in lost:
+                pools.setdefault(device.pool, []).append(device.device)
     where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
-    holds = any(fate.claim.status.allocation for fate in found.claims)
-    nothing = f"Nothing: others use {its} claims." if holds else f"Nothing. {it} no devices."
-    yield "Frees", f"{counted(found.frees, 'device')}: {where}." if found.frees else nothing
+    frees = sum(map(len, pools.values()))
+    nothing = f"Nothing. {it} no devices."
+    if found.frees:
+        nothing = "Nothing yet."
+    elif any(fate.claim.status.allocation for fate in found.claims):
+        nothing = f"Nothing: others use {its} claims."
+    yield "Frees", f"{counted(frees, 'device')}: {where}." if frees else nothing
     if gone := [fate.claim.metadata.name for fate in found.claims if fate.goes]:
         claims = "The claim" if len(gone) == 1 else f"{len(gone)} claims"
         yield "Removes", f"{claims} created for {them}: {joined(gone, NAMED)}."

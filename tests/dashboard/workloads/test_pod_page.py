@@ -52,7 +52,7 @@ def _pair(cluster: Cluster) -> None:
 
 PARTS = (
     ("waits", "", "gpu-0, gpu-1 holds"),
-    ("waits", "why", "no deadline known"),
+    ("waits", "why", "no time limit known"),
     ("waits", "claims", "from template two"),
     ("holds", "", "node-1 / gpu-0 request gpu"),
     ("holds", "why", "Its claims"),  # it does not wait: its first part is shown
