@@ -136,7 +136,7 @@ ONLY_DEVICE_HELD = Text("needs 1; the only matching device is held.")
 WAITS_AS_REQUEST = Text("It waits because request {} ")
 WAITED_FOR_BY = Text("Nobody yet; {} waits for it.")
 WAITERS_OF_CLAIM = Text(
-    "Waiting for these devices {} waits for a release and would accept one of these. Requested through {} ."
+    "Waiting for these devices {} would accept one of these. Requested through {} ."
 )
 CLAIM_TO_FILE_HEADING = Text("From claim to file")
 CLAIM_TO_FILE = Text("Claim {} Pod {} Node {} Device {} CDI {} file")
@@ -395,7 +395,7 @@ STILL_WAITS_WITHOUT_SELECTOR = Text("Without selector {} it would still wait")
 LEFT_OUT_OF_REHEARSAL = Text("left out of this rehearsal")
 RECREATE_WITHOUT_SELECTOR = Text("Recreate claim {} without selector {}")
 WOULD_COME_FREE = Text("On {}: claim {}. {} would come free")
-CLAIMS_OF_HIDDEN_NAMESPACES = Text("{} in namespaces that you do not see")
+CLAIMS_OF_HIDDEN_NAMESPACES = Text("{} that you do not see")
 NAMESPACE_HIDDEN = Text("You do not see namespace {}")
 LINK_TOO_LONG = Text("too long for a link")
 TOLERATES_EVERY_TAINT = Text("{} and tolerating every taint of devices")
