@@ -452,7 +452,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
     """Another address or none; a new one is sent a link."""
     form = EmailForm(request.POST)
     if form.is_valid() and form.cleaned_data["email"] and not channels.mails():
-        form.add_error("email", "This installation sends no e-mail. Ask an administrator to set MANCIPLE_MAIL_URL.")
+        form.add_error("email", "No e-mail here: ask an administrator to set MANCIPLE_MAIL_URL.")
     if form.is_valid():
         email = form.cleaned_data["email"]
         try:
@@ -461,7 +461,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
             if token:
                 link = f"{settings.PAGES_URL.rstrip('/')}/notifications/confirm/{token}"
                 channels.mail_confirmation(email, link)
-                messages.success(request, f"A link was sent to {email}. Follow it within a day.")
+                messages.success(request, f"Follow the link sent to {email} within a day.")
             elif not email:
                 messages.success(request, "The e-mail address is removed.")
         except (AddressProblem, DeliveryFailed) as problem:
@@ -481,7 +481,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
     try:
         delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
     except delivering.TestUnderWay:
-        messages.error(request, "Your last test is still running. Wait a few seconds.")
+        messages.error(request, "Your last test is still running.")
         return redirect("notifications")
     outcome = outcome_of(delivery)
     if delivery.state == Delivery.State.GIVEN_UP:
@@ -490,7 +490,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
         by = delivery.get_channel_display().lower()
         messages.success(request, f"The test was sent by {by}{outcome and f' ({outcome})'}.")
     else:
-        messages.success(request, "The test appears here within a few seconds.")
+        messages.success(request, "The test appears within seconds.")
     return redirect("notifications")
 
 

@@ -652,10 +652,7 @@ def _held_by(
 def _ends(ends: Sequence[datetime | None], others: Sequence[Other]) -> str:
     """When the device is free again, as far as it is known. ends: of the pods that use it, at the latest."""
     if others:
-        return (
-            f"Free again: unknown. Held until the controller of {listed(list(map(str, others)), 1)} removes it"
-            " from the claim's status.reservedFor."
-        )
+        return f"Free again: unknown. The controller of {listed(list(map(str, others)), 1)} decides."
     if not ends:
         return ""
     if None in ends:

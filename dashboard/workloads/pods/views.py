@@ -172,6 +172,7 @@ class PodContext(PageContext):
     queue_place: QueuePlace | None
     extend_url: str
     placement: str
+    unreachable: bool
     tried: str
     queued: QueuedPod | None
     tabs: Sequence[tuple[str, str, str]]
@@ -211,7 +212,9 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.") from missing
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
-    claims = queries.read_claims(pod, explained.extended)
+    now = datetime.now(UTC)
+    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
+    claims = queries.read_claims(pod, explained.extended, unreachable=unreachable)
     moments = queries.read_moments(pod, [claim.name for claim in claims])
     waits = explained.state in ("Waiting", "Schedulable")
     tabs = [
@@ -226,8 +229,6 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     tab = next((one for one, _, _ in tabs if one == request.GET.get("tab")), tabs[0][0])
     changes = changes_of(request.GET)
     why = read_why(explained, person, changes) if tab == "why" else None
-    now = datetime.now(UTC)
-    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
     if explained.state == "Schedulable":
         state = "Being scheduled"
     elif explained.state in ("Waiting", "Deleting"):
@@ -257,6 +258,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         queue_place=read_queue(now).get(pod.metadata.uid) if waits else None,
         extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
+        unreachable=unreachable,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,
         tabs=tabs,
@@ -501,7 +503,7 @@ def show_written(request: HttpRequest) -> HttpResponse:
 def _creator(request: HttpRequest) -> Person:
     person = person_of(request)
     if not may_create(person):
-        raise PermissionDenied("Only administrators and members of a namespace's group may create pods.")
+        raise PermissionDenied("Only administrators and members of a namespace may create pods.")
     return person
 
 
@@ -564,7 +566,7 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
         for text in texts
     )
     if wrong or reading.problems:
-        return PodVerdict(good=False, title="It cannot be created as it is.", problems=wrong)
+        return PodVerdict(good=False, title="It cannot be created.", problems=wrong)
     return _start(reading, person)
 
 

@@ -581,7 +581,7 @@ def _report_parts(report: Report, left_out: LeftOut) -> _ReportParts:
 
 def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     if explained.state == "Schedulable":
-        return PodVerdict(good=True, title="A node fits; the pod is being scheduled.")
+        return PodVerdict(good=True, title="A node fits; it is being scheduled.")
     advice = advice_of(explained)
     notes = [*(explained.report.notes if explained.report else ()), eviction_words(explained.preemption, pod, person)]
     repairs = [words_of(step.act.trouble, person.sees)[0] for step in advice.steps if isinstance(step.act, Repair)]
@@ -613,8 +613,7 @@ def _rehearsal_verdict(
         return PodVerdict(
             good=False,
             title=f"{tried} it would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.",
-            text="A rehearsal: nothing was changed.",
-            next_step="Try other changes, or go back to the pod as written.",
+            next_step="Try other changes.",
             rehearsed=True,
         )
     placed, do_url = answer.placed[0], replace_url(pod, changes, person)
@@ -632,7 +631,6 @@ def _rehearsal_verdict(
     return PodVerdict(
         good=True,
         title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
-        text="A rehearsal: nothing was changed.",
         next_step=step if recreated and not do_url else "",
         do_url=do_url,
         rehearsed=True,
@@ -660,7 +658,7 @@ def read_stay(
         lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
-            text="This page shows its last report.",
+            text="Its last report is shown.",
             next_step=f"Start the agent on `{pod.spec.node_name}`.",
         )
     ends = moment(pod.metadata.deletion_timestamp)
@@ -670,13 +668,16 @@ def read_stay(
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
     if failure:
         title, text = "Its devices cannot be released.", f"{failure}."
-        step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
+        step = f"Start the driver's plugin on {node}, with its feature gate on."
+    elif lost:
+        title, text = lost.title, "The pod keeps its devices until the agent there confirms that it has ended."
+        step = f"{lost.next_step} Use force only if nothing of the pod runs there."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
-        text = f"The agent on {node} has not confirmed that its devices are unprepared."
-        step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there."
+        text = f"The agent on {node} has not unprepared its devices."
+        step = "Check that agent. Use force only if nothing of the pod runs there."
     else:
-        return lost
+        return None
     forced = [
         (f"Release {one.name} by force", page_url("claim-release", pod.metadata.namespace, one.name))
         for one in claims
