@@ -18,7 +18,7 @@ from django.urls import reverse
 from claims.causes.causes import decode
 from claims.causes.messages import clause
 from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
-from insight.time_limits import never_started
+from insight.start_estimates import never_started
 from inventory.models import Impairment, Incident, Pool
 from inventory.reachability import nodes_with_leases, unreachable
 from manciple.audit import searching

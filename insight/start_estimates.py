@@ -8,6 +8,9 @@ back goes to the first in the queue that it is enough for, on one node that it m
 those that start hold it in turn. Those whose Job's time limit is over by then do not. Pods of Deployments and the like
 end when somebody wants it, so nothing is expected of them.
 
+A pod's own time limit counts from its start, a Job's from the Job's, so also while its pods wait: `latest_end` alone
+says when a pod ends at the latest, and `never_started` which Jobs' limits ran out in the queue.
+
 `estimate_starts` and `time_left` are PURE. `bench/start_estimates.py` replays a trace against them. `read_queue` reads
 what they need.
 """
@@ -18,12 +21,12 @@ import heapq
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,10 +34,9 @@ from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import ResourceClaim
-from claims.models import PastAllocation, Pod, Reservation
+from claims.models import Ending, PastAllocation, Pod, Reservation
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
-from insight.time_limits import LONGEST, end_of, latest_end
 from inventory.kinds import devices as device_kinds
 from inventory.kinds import gates
 from inventory.kinds.nodes import Node
@@ -45,10 +47,12 @@ from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded, listed
 from manciple.wire.limits import TimeLimitExceeded
-from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, kind
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, Key, kind
 from scheduling.cel import CompileError, compile_selector
 from scheduling.models import QueuedPod
 from scheduling.state.node_fit import ServingClasses, is_selected, is_tolerated, needs_of
+from workloads.kinds.jobs import JOB
+from workloads.kinds.summaries import DEADLINE_EXCEEDED, State
 from workloads.models import Workload
 
 # The estimate (PURE) -------------------------------------------------------------------------------------------------
@@ -188,6 +192,77 @@ def time_left(elapsed: float, past: Sequence[float], limit: float | None, before
     if limit is None:
         return left
     return max(0.0, limit - elapsed) if left is None else max(0.0, min(left, limit - elapsed))
+
+
+# Time limits ---------------------------------------------------------------------------------------------------------
+
+
+#: Seconds. A longer limit is none: the API takes numbers that no calendar has.
+LONGEST_LIMIT = 100 * 365 * 86_400
+
+
+class Limited(Protocol):
+    """An index row of a pod, or of the workload that controls it. time_limit: seconds."""
+
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def time_limit(self) -> int | None: ...
+
+
+def end_of(started_at: datetime | None, time_limit: int | None) -> datetime | None:
+    """None where no limit runs."""
+    if started_at is None or time_limit is None or time_limit > LONGEST_LIMIT:
+        return None
+    return started_at + timedelta(seconds=time_limit)
+
+
+def latest_end(pod: Limited, controller: Limited | None) -> datetime | None:
+    """When a pod ends at the latest; None where nothing says so."""
+    ends = [end_of(one.started_at, one.time_limit) for one in (pod, controller) if one is not None]
+    return min((one for one in ends if one is not None), default=None)
+
+
+def latest_ends(pods: Collection[Key]) -> Mapping[Key, datetime | None]:
+    """Of each pod that is there, by (namespace, name): see `latest_end`. Two queries."""
+    if not pods:
+        return {}
+    namespaces, names = map(set, zip(*pods, strict=True))
+    rows = list(Pod.objects.filter(namespace__in=namespaces, name__in=names))
+    controllers = Workload.objects.in_bulk({row.controller_uid for row in rows} - {""})
+    return {(row.namespace, row.name): latest_end(row, controllers.get(row.controller_uid)) for row in rows}
+
+
+def never_started(rows: Iterable[Workload]) -> Mapping[str, str]:
+    """uid of each Job among them whose limit ran out before any of its pods had a node -> that, as a sentence.
+
+    No query where no limit ran out, else two.
+    """
+    jobs = {
+        (row.namespace, f"Job {row.name}"): row
+        for row in rows
+        if (row.resource, row.state, row.reason, row.ready) == (JOB.resource, State.FAILED, DEADLINE_EXCEEDED, 0)
+        and row.started_at
+        and row.finished_at
+        and row.time_limit
+    }
+    if not jobs:
+        return {}
+    of_jobs = Pod.objects.filter(controller_uid__in=[row.uid for row in jobs.values()])
+    began = set(of_jobs.exclude(node_name="").values_list("controller_uid", flat=True))
+    namespaces, owners = map(set, zip(*jobs, strict=True))
+    ended = Ending.objects.filter(resource=PODS, namespace__in=namespaces, owner__in=owners).exclude(node="")
+    for namespace, owner, created_at in ended.values_list("namespace", "owner", "created_at"):
+        job = jobs.get((namespace, owner))
+        if job is not None and created_at >= job.created_at:
+            began.add(job.uid)
+    return {job.uid: _waited(job) for job in jobs.values() if job.uid not in began}
+
+
+def _waited(job: Workload) -> str:
+    assert job.started_at is not None and job.finished_at is not None  # noqa: PT018, S101 - for the type checker
+    waited, limit = (job.finished_at - job.started_at).total_seconds(), job.time_limit or 0
+    return f"It waited {duration(min(waited, limit))} of its time limit of {duration(limit)} and never started."
 
 
 # What there is to estimate from --------------------------------------------------------------------------------------
@@ -569,7 +644,7 @@ class _Durations:
 
     def of_waiting(self, one: _Waiting, workload: Any) -> float | None:
         """Seconds that it holds its devices once it has started; its Job's limit may end that before."""
-        limit = one.time_limit if one.time_limit is None or one.time_limit <= LONGEST else None
+        limit = one.time_limit if one.time_limit is None or one.time_limit <= LONGEST_LIMIT else None
         return self._left(0.0, one.namespace, limit, workload, waits=True)
 
     def _left(self, elapsed: float, namespace: str, limit: float | None, workload: Any, *, waits: bool) -> float | None:

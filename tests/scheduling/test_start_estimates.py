@@ -18,12 +18,12 @@ from insight.start_estimates import (
     Alike,
     HeldDevices,
     WaitingEntry,
+    end_of,
     estimate_starts,
     read_queue,
     share,
     time_left,
 )
-from insight.time_limits import end_of
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint
 from manciple.wire.base import timestamp
 from tests.builders import make_claim, make_devices, make_node, make_pod, make_request, make_slice

@@ -50,7 +50,7 @@ class Summary:
 
 
 NO_PARALLELISM = "Its parallelism is 0, so no pod is made."
-#: What it means that a Job's time limit is over. Its pods may have waited all the while (`insight.time_limits`).
+#: What it means that a Job's time limit is over. Its pods may have waited all the while (`insight.start_estimates`).
 DEADLINE_EXCEEDED = "Its time limit ran out."
 #: Reasons of conditions -> what they mean. `{}`: the condition's message.
 MEANINGS: Mapping[str, str] = {

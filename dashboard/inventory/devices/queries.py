@@ -53,7 +53,7 @@ from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
 from dashboard.templatetags.kit import clock, counted, device_url, listed
 from insight.selector_matches import SelectorVerdict, judge
-from insight.time_limits import latest_ends
+from insight.start_estimates import latest_ends
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintRules

@@ -55,8 +55,7 @@ from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
 from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
-from insight.start_estimates import QueuePlace, estimate_new, limit_warning, read_queue
-from insight.time_limits import end_of
+from insight.start_estimates import QueuePlace, end_of, estimate_new, limit_warning, read_queue
 from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks

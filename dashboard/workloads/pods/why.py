@@ -27,7 +27,7 @@ from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun
 from insight.advice import Repair, advice_of, in_words, words_of
-from insight.time_limits import latest_ends
+from insight.start_estimates import latest_ends
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.people import Person

@@ -22,7 +22,7 @@ from dashboard.workloads.owners import TIME_LIMITS, WORDS
 from dashboard.workloads.pods.actions import NAMED, effect_of_deletion
 from dashboard.workloads.pods.forms import free_name, manifest
 from dashboard.workloads.workloads.queries import pods_of, read_revisions
-from insight.time_limits import end_of
+from insight.start_estimates import end_of
 from manciple.api import verbs
 from manciple.durations import duration, moment
 from manciple.people import Person

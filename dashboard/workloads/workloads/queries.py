@@ -21,7 +21,7 @@ from dashboard.templatetags.kit import counted, device_url
 from dashboard.workloads.owners import WORDS
 from dashboard.workloads.pods.queries import IS_WAITING, PodLine, read_lines
 from dashboard.workloads.workloads.refusals import last_refusals
-from insight.time_limits import end_of, never_started
+from insight.start_estimates import end_of, never_started
 from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import objects

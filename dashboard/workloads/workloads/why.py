@@ -25,7 +25,7 @@ from dashboard.workloads.pods.why import PodVerdict, read_why
 from dashboard.workloads.workloads.queries import UNSETTLED, Problem, worst_first
 from dashboard.workloads.workloads.refusals import last_refusals
 from insight.advice import Advice, RaiseQuota, Step
-from insight.time_limits import never_started
+from insight.start_estimates import never_started
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded

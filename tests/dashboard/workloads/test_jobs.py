@@ -17,7 +17,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from dashboard.workloads.pods import composer
 from dashboard.workloads.pods.composer import limit_of, seconds_of
-from insight.time_limits import latest_ends
+from insight.start_estimates import latest_ends
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.api.namespaces import ensure_namespaces
