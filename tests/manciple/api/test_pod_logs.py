@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,10 @@ import httpx
 import pytest
 
 from manciple.access.authentication import tokens
+from manciple.api import sessions
 from nodeagent.http import server as https
 from nodeagent.http.server import Endpoint, HttpsAnswer, Request
+from tests.e2e.processes import wait_for
 from tests.manciple.api.server import ApiServer
 from tests.services import free_port
 
@@ -149,6 +152,31 @@ def test_following_sends_each_piece_as_it_comes_and_ends_with_the_client(
         assert next(lines) == "one"
         assert http.get(f"{PODS}/p").status_code == 200
     assert bound.ended.get(timeout=TIMEOUT) == "ended"
+
+
+def test_logs_count_among_the_sessions_of_whoever_reads_them(
+    api_server: ApiServer, http: httpx.Client, bound: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound.answer = bound.stream
+    monkeypatch.setattr(sessions, "MOST_EACH", 2)
+    followers = [api_server.client() for _ in range(2)]
+    with ExitStack() as held:
+        for one in followers:
+            held.enter_context(one.stream("GET", f"{PODS}/p/log", params={"follow": "true"}))
+        refused = http.get(f"{PODS}/p/log", params={"follow": "true"})
+        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+        assert {request.person for request in bound.requests} == {"admin"}
+    for one in followers:
+        one.close()
+    assert [bound.ended.get(timeout=TIMEOUT) for _ in followers] == ["ended"] * 2
+    wait_for("room", lambda: sessions.OPEN.count("admin") == 0)
+
+
+def test_an_agent_with_too_many_logs_says_so(http: httpx.Client, bound: FakeAgent) -> None:
+    bound.answer = lambda _: HttpsAnswer(code=429, body="this node has 96 sessions and logs")
+    answer = http.get(f"{PODS}/p/log")
+    assert (answer.status_code, answer.json()["message"]) == (429, "this node has 96 sessions and logs")
+    assert answer.headers["retry-after"]
 
 
 def test_more_follow_than_there_are_threads(api_server: ApiServer, http: httpx.Client, bound: FakeAgent) -> None:
