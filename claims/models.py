@@ -296,6 +296,8 @@ class Pod(models.Model):
     started_at = models.DateTimeField(null=True)
     #: spec.activeDeadlineSeconds
     time_limit = models.BigIntegerField(null=True)
+    #: why it does not run, or is not ready, though it has a node (`claims.pod_troubles`); ""
+    trouble = models.CharField(max_length=200, default="", db_default="")
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[Pod]] = RestrictedManager()
@@ -305,6 +307,7 @@ class Pod(models.Model):
         indexes = [
             models.Index(fields=["node_name"], name="pod_node"),
             models.Index(fields=["controller_uid"], name="pod_controller"),
+            models.Index(fields=["controller_uid"], condition=~models.Q(trouble=""), name="pod_in_trouble"),
         ]
 
     def __str__(self) -> str:

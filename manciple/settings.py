@@ -237,6 +237,8 @@ DATABASE_RESERVE = read(declared.DATABASE_RESERVE)
 HEAD_SECONDS = read(declared.HEAD_SECONDS)
 BODY_SECONDS = read(declared.BODY_SECONDS)
 
+#: Whose pods are placed here. None: those of every scheduler are explained (`manciple.mirror`).
+SCHEDULER_NAMES: frozenset[str] | None = frozenset({"default-scheduler"})
 SCHEDULER_FILTER_TIMEOUT = read(declared.FILTER_TIMEOUT)
 SCHEDULER_SEARCH_SLICE = read(declared.SEARCH_SLICE)
 SCHEDULER_BINDING_TIMEOUT = read(declared.BINDING_TIMEOUT)

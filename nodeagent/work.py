@@ -387,7 +387,7 @@ class SliceCount:
 class Watching:
     """The watches of one agent, and the keys that their changes queue.
 
-    seen: takes the Node, returns whether it is a new one. drivers: those whose slices the agent publishes. everything:
+    seen: takes the Node, returns whether to report it. drivers: those whose slices the agent publishes. everything:
     every key that may need a sync. ready: set once the pods of the node are listed.
     """
 

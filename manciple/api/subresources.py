@@ -40,7 +40,7 @@ from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_supported, required
-from manciple.wire.identity import Identity
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
 from manciple.wire.validation import METADATA, validate_annotations, validate_labels
@@ -196,8 +196,8 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
     begun = False
     try:
         admission = await admitted(scope)
-        owner = flow_of(admission.identity)
-        with OPEN.one_more(owner):
+        owner, limited = flow_of(admission.identity), MASTERS not in admission.identity.groups
+        with OPEN.one_more(owner, limited=limited):
             async with streamed.open(replace(request, owner=owner)) as pieces:
                 refuse_when_stopping()  # it may have begun meanwhile
                 headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]

@@ -33,8 +33,8 @@ LONGEST_SECONDS = 24 * 3600.0
 LAST_SECONDS = 60.0
 #: How often the loop looks whether the agent stops.
 LOOK_SECONDS = 1.0
-#: Sessions and logs of one agent at once, and with one pod.
-MOST, MOST_WITH_POD = 96, 64
+#: Sessions and logs of one agent at once, and with one pod. Who tests a driver from outside has 22 with its pod.
+MOST, MOST_WITH_POD = 256, 64
 #: The name in which the API server comes; for webhooks in pods also in a session, as often as it is asked.
 API_SERVER = "system:kube-apiserver"
 

@@ -82,7 +82,7 @@ from scheduling.allocator.outcome import (
 )
 from scheduling.allocator.requests import RequestPlan
 from scheduling.claims.extended_resources import ServedRequest, served_requests
-from scheduling.claims.readiness import request_of
+from scheduling.claims.readiness import is_judged, request_of, scheduler_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import eviction_cause, preview
 from scheduling.models import QueuedPod
@@ -660,8 +660,7 @@ def _settled(pod: Pod) -> tuple[str, str] | None:
         return "Deleting", "it is being deleted"
     if pod.spec.node_name:
         return "Bound", f"it is bound to node `{pod.spec.node_name}`"
-    scheduler = pod.spec.scheduler_name or SCHEDULER_NAME
-    if scheduler != SCHEDULER_NAME:
+    if not is_judged(scheduler := scheduler_of(pod)):
         return "Unmanaged", f"scheduler `{scheduler}` places it, not this one"
     return None
 

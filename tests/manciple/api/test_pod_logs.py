@@ -22,6 +22,7 @@ from tests.services import free_port
 
 ANNOTATION = "manciple.dev/agent-certificate-sha256"
 PODS = "/api/v1/namespaces/default/pods"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 TIMEOUT = 60.0
 
 
@@ -68,6 +69,15 @@ def agent(certificate: https.Certificate) -> Iterator[FakeAgent]:
 def http(api_server: ApiServer) -> Iterator[httpx.Client]:
     with api_server.client() as client:
         yield client
+
+
+def let_view(http: httpx.Client, name: str) -> None:
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": name}],
+    }
+    assert http.post(BINDINGS, json=binding).status_code == 201
 
 
 def container(name: str) -> dict[str, Any]:
@@ -159,17 +169,20 @@ def test_logs_count_among_the_sessions_of_whoever_reads_them(
 ) -> None:
     bound.answer = bound.stream
     monkeypatch.setattr(sessions, "MOST_EACH", 2)
-    followers = [api_server.client() for _ in range(2)]
-    with ExitStack() as held:
-        for one in followers:
-            held.enter_context(one.stream("GET", f"{PODS}/p/log", params={"follow": "true"}))
-        refused = http.get(f"{PODS}/p/log", params={"follow": "true"})
-        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert {request.person for request in bound.requests} == {"admin"}
-    for one in followers:
-        one.close()
-    assert [bound.ended.get(timeout=TIMEOUT) for _ in followers] == ["ended"] * 2
-    wait_for("room", lambda: sessions.OPEN.count("admin") == 0)
+    let_view(http, "bob")
+    follow = {"follow": "true"}
+    with api_server.client(token=tokens.issue("bob", [])) as bob:
+        with ExitStack() as held:
+            for _ in range(2):
+                held.enter_context(bob.stream("GET", f"{PODS}/p/log", params=follow))
+            refused = bob.get(f"{PODS}/p/log", params=follow)
+            assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+            assert {request.person for request in bound.requests} == {"bob"}
+            with http.stream("GET", f"{PODS}/p/log", params=follow) as response:  # others have theirs
+                assert response.status_code == 200
+        wait_for("room", lambda: sessions.OPEN.count("bob") == 0)
+        with bob.stream("GET", f"{PODS}/p/log", params=follow) as response:
+            assert response.status_code == 200
 
 
 def test_an_agent_with_too_many_logs_says_so(http: httpx.Client, bound: FakeAgent) -> None:
@@ -246,20 +259,14 @@ def test_a_container_that_cannot_be_chosen_is_a_bad_request(http: httpx.Client, 
 
 def test_a_log_ends_with_the_right_to_read_it(api_server: ApiServer, http: httpx.Client, bound: FakeAgent) -> None:
     bound.answer = bound.stream
-    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
-    binding = {
-        "metadata": {"name": "bob"},
-        "roleRef": {"kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "User", "name": "bob"}],
-    }
-    assert http.post(bindings, json=binding).status_code == 201
+    let_view(http, "bob")
     with (
         api_server.client(token=tokens.issue("bob", [])) as bob,
         bob.stream("GET", f"{PODS}/p/log", params={"follow": "true"}) as response,
     ):
         pieces = response.iter_text()
         assert next(pieces) == "one\n"
-        assert http.delete(f"{bindings}/bob").status_code == 200
+        assert http.delete(f"{BINDINGS}/bob").status_code == 200
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
     assert bound.ended.get(timeout=TIMEOUT) == "ended"

@@ -20,7 +20,7 @@ from manciple.api.sessions import OPEN
 from manciple.wire.channels import STDIN
 from nodeagent.http import server as https
 from nodeagent.http.sessions import SessionCount, TooManySessions
-from tests.e2e.processes import wait_for
+from tests.e2e.processes import PATIENCE, wait_for
 from tests.manciple.api.server import ApiServer
 from tests.manciple.api.session_world import (
     END_OF_STDIN,
@@ -232,13 +232,31 @@ def _refused(api_server: ApiServer, path: str, token: str, how: str) -> int:
     return refused.value.response.status_code
 
 
+@pytest.mark.usefixtures("agent")
+def test_administrators_have_any_number(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of connections that their sessions make."""
+    monkeypatch.setattr(sessions, "MOST_EACH", 1)
+    path = path_of("exec", "sh", "-c", "echo on; cat", stdout=True, stdin=True)
+    with ExitStack() as held, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        listener.settimeout(PATIENCE)
+        for _ in range(3):
+            until(held.enter_context(websocket(api_server, path)), b"on")
+            forwarding = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io")
+            held.callback(forwarding.close)
+            forwarding.begin("error", port=port, number="1", last=True)
+            forwarding.begin("data", port=port, number="1")
+            held.callback(listener.accept()[0].close)
+
+
 def test_connections_of_a_forwarding_session_count_as_well(
     api_server: ApiServer, agent: LocalAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MOST_EACH", 3)
+    token = person("bob", api_server, "get", "create")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        session = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io")
+        session = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io", token=token)
         errors = []
         for number in range(3):
             errors.append(session.begin("error", port=port, number=str(number), last=True))
@@ -272,7 +290,7 @@ def test_an_agent_has_a_share_for_each_person_and_each_pod() -> None:
 
 @pytest.mark.parametrize("identities", [1, 2, 5, 20, 60])
 def test_whoever_has_many_identities_leaves_a_share_to_others(identities: int) -> None:
-    count = SessionCount(most_with_pod=1000)
+    count = SessionCount(most=96, most_with_pod=1000)
     with ExitStack() as held:
         taken, refused = 0, 0
         while refused < identities:

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple import collector, layout
+from manciple import layout, memory
 from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -67,7 +67,7 @@ class Command(BaseCommand):
                 accounts.serves_pages(Home(Path(settings.HOME)), url)
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
-        collector.settle()
+        memory.settle()
         if options["web"]:
             warm()
         if not settings.REDIS_URL and coordination.is_held(coordination.LEADERSHIP):

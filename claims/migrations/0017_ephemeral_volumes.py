@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     """Pods of before are indexed when they are written next, or by `reindex`."""
 
     dependencies = [
-        ("claims", "0015_pods_of_workloads"),
+        ("claims", "0016_troubles_of_pods"),
     ]
 
     operations = [
