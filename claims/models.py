@@ -341,6 +341,25 @@ class PodClaim(models.Model):
         return f"{self.namespace}/{self.claim}"
 
 
+class EphemeralVolume(models.Model):
+    """An ephemeral volume of a pod that has not started: its PersistentVolumeClaim may have to be made."""
+
+    #: No constraint: as in `Reservation`.
+    pod = models.ForeignKey(Pod, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)  # the pod's
+    claim = models.TextField()
+
+    readable = OfNamespace()
+    objects: ClassVar[RestrictedManager[EphemeralVolume]] = RestrictedManager()
+
+    class Meta:
+        indexes = [models.Index(fields=["pod"], name="ephemeral_volume_pod")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.claim}"
+
+
 class Template(models.Model):
     """One ResourceClaimTemplate."""
 

@@ -19,12 +19,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from django.db.models import Max, Model, Q
 
 from claims import endings
 from claims.kinds.pods import Pod as PodObject
+from claims.kinds.pods import volume_claim_of
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
@@ -45,6 +46,7 @@ from claims.models import (
     AllocatedDevice,
     Claim,
     DeviceKey,
+    EphemeralVolume,
     PastAllocation,
     Pod,
     PodClaim,
@@ -63,7 +65,7 @@ from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
+from manciple.wire.resources import CLAIMS, NEW_PHASES, PODS, QUOTAS, TEMPLATES
 
 # History --------------------------------------------------------------------------------------------------------------
 
@@ -192,6 +194,13 @@ class PodRow(NamedTuple):
     trouble: str
 
 
+class EphemeralVolumeRow(NamedTuple):
+    pod_id: str
+    namespace: str
+    name: str
+    claim: str
+
+
 class TemplateRow(NamedTuple):
     uid: str
     namespace: str
@@ -216,7 +225,7 @@ class QuotaLimitRow(NamedTuple):
 
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=partial(_clear, AllocatedDevice, Reservation, Claim))
-    hooks.register_projector(PODS, project_pods, clear=partial(_clear, PodClaim, Pod))
+    hooks.register_projector(PODS, project_pods, clear=partial(_clear, EphemeralVolume, PodClaim, Pod))
     hooks.register_projector(TEMPLATES, project_templates, clear=partial(_clear, Template))
     hooks.register_projector(QUOTAS, project_quotas, clear=partial(_clear, QuotaLimit, Quota))
 
@@ -310,6 +319,16 @@ def pod_row(obj: PodObject) -> PodRow:
     )
 
 
+def ephemeral_volume_rows(obj: PodObject) -> tuple[EphemeralVolumeRow, ...]:
+    """While the pod may lack their claims."""
+    meta, declared = obj.metadata, cast("tuple[Any, ...]", obj.spec.volumes)
+    volumes = [volume for volume in declared if volume.ephemeral is not None]
+    if not volumes or meta.deletion_timestamp is not None or obj.status.phase not in NEW_PHASES:
+        return ()
+    claims = (volume_claim_of(obj, volume) for volume in volumes)
+    return tuple(EphemeralVolumeRow(meta.uid, meta.namespace, meta.name, claim) for claim in claims)
+
+
 def pod_claims(obj: PodObject) -> Iterator[tuple[str, str]]:
     """(claim, template): ("", template) once for each template that its entries need, then every claim by its name.
 
@@ -377,6 +396,9 @@ def project_pods(changes: Sequence[Change]) -> None:
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
     sync_rows(Pod, PodRow._fields, removed, as_stored)
     _sync_pod_claims(changes)
+    stale, fresh = _row_changes(changes, ephemeral_volume_rows)
+    sql.delete(EphemeralVolume, ["pod_id"], stale)
+    sql.insert(EphemeralVolume, EphemeralVolumeRow._fields, fresh)
     _record_endings(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         unwell = [change.object for change in reported.values()]

@@ -290,8 +290,15 @@ AUDIT_LOG = read(declared.AUDIT_LOG)
 BACKUP_DIR = read(declared.BACKUP_DIR)
 BACKUP_HOURS = read(declared.BACKUP_HOURS)
 
+
+def served_pages() -> str:
+    """Where `manage.py up` or `manage.py serve` last served the dashboard from this home."""
+    kept = HOME / "dashboard-url"
+    return (kept.read_text().strip() if kept.is_file() else "") or str(declared.PAGES_URL.default)
+
+
 #: `manage.py up` and `manage.py serve` fill in what is not set.
-PAGES_URL = read(declared.PAGES_URL)
+PAGES_URL = read(declared.PAGES_URL, default=served_pages())
 API_URL = read(declared.API_URL)
 
 #: Listeners check client certificates by the first, and workers sign requests with the second.

@@ -102,7 +102,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClassMissing: "class-missing",
     causes.ParametersMissing: "parameters",
     causes.VolumeClaimMissing: "volume",
-    causes.VolumeClaimNotCreated: "volume",
+    causes.VolumeClaimNotCreated: "claim-not-created",
     causes.VolumeClaimUnusable: "volume",
     causes.QuotaUsedUp: "quota",
     causes.GroupMissing: "group",

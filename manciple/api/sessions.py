@@ -1,5 +1,6 @@
-"""The connection of a session as what serves it sees it, and how many of them somebody may have.
+"""The connection of a session as what serves it sees it, and how many of them somebody may have at this server.
 
+Logs count among them. Each server counts its own; over all of them, an agent counts (`nodeagent.http.sessions`).
 A session may take no more of the event loop than the watches of the same tenant (`SendingPace`, which both share).
 """
 
@@ -39,9 +40,9 @@ class OpenSessions:
     def one_more(self, owner: str, *, limited: bool) -> Iterator[None]:
         """limited: no administrator's. Raises: TooManyRequests."""
         if limited and self._counts[owner] >= MOST_EACH:
-            raise _too_many(f"you have reached the limit of open sessions ({MOST_EACH}): end some first")
+            raise _too_many(f"you have reached the limit of open sessions and logs ({MOST_EACH}): end some first")
         if self._counts.total() >= max(MOST_EACH, settings.CONNECTIONS * MOST_PART):
-            raise _too_many("the server has as many sessions as it may have: try again later")
+            raise _too_many("the server has as many sessions and logs as it may have: try again later")
         self._counts[owner] += 1
         try:
             yield
