@@ -239,6 +239,8 @@ BODY_SECONDS = read(declared.BODY_SECONDS)
 
 #: Whose pods are placed here. None: those of every scheduler are explained (`manciple.mirror`).
 SCHEDULER_NAMES: frozenset[str] | None = frozenset({"default-scheduler"})
+#: How many times as long as a request may take an explanation may be thought about (`scheduling.rehearsal`).
+EXPLANATION_PATIENCE = 1.0
 SCHEDULER_FILTER_TIMEOUT = read(declared.FILTER_TIMEOUT)
 SCHEDULER_SEARCH_SLICE = read(declared.SEARCH_SLICE)
 SCHEDULER_BINDING_TIMEOUT = read(declared.BINDING_TIMEOUT)

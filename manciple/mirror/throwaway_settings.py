@@ -21,3 +21,5 @@ INSTALLED_APPS = [name for name in _EVERY_APP if name not in _LEFT_OUT]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 #: Whoever places the pods, they are explained.
 SCHEDULER_NAMES = None
+#: Nobody else waits.
+EXPLANATION_PATIENCE = 10.0

@@ -15,6 +15,7 @@ import pytest
 from django.conf import settings
 from django.db import transaction
 
+from insight import advice, offers
 from inventory.kinds import gates
 from manciple.mirror import copying, device_table, explaining, listing
 from manciple.mirror.client import Remote
@@ -23,6 +24,7 @@ from manciple.mirror.judgement import Judged
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.listing import DEVICES, POD, WHY, Found, Source, Wanted
 from manciple.per_process import reset_all
+from scheduling.rehearsal import repairs
 from tests.manciple.mirror.replay import Document, Replay
 
 NAMESPACE, OTHER = "team-a", "team-b"
@@ -145,6 +147,11 @@ def in_store(found: Found) -> Iterator[None]:
     """What was found is in the store; afterwards it is as before."""
     with pytest.MonkeyPatch.context() as patch, gates.using(), transaction.atomic():
         patch.setattr(settings, "SCHEDULER_NAMES", None)
+        # A busy machine is no reason for another answer.
+        patch.setattr(settings, "EXPLANATION_PATIENCE", 100.0)
+        for module in (offers, advice):
+            patch.setattr(module, "BUDGET", 60.0)
+        patch.setattr(advice, "read_mendings", lambda: repairs.read_mendings(60.0))
         copying.copy(found)
         try:
             yield

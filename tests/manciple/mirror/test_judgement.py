@@ -19,6 +19,7 @@ from tests.manciple.mirror.clusters import (
     Objects,
     claim,
     cluster,
+    device_class,
     devices_of,
     explained,
     holding,
@@ -181,3 +182,21 @@ def test_devices_that_two_claims_hold_are_told() -> None:
     assert states["n1", "gpu-1"] == "reserved"
     assert states["n2", "gpu-0"] == "free"
     assert table.stock["gpu", "H100"] == {"devices": 4, "held": 2, "free": 2}
+
+
+def test_devices_of_a_class_and_of_a_node() -> None:
+    objects = cluster(*holding(EVERY_DEVICE[0]), ("deviceclasses", device_class("none", "false")))
+    assert [(one.node, one.name) for one in devices_of(objects, device_class="gpu", node="n2").devices] == [
+        ("n2", "gpu-0"),
+        ("n2", "gpu-1"),
+    ]
+    assert not devices_of(objects, device_class="none").devices
+    with pytest.raises(RemoteFailure, match='no DeviceClass "tpu"'):
+        devices_of(objects, device_class="tpu")
+    broken = cluster(("deviceclasses", device_class("broken", "device.")))
+    assert any("DeviceClass broken" in line for line in devices_of(broken).lines())
+
+
+def test_a_server_without_devices_is_told() -> None:
+    with pytest.raises(RemoteFailure, match=r"Kubernetes 1\.31"):
+        devices_of(cluster(), dra="")
