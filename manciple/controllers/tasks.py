@@ -194,7 +194,9 @@ class Lane:
         self._running: list[Run] = []
         self._began = 0.0  # when the last run did, by the monotonic clock
         self._waiting: deque[Run] = deque()
-        self._threads = ThreadPoolExecutor(most, thread_name_prefix="woken")
+        #: of one thread each: while the first is free, the others and their connections rest
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix="woken") for _ in range(most)]
+        self._free = set(range(most))
 
     def run(self, task: Run) -> None:
         """Run it in this thread, or leave it to the next thread of the lane that is done."""
@@ -220,11 +222,14 @@ class Lane:
                         self._waiting.append(task)
                     return True
             self._begin(task)
+            place = min(self._free)
+            self._free.remove(place)
         try:
-            self._threads.submit(self._run, task)
+            self._threads[place].submit(self._run, task, place)
         except RuntimeError:  # the process ends, or has no thread left
             with self._guard:
                 self._running.remove(task)
+                self._free.add(place)
             return False
         return True
 
@@ -232,14 +237,15 @@ class Lane:
         """Drop what waits, and wait for what the lane's own threads run."""
         with self._guard:
             self._waiting.clear()
-        self._threads.shutdown()
+        for thread in self._threads:
+            thread.shutdown()
 
     def _begin(self, task: Run) -> None:
         self._running.append(task)
         self._began = time.monotonic()
 
-    def _run(self, first: Run) -> None:
-        """Run this one, then those that have come meanwhile."""
+    def _run(self, first: Run, place: int | None = None) -> None:
+        """Run this one, then those that have come meanwhile. place: of the lane's own thread, where this is one."""
         task: Run | None = first
         while task is not None:
             try:
@@ -250,13 +256,19 @@ class Lane:
                 log.exception("task %s failed; its periodic run will repeat it", task.name)
             except BaseException:  # the worker ends
                 with self._guard:
-                    self._running.remove(task)
+                    self._end(task, place)
                 raise
             with self._guard:
-                self._running.remove(task)
-                task = self._waiting.popleft() if self._waiting else None
+                ended, task = task, self._waiting.popleft() if self._waiting else None
+                self._end(ended, place if task is None else None)
                 if task is not None:
                     self._begin(task)
+
+    def _end(self, task: Run, place: int | None) -> None:
+        """place: of the thread that has nothing more to run."""
+        self._running.remove(task)
+        if place is not None:
+            self._free.add(place)
 
 
 def _stop(lanes: dict[Queue, Lane]) -> None:

@@ -143,6 +143,16 @@ def test_a_task_does_not_run_beside_itself() -> None:
     assert order == ["begun"] * 2
 
 
+def test_while_one_thread_is_free_the_others_and_their_connections_rest() -> None:
+    lane, threads = Lane(), list[str]()
+    for _ in range(5):
+        task = Task(lambda: threads.append(threading.current_thread().name))
+        assert lane.run_directly(task)
+        wait_for("an idle lane", lambda: not lane._running)
+    assert len(threads) == 5
+    assert len(set(threads)) == 1
+
+
 def beginning(order: list[str], go_on: threading.Event) -> Task:
     def begin() -> None:
         order.append("begun")
