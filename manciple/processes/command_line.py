@@ -210,6 +210,15 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
         Verb("beat", "nothing, for units of earlier versions: workers keep the intervals", _celery("beat")),
         *_of_django({"demo": "a realistic laboratory in an empty home"}),
     ),
+    "Look into a Kubernetes cluster": (
+        Verb("why", "why a pod or a claim waits", _program("manciple.mirror.why"), "manciple.mirror.why"),
+        Verb(
+            "devices",
+            "its devices, who holds them, and what is free",
+            _program("manciple.mirror.devices"),
+            "manciple.mirror.devices",
+        ),
+    ),
     "Nodes and drivers": (
         Verb(
             "node join",
@@ -319,6 +328,18 @@ def help_text() -> str:
         f"and --config FILE, a configuration file (default {configuration.USUAL}, where there is one).",
     ]
     return "\n".join(lines)
+
+
+def kubectl_plugin() -> int:
+    """`kubectl-manciple`, which `kubectl manciple` runs: the verbs that look into a cluster."""
+    own = {verb.name: verb for verb in VERBS["Look into a Kubernetes cluster"]}
+    words = sys.argv[1:]
+    if words and words[0] in own:
+        return main(words)
+    asks = not words or words[0] in ("help", "--help", "-h")
+    lines = ["usage: kubectl manciple VERB ...", "", *(f"  {name.ljust(8)} {verb.does}" for name, verb in own.items())]
+    print("\n".join(lines), file=sys.stdout if asks else sys.stderr)
+    return 0 if asks else 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.api_client import Api
 from tests.e2e.earlier import earlier_tree
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.e2e.processes import CHECKER, ROOT, Up, kill_all
@@ -24,12 +25,27 @@ def pytest_sessionfinish() -> None:
     kill_all()
 
 
+#: The one of the fixture `system`, while it runs.
+SHARED: list[Up] = []
+
+
 @pytest.fixture(scope="package")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`manage.py up` on a home of its own, ready; one for all files here that bring no system of their own."""
     up = Up(home=tmp_path_factory.mktemp("home")).start()
+    SHARED.append(up)
     yield up
+    SHARED.remove(up)
     assert up.process.stop() == 0, "\n".join(up.process.output)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_node_is_left() -> Iterator[None]:
+    """A file takes its Nodes with it: a DaemonSet of the next file would wait for a pod on one whose agent is gone."""
+    yield
+    for up in SHARED:
+        nodes = {node["metadata"]["name"] for node in Api(up.kubeconfig).listed("/api/v1/nodes")}
+        assert nodes <= {f"node-{number + 1}" for number in range(up.nodes)}
 
 
 @pytest.fixture

@@ -58,7 +58,8 @@ class Kubectl:
             check=False,
         )
         if check and done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+            what_runs = "" if arguments[0] not in ("wait", "rollout") else self("get", "pods,events", "-A", check=False)
+            raise AssertionError(f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}{what_runs}")
         return done.stdout + ("" if check else done.stderr)
 
     @cached_property

@@ -55,8 +55,8 @@ def up(system: Up) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def agent(system: Up) -> Iterator[Process]:
-    """The agent of the node `outside`."""
+def agent(system: Up, kubectl_program: str) -> Iterator[Process]:
+    """The agent of the node `outside`, which goes with it."""
     state = system.home / "outside"
     process = Process(
         [
@@ -68,6 +68,7 @@ def agent(system: Up) -> Iterator[Process]:
     process.line("drivers none")
     yield process
     assert process.stop() == 0, "\n".join(process.output)
+    Kubectl(system.kubeconfig, kubectl_program)("delete", "node", OUTSIDE)
 
 
 @pytest.fixture(params=["inside", "outside"])
