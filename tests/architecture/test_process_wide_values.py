@@ -64,6 +64,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.live.notices._source",
         "manciple.live.topics._registered",
         "manciple.live.topics._sight",
+        "manciple.memory._steps",
         "manciple.notifications.sight._asked",
         "manciple.store.event_log.LOG",  # its documents are weak
         "manciple.store.hooks.FINISHERS",
