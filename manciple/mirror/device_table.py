@@ -17,7 +17,7 @@ from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import CandidateDevice, DeviceKey, attribute_text
 from claims.devices.states import OUT_OF_USE, DeviceState
-from insight.selector_matches import SelectorVerdict, class_selectors, judge
+from insight.selector_matches import SelectorVerdict, class_selectors, judge, keep_views
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import may_not
 from manciple.mirror.listing import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE, Found, KindState, Reach, Source
@@ -135,6 +135,7 @@ def read(found: Found, *, device_class: str = "", node: str = "") -> DeviceTable
 
 
 def _verdicts(snapshot: DeviceSnapshot) -> tuple[Mapping[str, SelectorVerdict], tuple[str, ...]]:
+    keep_views(snapshot)
     with time_limit(Deadline.after_work(SECONDS)):
         verdicts = {name: judge(selectors, snapshot.published) for name, selectors in class_selectors().items()}
     complaints = [f"DeviceClass {name}: {one.complaint}" for name, one in verdicts.items() if one.complaint]
