@@ -7,13 +7,17 @@ Pods of namespaces that the person does not see are counted and not named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
+from claims.pod_claims import is_done
 from dashboard.kit.previews import Consequence
 from dashboard.templatetags.kit import counted, pod_url
+from inventory.reachability import unreachable_nodes
 from manciple.durations import duration
 from manciple.people import Person
 from manciple.store.objects import listed
@@ -41,20 +45,36 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
     if leaving:
         said = f"{counted(len(leaving), 'pod is', 'pods are')} evicted, {when}:"
         yield _named("Evicted", said, [one.pod.key for one in leaving], person)
+        if stays := tuple(what_stays(lost_with(one.pod for one in leaving))):
+            yield Consequence(term="Stays", sentences=stays)
     if found.again:
         where = ", ".join(sorted({one.node for one in found.again})[:NAMED])
-        said = f"{counted(len(found.again), 'pod')} would start again if created again, on {where}:"
+        said = f"{counted(len(found.again), 'pod')} would fit, if created again, on {where}:"
         yield _named("Would fit", said, _keys(found.again), person)
     if found.stranded:
-        said = f"{counted(len(found.stranded), 'pod')} would wait if created again, as nothing fits:"
+        said = f"{counted(len(found.stranded), 'pod')} would wait if created again:"
         yield _named("Would wait", said, found.stranded, person)
     if leaving:
         yield Consequence(term="After", sentences=(_after([one.pod for one in leaving]),))
     if found.started:
-        said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} now would start:"
+        said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} would start:"
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
-        yield Consequence(term="Not tried", sentences=("There are too many pods to try them all.",))
+        yield Consequence(term="Not tried", sentences=("Too many pods to try them all.",))
+
+
+def lost_with(pods: Iterable[Pod]) -> dict[str, int]:
+    """Unreachable nodes -> how many of these pods run there. Nobody hears of their end, so their devices stay held."""
+    on = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name and not is_done(pod))
+    lost = unreachable_nodes(datetime.now(UTC)).intersection(on) if on else ()
+    return {node: on[node] for node in sorted(lost)}
+
+
+def what_stays(lost: Mapping[str, int]) -> Iterator[str]:
+    """lost: as `lost_with` counts."""
+    for node, count in lost.items():
+        what = "the pod stays, and keeps its devices" if count == 1 else f"{count} pods stay, and keep their devices"
+        yield f"Node {node} is unreachable: {what}, until its agent reports again."
 
 
 def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:
@@ -75,7 +95,7 @@ def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:
             said = f"{counted(len(those), 'pod stays', 'pods stay')} for now, as {why}:"
             yield _named("Kept", said, [one.pod.key for one in those], person)
     if hidden:
-        said = f"{counted(len(hidden), 'pod stays', 'pods stay')} for now, kept by disruption budgets"
+        said = f"{counted(len(hidden), 'pod stays', 'pods stay')} for now, kept by budgets"
         yield _named("Kept", said, hidden, person)
 
 
@@ -85,8 +105,8 @@ def _after(pods: Sequence[Pod]) -> str:
     whose = [f"{kind} {name}" for kind, name in sorted(owners)[:3]]
     if not whose:
         whom = "it" if len(pods) == 1 else "them"
-        return f"Nothing creates {whom} again: no controller owns {whom}."
-    rest = " Others have no controller and do not come back by themselves." if alone else ""
+        return f"Nothing creates {whom} again."
+    rest = " Nothing creates the others again." if alone else ""
     return f"{', '.join(whose)}{' and others' if len(owners) > len(whose) else ''} may create them again.{rest}"
 
 

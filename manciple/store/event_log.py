@@ -23,6 +23,8 @@ happened. The races, all of them:
   view is made from new listings, also when that happens during the listings.
 - An error, while the view is brought up to date or used, discards the view.
 - One thread at a time has the view.
+- A view that nobody has used while `MOST_MISSED` changes of its resources were announced is dropped by the process's
+  housekeeping (`drop_outdated`): most of what it keeps may be long gone, and listing costs no more than catching up.
 - `view(within=...)` trusts the announcements: no query if none of its resources was announced since the view was
   brought up to date. An announcement comes just after its commit and can be lost, so such a view may miss what was
   written that many seconds ago. Inside a transaction, which announces nothing before its commit, it is always brought
@@ -61,6 +63,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils.module_loading import import_string
 from prometheus_client.core import Metric
 
+from manciple import memory
 from manciple.per_process import PerProcess
 from manciple.store import records, sql
 from manciple.store.records import Committed, EventRecord, Sketch, Written
@@ -294,6 +297,8 @@ class Announcer:
         self._guard = threading.Lock()
         #: resource -> the newest revision that was announced of it; of "", where the resources were unknown
         self._newest: dict[str, int] = {}
+        #: resource -> how many changes were announced of it; of "", as before
+        self._changes: Counter[str] = Counter()
         #: first revision -> announcement, of those that leave nothing to be read; and how far all of them go
         self._told: dict[int, Announcement] = {}
         self._told_upto = 0
@@ -321,6 +326,10 @@ class Announcer:
             newest = max(newest, announced.get(resource, 0))
         return newest
 
+    def changes(self, resources: Collection[str]) -> int:
+        """How many changes of `resources` were announced so far."""
+        return self._changes[""] + sum(self._changes[resource] for resource in resources)
+
     def entries_after(self, revision: int, *, but_quiet: bool) -> Stretch[EventRecord] | None:
         """See the function of that name."""
         entries, reached = list[EventRecord](), revision
@@ -344,14 +353,16 @@ class Announcer:
         """End the threads, if there are any."""
 
     def _deliver(self, announcement: Announcement) -> None:
-        changes = announcement.changes
+        first, last, changes = announcement.first, announcement.last, announcement.changes
+        counts = {"": last - first + 1} if changes is None else Counter(change.resource for change in changes)
         with self._guard:
             callbacks = tuple(self._callbacks.values())
-            for resource in ("",) if changes is None else {change.resource for change in changes}:
-                self._newest[resource] = max(self._newest.get(resource, 0), announcement.last)
-            self._told_upto = max(self._told_upto, announcement.last)
+            for resource, count in counts.items():
+                self._newest[resource] = max(self._newest.get(resource, 0), last)
+                self._changes[resource] += count
+            self._told_upto = max(self._told_upto, last)
             if announcement.entries or changes == ():
-                self._told[announcement.first] = announcement
+                self._told[first] = announcement
                 while len(self._told) > MOST_TOLD:
                     del self._told[next(iter(self._told))]
         for callback in callbacks:
@@ -630,6 +641,10 @@ class LocalLog:
         """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
         self._sharing[resource] = share
 
+    def share_nothing(self) -> None:
+        """For a process that ends at once: sharing saves memory, and takes time."""
+        self._sharing.clear()
+
     def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
         revision, latest = sql.latest_writes(resource)
         return revision, self._read(registry.by_resource(resource), revision, latest)
@@ -684,6 +699,8 @@ class AnnouncedLog:
 # Views and followers --------------------------------------------------------------------------------------------------
 
 
+#: Changes announced of a view's resources since it was last used, from which on it is dropped.
+MOST_MISSED = 20_000
 #: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
 ATTEMPTS = 5
 
@@ -806,10 +823,13 @@ def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[It
 
 @dataclass(slots=True)
 class _Followed(Generic[ViewT]):
-    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`."""
+    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`. announced: how
+    many changes of its resources had been announced when it was last used.
+    """
 
     view: ViewT | None = None
     looked: float = 0.0
+    announced: int = 0
     place: tuple[str, int] = ("", 0)
 
 
@@ -845,6 +865,7 @@ class Follower(Generic[ViewT]):
                     view = self._advanced(last) or listed(self._make, self._source)
                 followed.looked = looked
             followed.place = (type(view).__name__, view.revision)
+            followed.announced = _announcer.value.changes(view.resources)
             yield view
             followed.view = view
 
@@ -865,6 +886,18 @@ class Follower(Generic[ViewT]):
         with self._turn:
             self._followed.reset()
 
+    def drop_outdated(self) -> None:
+        """See the module."""
+        if self._is_outdated():
+            with self._turn:
+                if self._is_outdated():
+                    self._followed.reset()
+
+    def _is_outdated(self) -> bool:
+        view = self._followed.value.view if self._followed.is_made else None
+        missed = 0 if view is None else _announcer.value.changes(view.resources) - self._followed.value.announced
+        return missed > MOST_MISSED
+
     def _advanced(self, view: ViewT | None) -> ViewT | None:
         """None where the source does not lead from there to now."""
         if view is None:
@@ -875,6 +908,13 @@ class Follower(Generic[ViewT]):
             log.info("listing again: %s", error.message)
             return None
         return view
+
+
+@memory.each_minute
+def drop_outdated() -> None:
+    """The views of this process that nobody has used for long."""
+    for follower in tuple(Follower.every):
+        follower.drop_outdated()
 
 
 def _of_views() -> Iterable[Metric]:

@@ -286,6 +286,7 @@ class Change:
     object: ApiObject
     previous: ApiObject | None  # as committed before the transaction; None on ADDED
     at: datetime  # when, as the log has it
+    copied: bool = False  # it happened in another cluster, so it is true whatever speaks against it
 
 
 class Sketch(NamedTuple):

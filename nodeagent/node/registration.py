@@ -1,6 +1,7 @@
 """Keeps the node's objects in the API: its Node, and the Lease that shows it is alive.
 
-The Node is created or updated at start, its status reported every few minutes, the Lease renewed every few seconds.
+The Node is created or updated at start, the Lease renewed every few seconds. The node's status is reported every few
+minutes, and at once when the control plane calls it unknown: until then the node is unreachable to everybody.
 The agent leaves the fields of others (spec, taints, their labels) alone. Like a kubelet it does not recreate a Node
 that was deleted later: it would come back without taints and labels, and a cordon would be lost.
 """
@@ -149,10 +150,12 @@ class Registration:
         return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
 
     def seen(self, node: Node) -> bool:
-        """Update the cache from the watch. Returns whether it is another Node of the same name."""
+        """Update the cache from the watch. Returns whether the node must be reported now: it is another Node of the
+        same name, or the control plane did not hear of it for a while, and called its conditions unknown.
+        """
         other = node.metadata.uid != self.node.metadata.uid
         self.node = node
-        return other
+        return other or any(one.status == "Unknown" and one.type in CONDITIONS for one in node.status.conditions)
 
     def report(self, *, disk: str = "") -> None:
         """Create or update the Node, and report its status; nothing is written while it `is_gone`. disk: its problem.

@@ -178,6 +178,53 @@ def test_a_pod_that_is_deleted_on_an_unreachable_node_says_so_before_it_is_overd
     assert LOST in admin.get("/pods/default/web").context["verdict"].title
 
 
+def test_the_page_of_such_a_pod_promises_no_end_and_offers_force(admin: Client, lab: Cluster) -> None:
+    lab.delete(lab.pod("web"), grace=300)
+    assert "ends by" in words(admin, "/pods/default/web")
+    overdue(LOST)
+    verdict = admin.get("/pods/default/web").context["verdict"]
+    assert [address.partition("?")[2] for _, address in verdict.forced] == ["", "force=1"]
+    assert "ends by" not in words(admin, "/pods/default/web")
+    assert "evicted" not in words(admin, f"/nodes/{LOST}"), "who is being deleted is not evicted"
+
+
+def test_what_a_claim_holds_there_is_not_called_reserved_and_in_order(admin: Client, lab: Cluster) -> None:
+    (before,) = admin.get("/pods/default/web").context["claims"]
+    assert (before.state, before.icon) == ("Reserved", "i-ok")
+    overdue(LOST)
+    (after,) = admin.get("/pods/default/web").context["claims"]
+    assert (after.state, after.icon) == ("Unreachable", "i-alert")
+    (row,) = admin.get(f"/nodes/{LOST}").context["sheet"].claims
+    assert "unreachable" in row.use
+
+
+#: Addresses that preview what ends the pod.
+ENDING = (
+    "/pods/default/web/delete",
+    "/bulk/pods/delete?pick=default/web",
+    f"/nodes/{LOST}?change=drain",
+    f"/bulk/nodes/drain?pick={LOST}",
+)
+
+
+@pytest.mark.parametrize("path", ENDING)
+def test_no_preview_promises_that_a_pod_ends_there(admin: Client, lab: Cluster, path: str) -> None:
+    frees, stays = f"{held()} of {LOST}", f"Node {LOST} is unreachable"
+    before = words(admin, path)
+    assert "web" in before
+    assert stays not in before
+    overdue(LOST)
+    after = words(admin, path)
+    assert stays in after
+    assert frees not in after
+    assert f"to end on node {LOST}" not in after
+
+
+def test_who_deletes_it_by_force_gets_the_devices(admin: Client, lab: Cluster) -> None:
+    overdue(LOST)
+    assert f"{held()} of {LOST}" in words(admin, "/pods/default/web/delete?force=1")
+
+
 def test_the_timeline_shows_when_the_devices_were_unreachable(admin: Client, lab: Cluster) -> None:
     overdue(LOST)
     incidents.reconcile(datetime.now(UTC))

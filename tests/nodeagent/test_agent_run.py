@@ -192,6 +192,27 @@ def test_a_node_that_somebody_deletes_stays_away_until_somebody_wants_it_back(ap
     assert owner["uid"] == after["metadata"]["uid"]
 
 
+def statuses(api: FakeApi) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in (api.find("nodes", NODE, "") or {})["status"]["conditions"]}
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["while it watches", "while the watch was down"])
+def test_a_node_that_was_called_unknown_is_reported_at_once(api: FakeApi, tmp_path: Path, *, watched: bool) -> None:
+    """An outage that is over, of the network or of the API server, keeps no node out of use until its next report."""
+    with running(agent_of(api, tmp_path)):
+        healthy, node = statuses(api), api.find("nodes", NODE, "")
+        assert healthy["Ready"] == "True"
+        assert node is not None
+        for condition in node["status"]["conditions"]:
+            condition["status"] = "Unknown"
+        with api.changed:  # no watch tells of the change before the log is pruned
+            api.put("nodes", node)
+            if not watched:
+                api.prune()
+
+        eventually(api, lambda: statuses(api) == healthy)
+
+
 def test_an_agent_that_is_restarted_registers_a_node_that_was_deleted(api: FakeApi, tmp_path: Path) -> None:
     with running(agent_of(api, tmp_path)):
         api.delete("nodes", NODE, "", grace=0)

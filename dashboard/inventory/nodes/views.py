@@ -33,6 +33,7 @@ from claims.devices.states import DeviceState
 from claims.event_recorder import DEFAULT_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
+from claims.pod_claims import is_done
 from dashboard.inventory.devices.grid import STATES, DeviceTotals, draw_row, line_for, line_named
 from dashboard.inventory.nodes.changes import (
     EFFECT_MEANINGS,
@@ -390,9 +391,9 @@ class ShownChange:
         if self.effects.kept_off:
             said = f"{len(pods)} of {asked} could no longer start here:"
         elif self.effects.let_in:
-            said = f"{len(pods)} of {asked} could then start here, if devices are free:"
+            said = f"{len(pods)} of {asked} could then start here if devices are free:"
         else:
-            said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
+            said = "Nothing changes for them."
         return said, [("/".join(pod.key), pod_url(*pod.key)) for pod in pods]
 
 
@@ -482,13 +483,14 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
     pools = sorted(pools_on(snapshot).get(known.name, ()), key=lambda pool: (pool.complete, pool.key))
     unreachable = known.state == "Unreachable"
     claims = _claims(line.tiles if line else (), there, unreachable=unreachable)
+    stay = sum(not is_done(pod) and not pod.metadata.deletion_timestamp for pod in there.pods)
     seen_pods = [pod for pod in there.pods if person.sees(pod.metadata.namespace)]
     seen_claims = [claim for claim in claims if person.sees(claim.holder.namespace)]
     on_line, on_node = " ".join(sorted(line.topics)) if line else "", f"node:{known.name}"
     on_pods = f"node-pods:{known.name}:"
     return NodeSheet(
         known=known,
-        troubles=list(_troubles(known, pools)),
+        troubles=list(_troubles(known, pools, stay)),
         devices=DeviceTotals(line.counts if line else {}),
         tiles=draw_row(line_for(person, line)) if line else SafeString(),
         pools=pool_lines(pools),
@@ -509,13 +511,12 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
     )
 
 
-def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, str]]:
-    """(what is wrong, what to do)."""
-    check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+def _troubles(known: Known, pools: Iterable[DevicePool], stay: int) -> Iterator[tuple[str, str]]:
+    """(what is wrong, what to do). stay: pods there that have not ended, and that nobody deletes."""
+    check = f"Check its agent: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Unreachable":
-        then = "Its pods are evicted when their tolerations end, by default after 5 min."
-        unknown = "This page shows its last report."
-        yield f"{known.name} is unreachable. {unknown}", f"{then} {check}"
+        then = "Its pods are evicted when their tolerations end, by default after 5 min. " if stay else ""
+        yield f"{known.name} is unreachable. Its last report is shown.", f"{then}{check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
@@ -523,7 +524,7 @@ def _troubles(known: Known, pools: Iterable[DevicePool]) -> Iterator[tuple[str, 
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            then = "No new pods are placed here until it ends; running pods continue."
+            then = "No new pods until it ends; running ones continue."
             yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:
@@ -543,11 +544,13 @@ def _claims(tiles: Iterable[Unit], there: PodsThere, *, unreachable: bool) -> li
             key = part.candidate.key if isinstance(part, Part) and part.candidate else tile.key
             for holder in part.holders:
                 held.setdefault(holder.claim_uid, (holder, []))[1].append(key)
-    found = [_claim(holder, devices, phases) for holder, devices in held.values()]
+    found = [_claim(holder, devices, phases, unreachable=unreachable) for holder, devices in held.values()]
     return sorted(found, key=lambda claim: (claim.holder.namespace, natural(claim.holder.claim)))
 
 
-def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
+def _claim(
+    holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str], *, unreachable: bool
+) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
     devices = {device_url(*key): key[2] for key in keys}
     use = STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
@@ -559,6 +562,8 @@ def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, st
         use = "Its pod is not here"
     elif pods and all(phase in ("Deleting", "not here") for _, phase in pods):
         use = "Its pod is being deleted"
+    elif pods and unreachable:
+        use = "Not known: the node is unreachable"
     return HeldClaim(holder, tuple(devices.items()), pods, use)
 
 

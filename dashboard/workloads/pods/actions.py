@@ -7,7 +7,7 @@ anew. A template that other pods name stays, and the pod gets one of another nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -16,8 +16,9 @@ from msgspec import structs
 
 from claims.causes.messages import clause
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, node_of
 from dashboard.kit.differences import DiffLine, difference, dump
+from dashboard.kit.evictions import lost_with, what_stays
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, page_url, pod_url
 from dashboard.workloads.changes import kept_as_it_is
@@ -76,7 +77,8 @@ def effect_of_deletion(
     pods: Sequence[Pod], found: PodDeletion, person: Person, *, by_force: bool = False
 ) -> ActionEffect:
     """found: what would follow; pods of namespaces that the person does not see are only counted."""
-    lines = [*_claims_lines(found, len(pods))]
+    lost = {} if by_force else lost_with(pods)
+    lines = [*_claims_lines(found, len(pods), lost)]
     if found.started:
         seen = [one for one in found.started if person.sees(one.namespace)]
         parts = [f"{one.namespace}/{one.name} on {one.node}" for one in seen[:NAMED]]
@@ -93,27 +95,33 @@ def effect_of_deletion(
         lines.append(("After", one if len(pods) == 1 else f"{joined(titles, NAMED)} may create others."))
     warning = ""
     if not by_force:
-        lines.append(("Stops", _stops(pods)))
+        lines.append(("Stops", _stops([pod for pod in pods if pod.spec.node_name not in lost])))
+        lines += [("Stays", sentence) for sentence in what_stays(lost)]
     elif node := pods[0].spec.node_name:
         warning = (
-            f"{node} is not asked: the pod may keep running there, on a device that another pod gets. Do this only "
+            f"The pod may keep running on {node}, on a device that another pod gets. Do this only "
             "if the machine is off or runs nothing of the pod."
         )
     return ActionEffect(consequences=consequences(lines), warning=warning)
 
 
-def _claims_lines(found: PodDeletion, pods: int) -> Iterator[tuple[str, str]]:
-    """What becomes of the devices and the claims."""
+def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What becomes of the devices and the claims. lost: the nodes whose devices do not come free yet."""
     its, it, them = ("its", "It holds", "it") if pods == 1 else ("their", "They hold", "them")
     pools: dict[str, list[str]] = {}
     for fate in found.claims:
         allocation = fate.claim.status.allocation
         for device in allocation.devices.results if allocation and fate.frees else ():
-            pools.setdefault(device.pool, []).append(device.device)
+            if allocation and node_of(allocation) not in lost:
+                pools.setdefault(device.pool, []).append(device.device)
     where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
-    holds = any(fate.claim.status.allocation for fate in found.claims)
-    nothing = f"Nothing: others use {its} claims." if holds else f"Nothing. {it} no devices."
-    yield "Frees", f"{counted(found.frees, 'device')}: {where}." if found.frees else nothing
+    frees = sum(map(len, pools.values()))
+    nothing = f"Nothing. {it} no devices."
+    if found.frees:
+        nothing = "Nothing yet."
+    elif any(fate.claim.status.allocation for fate in found.claims):
+        nothing = f"Nothing: others use {its} claims."
+    yield "Frees", f"{counted(frees, 'device')}: {where}." if frees else nothing
     if gone := [fate.claim.metadata.name for fate in found.claims if fate.goes]:
         claims = "The claim" if len(gone) == 1 else f"{len(gone)} claims"
         yield "Removes", f"{claims} created for {them}: {joined(gone, NAMED)}."
@@ -122,7 +130,7 @@ def _claims_lines(found: PodDeletion, pods: int) -> Iterator[tuple[str, str]]:
         if fate.others:
             yield "Keeps", f"{kept} and its devices, for {joined(fate.others, NAMED)}."
         else:
-            yield "Keeps", f"{kept}, without devices until a pod uses it again." if fate.frees else f"{kept}."
+            yield "Keeps", f"{kept}, without devices." if fate.frees else f"{kept}."
 
 
 def _stops(pods: Sequence[Pod]) -> str:
@@ -130,10 +138,10 @@ def _stops(pods: Sequence[Pod]) -> str:
     if not running:
         return ""
     if len(pods) == 1:
-        return f"Its containers get {running[0][1]} s to end on node {pods[0].spec.node_name}."
+        return f"It gets {running[0][1]} s to end on node {pods[0].spec.node_name}."
     where = counted(len({pod.spec.node_name for pod, _ in running}), "node")
     longest = max(grace for _, grace in running)
-    return f"{len(running)} of them run, on {where}; their containers get up to {longest} s to end."
+    return f"{len(running)} of them run, on {where}; they get up to {longest} s to end."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,7 +215,7 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
         names = f"pod {others[0]} names" if len(others) == 1 else f"pods {joined(others, NAMED)} name"
         found.lines.append(("Template", f"{new_name} is created. {name} stays: {names} it."))
     else:
-        found.lines.append(("Template", f"{name} is replaced; no other pod names it."))
+        found.lines.append(("Template", f"{name} is replaced."))
         found.old.append((kind(TEMPLATES), old))
     found.create(TEMPLATES, new, new_name, old)
     return new_name
@@ -221,7 +229,7 @@ def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> 
         raise NotFound.of(CLAIMS, name)
     old = decoded(stored, ResourceClaim)
     new_name = free_name(name, {one.name for one in objects.list(kind(CLAIMS), namespace=namespace).items})
-    found.lines.append(("Claim", f"{new_name} is created. {name} stays, without devices until a pod uses it."))
+    found.lines.append(("Claim", f"{new_name} is created. {name} stays, without devices."))
     found.create(CLAIMS, structs.replace(old, spec=spec), new_name, old)
     return new_name
 
@@ -258,13 +266,13 @@ def effect_of_replacement(
         if answer.placed:
             devices = ", ".join(one.device for one in answer.placed[0].devices)
             with_devices = f", with {devices}" if devices else ""
-            then = f"It starts on {answer.placed[0].node}{with_devices}, unless another pod takes them first."
+            then = f"It starts on {answer.placed[0].node}{with_devices}, if still free."
     words = in_words(changes, workload.claims)
     lines = [
-        ("Goes", "This pod; nothing of it runs."),
+        ("Goes", "This pod."),
         ("Comes", f"A pod of the same name, {words}." if words else ""),
         *found.lines,
         ("Then", then),
-        ("Queue", "It is a new pod: older ones of its priority come first."),
+        ("Queue", "Older pods of its priority come first."),
     ]
     return ActionEffect(consequences=consequences(lines), refused=refused, differences=tuple(found.differences))

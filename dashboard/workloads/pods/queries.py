@@ -162,7 +162,9 @@ class PodQuery(ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLine:
-    """One row of the list. since: when it began to wait; devices: how many its claims hold."""
+    """One row of the list. since: when it began to wait; devices: how many its claims hold. reason: why it waits, does
+    not run or is not ready.
+    """
 
     uid: str
     namespace: str
@@ -263,7 +265,7 @@ def read_lines(
                 name=row.name,
                 state=state,
                 node=row.node_name,
-                reason=brief(decode(waiting.cause), names_claim=False) if waiting else "",
+                reason=brief(decode(waiting.cause), names_claim=False) if waiting else row.trouble,
                 since=waiting.created_at if waiting else None,
                 devices=held.get(row.uid, 0),
                 claims=tuple(row.claim_names),
@@ -294,7 +296,8 @@ class ClaimLine:
 
     @property
     def icon(self) -> str:
-        return {"Allocated": "i-ok", "Reserved": "i-ok", "Does not exist": "i-alert"}.get(self.state, "i-wait")
+        icons = {"Allocated": "i-ok", "Reserved": "i-ok", "Unreachable": "i-alert", "Does not exist": "i-alert"}
+        return icons.get(self.state, "i-wait")
 
     @property
     def users(self) -> list[Link | str]:
@@ -303,8 +306,10 @@ class ClaimLine:
         return [(one.name, pod_url(namespace, one.name)) if one.resource == "pods" else str(one) for one in self.others]
 
 
-def read_claims(pod: Pod, extended: tuple[ServedRequest, ...] = ()) -> tuple[ClaimLine, ...]:
-    """One query. extended: what serves its extended resources, where devices do."""
+def read_claims(
+    pod: Pod, extended: tuple[ServedRequest, ...] = (), *, unreachable: bool = False
+) -> tuple[ClaimLine, ...]:
+    """One query. extended: what serves its extended resources, where devices do. unreachable: the pod's node is."""
     needed = [one for one in references(pod) if one.needed]
     special = ClaimReference(entry="", claim=extended[0].claim or None, generated=True) if extended else None
     keys = [(pod.metadata.namespace, one.claim) for one in (*needed, special) if one and one.claim]
@@ -313,6 +318,8 @@ def read_claims(pod: Pod, extended: tuple[ServedRequest, ...] = ()) -> tuple[Cla
     lines = [_claim(pod, one, stored.get(one.claim or ""), templates[one.entry]) for one in needed]
     if special:
         lines.append(replace(_claim(pod, special, stored.get(special.claim or ""), ""), serves=extended))
+    if unreachable:
+        return tuple(replace(line, state="Unreachable") if line.devices else line for line in lines)
     return tuple(lines)
 
 
