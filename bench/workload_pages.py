@@ -65,7 +65,7 @@ PAGES = (
     "/pods?cols=pod,estimated-start", "/pods.csv", POD, f"{POD}?tab=history", "/pods/default/train-0001-x",
     "/pods/new?kind=Job", "/claims", "/claims/default/web-1-00000-gpu", "/devices", "/nodes", "/nodes/gpu-0000",
     "/classes/c/gpu.example.com", "/namespaces", "/namespaces/default", "/events", "/find?q=web", "/find?q=train-1999",
-    "/timeline?by=namespace", "/wallboard",
+    "/timeline?by=namespace", "/wallboard", "/autoscalers", "/find?q=scale+deployment+web",
 )  # fmt: skip
 
 

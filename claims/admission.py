@@ -710,7 +710,7 @@ def check_pod(writer: Writer, write: Write) -> None:
         records.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
     records.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
     is_default = namespace is None or f"{PREFIX}enforce" not in namespace.metadata.labels
-    _judge(pod, policy, advice=_admitting_label(pod, policy) if is_default else "")
+    _judge(pod, policy, is_default=is_default)
 
 
 def _admitting_label(pod: Pod, policy: PodSecurityPolicy) -> str:
@@ -719,8 +719,8 @@ def _admitting_label(pod: Pod, policy: PodSecurityPolicy) -> str:
     return f"; label its namespace {PREFIX}enforce={next(admitting)} to admit it"
 
 
-def _judge(pod: Pod, policy: PodSecurityPolicy, *, advice: str = "") -> None:
-    """advice: what an administrator can do about a refusal. Raises: Forbidden."""
+def _judge(pod: Pod, policy: PodSecurityPolicy, *, is_default: bool) -> None:
+    """is_default: a label of the namespace would change what is enforced. Raises: Forbidden."""
     found = violations(policy.enforce, pod)
     audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
     if audited:
@@ -728,6 +728,7 @@ def _judge(pod: Pod, policy: PodSecurityPolicy, *, advice: str = "") -> None:
             f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}'
         )
     if found:
+        advice = _admitting_label(pod, policy) if is_default else ""
         name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}{advice}'
         raise Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
     if warned := violations(policy.warn, pod):

@@ -296,6 +296,8 @@ class Pod(models.Model):
     started_at = models.DateTimeField(null=True)
     #: spec.activeDeadlineSeconds
     time_limit = models.BigIntegerField(null=True)
+    #: why it does not run, or is not ready, though it has a node (`claims.pod_troubles`); ""
+    trouble = models.CharField(max_length=200, default="", db_default="")
 
     readable = OfNamespace()
     objects: ClassVar[RestrictedManager[Pod]] = RestrictedManager()
@@ -305,6 +307,7 @@ class Pod(models.Model):
         indexes = [
             models.Index(fields=["node_name"], name="pod_node"),
             models.Index(fields=["controller_uid"], name="pod_controller"),
+            models.Index(fields=["controller_uid"], condition=~models.Q(trouble=""), name="pod_in_trouble"),
         ]
 
     def __str__(self) -> str:
@@ -333,6 +336,25 @@ class PodClaim(models.Model):
             models.Index(fields=["namespace", "claim"], name="pod_claim_key"),
             models.Index(fields=["namespace", "template"], name="pod_claim_template"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.claim}"
+
+
+class EphemeralVolume(models.Model):
+    """An ephemeral volume of a pod that has not started: its PersistentVolumeClaim may have to be made."""
+
+    #: No constraint: as in `Reservation`.
+    pod = models.ForeignKey(Pod, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)  # the pod's
+    claim = models.TextField()
+
+    readable = OfNamespace()
+    objects: ClassVar[RestrictedManager[EphemeralVolume]] = RestrictedManager()
+
+    class Meta:
+        indexes = [models.Index(fields=["pod"], name="ephemeral_volume_pod")]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.claim}"

@@ -59,6 +59,7 @@ async def open_log(request: StreamRequest) -> AsyncIterator[AsyncIterator[bytes]
         agent_query(place.options),
         endless=place.options.follow,
         trusting=place.options.insecure_skip_tls_verify_backend,
+        person=request.owner,
     ) as pieces:
         yield pieces
 

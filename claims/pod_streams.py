@@ -40,6 +40,7 @@ from claims.kinds.pods import Pod
 from inventory import agents
 from inventory.agents import AgentAddress, AgentStream, SessionRefused
 from manciple.access.authentication import tokens
+from manciple.api.flow_control import flow_of
 from manciple.api.sessions import Session
 from manciple.api.streams import in_reader
 from manciple.api.subresources import SessionRequest, Upgraded
@@ -209,7 +210,7 @@ class SpdyClient:
 async def _enter(request: SessionRequest, session: Session) -> None:
     place = await in_reader(lambda: find(request.namespace, request.name, request.options))
     client = _client(request, session, place.options)
-    person = request.identity.name
+    person = flow_of(request.identity)
     async with agents.converse(place.agent, place.path, place.options.query(), person=person) as agent:
         await client.accept()
         outwards = asyncio.ensure_future(_from_agent(agent, client))
@@ -291,7 +292,7 @@ async def _from_agent(agent: AgentStream, client: Client) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What a forwarding session knows of its pod. person: in whose name."""
+    """What a forwarding session knows of its pod. person: among whose sessions its connections count."""
 
     agent: AgentAddress
     path: str
@@ -321,7 +322,7 @@ def find_pod(namespace: str, name: str, *, uid: str = "") -> tuple[AgentAddress,
 
 async def _forward(request: SessionRequest, session: Session) -> None:
     agent, path = await in_reader(lambda: find_pod(request.namespace, request.name))
-    forwarding = Forwarding(agent=agent, path=path, pod=request.name, person=request.identity.name)
+    forwarding = Forwarding(agent=agent, path=path, pod=request.name, person=flow_of(request.identity))
     if request.is_spdy:
         _need_protocol(request, (_SPDY_FORWARD,))
         await SpdyForwarder(session, forwarding).run(_SPDY_FORWARD)

@@ -13,16 +13,19 @@ devices, so it costs nothing while pods are being placed.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from django.db.models import Max, Model, Q
 
 from claims import endings
 from claims.kinds.pods import Pod as PodObject
+from claims.kinds.pods import volume_claim_of
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
@@ -43,6 +46,7 @@ from claims.models import (
     AllocatedDevice,
     Claim,
     DeviceKey,
+    EphemeralVolume,
     PastAllocation,
     Pod,
     PodClaim,
@@ -52,6 +56,7 @@ from claims.models import (
     Template,
 )
 from claims.pod_claims import claim_names, references, requested_classes, stays_allocated
+from claims.pod_troubles import trouble_of
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
@@ -60,7 +65,7 @@ from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
+from manciple.wire.resources import CLAIMS, NEW_PHASES, PODS, QUOTAS, TEMPLATES
 
 # History --------------------------------------------------------------------------------------------------------------
 
@@ -186,6 +191,14 @@ class PodRow(NamedTuple):
     controller_uid: str
     started_at: datetime | None
     time_limit: int | None
+    trouble: str
+
+
+class EphemeralVolumeRow(NamedTuple):
+    pod_id: str
+    namespace: str
+    name: str
+    claim: str
 
 
 class TemplateRow(NamedTuple):
@@ -212,7 +225,7 @@ class QuotaLimitRow(NamedTuple):
 
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=partial(_clear, AllocatedDevice, Reservation, Claim))
-    hooks.register_projector(PODS, project_pods, clear=partial(_clear, PodClaim, Pod))
+    hooks.register_projector(PODS, project_pods, clear=partial(_clear, EphemeralVolume, PodClaim, Pod))
     hooks.register_projector(TEMPLATES, project_templates, clear=partial(_clear, Template))
     hooks.register_projector(QUOTAS, project_quotas, clear=partial(_clear, QuotaLimit, Quota))
 
@@ -302,7 +315,18 @@ def pod_row(obj: PodObject) -> PodRow:
         next((one.uid[:UID] for one in meta.owner_references if one.controller), ""),
         datetime.fromisoformat(obj.status.start_time) if obj.status.start_time else None,
         obj.spec.active_deadline_seconds,
+        trouble_of(obj),
     )
+
+
+def ephemeral_volume_rows(obj: PodObject) -> tuple[EphemeralVolumeRow, ...]:
+    """While the pod may lack their claims."""
+    meta, declared = obj.metadata, cast("tuple[Any, ...]", obj.spec.volumes)
+    volumes = [volume for volume in declared if volume.ephemeral is not None]
+    if not volumes or meta.deletion_timestamp is not None or obj.status.phase not in NEW_PHASES:
+        return ()
+    claims = (volume_claim_of(obj, volume) for volume in volumes)
+    return tuple(EphemeralVolumeRow(meta.uid, meta.namespace, meta.name, claim) for claim in claims)
 
 
 def pod_claims(obj: PodObject) -> Iterator[tuple[str, str]]:
@@ -372,6 +396,9 @@ def project_pods(changes: Sequence[Change]) -> None:
     as_stored = [row._replace(claim_names=sql.as_json(row.claim_names)) for row in written]
     sync_rows(Pod, PodRow._fields, removed, as_stored)
     _sync_pod_claims(changes)
+    stale, fresh = _row_changes(changes, ephemeral_volume_rows)
+    sql.delete(EphemeralVolume, ["pod_id"], stale)
+    sql.insert(EphemeralVolume, EphemeralVolumeRow._fields, fresh)
     _record_endings(changes)
     if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
         unwell = [change.object for change in reported.values()]
@@ -485,7 +512,9 @@ def project_claims(changes: Sequence[Change]) -> None:
     if reported:
         record_uses(reported)
     if given:
-        _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+        copied = frozenset(change.object.metadata.uid for change in changes if change.copied)
+        names = {change.object.metadata.uid: change.object.metadata for change in changes}
+        _insert_devices(given, names=names, freed={uid for (uid,) in freed}, copied=copied)
 
 
 def sync_rows(
@@ -517,22 +546,35 @@ def _row_changes(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[st
     return stale, fresh
 
 
-def _insert_devices(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
-    """Write allocated devices. Raises: DeviceTaken."""
+def _insert_devices(
+    rows: Sequence[AllocatedDeviceRow],
+    *,
+    names: dict[str, Any],
+    freed: Collection[str],
+    copied: Collection[str],
+) -> None:
+    """Write allocated devices. freed: uids of the claims whose devices were deleted before. copied: those of claims of
+    another cluster, where nothing prevents that a device is given twice; rows of its second holder are not exclusive.
+    Raises: DeviceTaken.
+    """
     whole = [row for row in rows if not row.admin_access and not row.share_id]
-    holders = holders_of(row.key for row in whole) if whole else {}
+    holders = holders_of((row.key for row in whole), freed=freed) if whole else {}
     # Only in equally named pools can two of these rows be of one device.
     named = Counter(row.key[:3] for row in whole)
     pools = pools_by_device((row.key for row in whole if named[row.key[:3]] > 1), pools_allocated_from)
     given: dict[tuple[str, PoolKey], DeviceHolder] = {}
+    second = set[AllocatedDeviceRow]()
     for row in whole:
         meta = names[row.claim_id]
         places = [(row.device, pool) for pool in pools.get(row.key, ())]
         for holder in (holders.get(row.key), *(given.get(place) for place in places)):
             # One driver's controller knows which of its claims may share a device.
             if holder is not None and not (row.controller and row.controller == holder.controller):
-                raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
+                if row.claim_id not in copied:
+                    raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
+                second.add(row)
         given.update((place, DeviceHolder(meta.namespace, meta.name, row.controller)) for place in places)
+    rows = [row._replace(exclusive=False) if row in second else row for row in rows]
     sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
 
 
@@ -552,15 +594,49 @@ class DeviceHolder(NamedTuple):
     controller: str
 
 
-def holders_of(devices: Iterable[DeviceKey]) -> dict[DeviceKey, DeviceHolder]:
+class _Asked(threading.local):
+    """What was asked of the database under the lock of this thread's transaction (`holders_asked`)."""
+
+    devices: Collection[DeviceKey] = ()
+    rows: Sequence[Sequence[Any]] = ()
+
+
+_asked = _Asked()
+
+
+def asking_for_holders(devices: Collection[DeviceKey]) -> list[sql.Query]:
+    """What finds the allocations that may be of these devices."""
+    tables = sql.given_tables(("driver", "pool", "device", "node"), devices)
+    return [(f"{given} {_held_as_a_whole()}", parameters) for given, parameters in tables]
+
+
+@contextmanager
+def holders_asked(devices: Collection[DeviceKey]) -> Iterator[Callable[[Iterable[Iterable[Sequence[Any]]]], None]]:
+    """Around a transaction that takes what `asking_for_holders` has found under its lock; they are not asked again."""
+
+    def answered(answers: Iterable[Iterable[Sequence[Any]]]) -> None:
+        _asked.devices, _asked.rows = devices, [row for answer in answers for row in answer]
+
+    try:
+        yield answered
+    finally:
+        _asked.devices, _asked.rows = (), ()
+
+
+def holders_of(devices: Iterable[DeviceKey], *, freed: Collection[str] = ()) -> dict[DeviceKey, DeviceHolder]:
     """The claim that holds each of `devices` as a whole, neither with admin access nor as a share.
 
-    devices: those to allocate. One query if none of them is held.
+    devices: those to allocate. freed: uids of claims that hold none any more. One query if none of them is held; none
+    where that was asked before (`holders_asked`).
     """
     wanted = set(devices)
     held: dict[DeviceKey, tuple[str, str]] = {}
-    for given, parameters in sql.given_tables(("driver", "pool", "device", "node"), wanted):
-        for driver, pool, device, node, uid, controller in sql.fetch(f"{given} {_held_as_a_whole()}", parameters):
+    if wanted.issubset(_asked.devices):
+        rows = _asked.rows
+    else:
+        rows = [row for answer in sql.fetch_together(asking_for_holders(wanted)) for row in answer]
+    for driver, pool, device, node, uid, controller in rows:
+        if uid not in freed:
             held[driver, pool, device, node] = uid, controller
     if not held:
         return {}

@@ -225,11 +225,11 @@ def told(step: Step, claims: Mapping[str, ResourceClaim], sees: Callable[[str], 
         case Repair(trouble=trouble):
             words = words_of(trouble, sees)[1]
         case CreateClass(name=name):
-            words = f"Create class `{name}` so that it selects such devices"
+            words = f"Create class `{name}` for such devices"
         case CreateClaim():
             words = f"Create {_named(step.act)}"
         case ServeResource(device_class=device_class, resource=resource):
-            words = f"Let class `{device_class}` serve `{resource}`, which no class serves yet"
+            words = f"Let class `{device_class}` serve `{resource}`"
         case RaiseQuota(limits=limits):
             words = f"Raise {_joined([f'`{one.key}` of quota `{one.quota}` to {one.to}' for one in limits])}"
         case RemoveGates():
@@ -315,13 +315,13 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             title = f"Pool `{trouble.pool}` is "
             many = _counted(abs(lacks), "slice")
             title += f"{many} short" if lacks > 0 else f"published with {many} too many"
-            whole = f"once its pool is complete, {_counted(trouble.devices, 'device')} can be allocated again"
-            step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}: {whole}"
+            whole = f"then {_counted(trouble.devices, 'device')} can be allocated again"
+            step = f"Restart driver `{driver}`{f' on `{node}`' if node else ''}; {whole}"
         case TaintedDevices(devices=count):
             are, them = ("is", "it") if count == 1 else ("are", "them")
             value = f"={trouble.value}" if trouble.value else ""
             title = f"tainted by the driver (`{trouble.taint}{value}`)"
-            step = f"End what keeps {them} away, or tolerate the taint in the request"
+            step = f"End what keeps {them} away, or tolerate the taint"
             if trouble.unhealthy:
                 title = f"unhealthy (`{trouble.taint}`)"
                 step = f"Repair or replace {them}; the driver then removes the taint"
@@ -331,7 +331,7 @@ def words_of(trouble: Trouble, sees: Callable[[str], bool]) -> tuple[str, str]:
             step = f"Delete rule `{name}` once it is no longer needed"
         case ClosedNode(node=node):
             title = f"Node `{node}` {'is cordoned' if trouble.cordoned else 'does not report'}"
-            step = f"Uncordon node `{node}`" if trouble.cordoned else f"Start the agent of node `{node}` again"
+            step = f"Uncordon node `{node}`" if trouble.cordoned else f"Bring node `{node}` back"
         case ForgottenClaim(namespace=namespace, claim=claim):
             held = f"holds {_counted(trouble.devices, 'device')} that nobody uses"
             title = f"Claim `{namespace}/{claim}` {held}" if sees(namespace) else f"A claim of another namespace {held}"

@@ -18,6 +18,7 @@ from django.urls import reverse
 from claims.causes.causes import decode
 from claims.causes.messages import clause
 from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
+from insight.start_estimates import never_started
 from inventory.models import Impairment, Incident, Pool
 from inventory.reachability import nodes_with_leases, unreachable
 from manciple.audit import searching
@@ -93,11 +94,12 @@ def of_jobs(records: Sequence[EventRecord], *, authors: bool) -> list[NewsItem]:
     rows = Workload.objects.filter(uid__in=uids, resource=JOB.resource, finished_at__isnull=False)
     ended = list(rows) if uids else []
     created = searching.creators([job.uid for job in ended]) if authors and ended else {}
+    waited = never_started(ended)
     return [
         NewsItem(
             happening=Happening.JOB_ENDED,
             subject=f"{Happening.JOB_ENDED}:{job.uid}",
-            line=_ended(job),
+            line=_ended(job, waited.get(job.uid, job.reason)),
             path=job.get_absolute_url(),
             namespace=job.namespace,
             author=created.get(job.uid, ""),
@@ -107,13 +109,13 @@ def of_jobs(records: Sequence[EventRecord], *, authors: bool) -> list[NewsItem]:
     ]
 
 
-def _ended(job: Workload) -> str:
-    """`Job vision/train completed after 2 h: 50 of 50`, `Job vision/train failed after 2 h: It ran longer than ...`."""
+def _ended(job: Workload, reason: str) -> str:
+    """`Job vision/train completed after 2 h: 50 of 50`, `Job vision/train failed after 2 h: Its time limit ran out`."""
     after = ""
     if job.started_at and job.finished_at:
         after = f" after {duration((job.finished_at - job.started_at).total_seconds())}"
     if job.state == State.FAILED:
-        return f"Job {job.namespace}/{job.name} failed{after}: {job.reason.rstrip('.')}"
+        return f"Job {job.namespace}/{job.name} failed{after}: {reason.rstrip('.')}"
     return f"Job {job.namespace}/{job.name} completed{after}: {job.ready:,} of {job.wanted:,}"
 
 

@@ -4,8 +4,12 @@ An estimate, never a promise. Devices are given back when the pods that hold the
 time limits (`activeDeadlineSeconds` of the pod or its Job) and guessed from how long earlier pods held devices: those
 of the same workload, or of its namespace, that lasted longer than this one has by now. Of one pod it is their median;
 several pods are spread over their durations (`share`): the first of many ends long before the median. What is given
-back goes to the first in the queue that it is enough for, on one node, as the scheduler would do it; those that start
-hold it in turn. Pods of Deployments and the like end when somebody wants it, so nothing is expected of them.
+back goes to the first in the queue that it is enough for, on one node that it may use, as the scheduler would do it;
+those that start hold it in turn. Those whose Job's time limit is over by then do not. Pods of Deployments and the like
+end when somebody wants it, so nothing is expected of them.
+
+A pod's own time limit counts from its start, a Job's from the Job's, so also while its pods wait: `latest_end` alone
+says when a pod ends at the latest, and `never_started` which Jobs' limits ran out in the queue.
 
 `estimate_starts` and `time_left` are PURE. `bench/start_estimates.py` replays a trace against them. `read_queue` reads
 what they need.
@@ -17,32 +21,38 @@ import heapq
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from claims.devices.cache import DeviceSnapshot, PoolState, read_devices
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import ResourceClaim
-from claims.models import PastAllocation, Pod, Reservation
+from claims.models import Ending, PastAllocation, Pod, Reservation
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
 from inventory.kinds import devices as device_kinds
 from inventory.kinds import gates
+from inventory.kinds.nodes import Node
 from inventory.models import DeviceClass
 from manciple.durations import duration
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
-from manciple.store.objects import decoded
+from manciple.store.objects import decoded, listed
 from manciple.wire.limits import TimeLimitExceeded
-from manciple.wire.resources import CLAIMS, CLASSES, PODS, kind
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, Key, kind
 from scheduling.cel import CompileError, compile_selector
 from scheduling.models import QueuedPod
-from scheduling.state.node_fit import ServingClasses
+from scheduling.state.node_fit import ServingClasses, is_selected, is_tolerated, needs_of
+from workloads.kinds.jobs import JOB
+from workloads.kinds.summaries import DEADLINE_EXCEEDED, State
 from workloads.models import Workload
 
 # The estimate (PURE) -------------------------------------------------------------------------------------------------
@@ -58,11 +68,18 @@ Place = str
 
 @dataclass(frozen=True, slots=True)
 class WaitingEntry:
-    """A pod of the queue. wants: how many of what, on one node. lasts: seconds that it will hold them, None unknown."""
+    """A pod of the queue. wants: how many of what, on one node. lasts: seconds that it will hold them, None unknown.
+    places: the nodes that it may use, None for all. until: seconds after which it ends even if it never starts.
+    """
 
     uid: str
     wants: tuple[tuple[Asked, int], ...]
     lasts: float | None
+    places: frozenset[Place] | None = None
+    until: float | None = None
+
+    def may_use(self, place: Place) -> bool:
+        return self.places is None or not place or place in self.places
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +104,15 @@ def estimate_starts(
     of it, and it takes nothing.
     """
     room = {place: Counter(devices) for place, devices in free.items()}
-    queues: dict[tuple[tuple[Asked, int], ...], deque[tuple[int, WaitingEntry]]] = {}
+    queues: _Queues = {}
+    fits: dict[tuple[Any, Any], bool] = {}
     for rank, one in enumerate(waiting):
-        if one.wants and not any(_taken(one.wants, devices) is not None for devices in room.values()):
-            queues.setdefault(one.wants, deque()).append((rank, one))
+        key = (one.wants, one.places)
+        if key not in fits:
+            usable = (devices for place, devices in room.items() if one.may_use(place))
+            fits[key] = any(_taken(one.wants, devices) is not None for devices in usable)
+        if one.wants and not fits[key]:
+            queues.setdefault(key, deque()).append((rank, one))
     order = count()  # of two that end at the same time, the first known
     ends = [(one.left, next(order), one.place, one.devices) for one in held if one.left is not None]
     heapq.heapify(ends)
@@ -101,28 +123,39 @@ def estimate_starts(
         now, _, place, given_back = heapq.heappop(ends)
         here = room.setdefault(place, Counter())
         here.update(given_back)
-        for one, taken in _started(queues, here):
+        for one, taken in _started(queues, place, here, now):
             starts[one.uid] = now
-            if one.lasts is not None:
-                heapq.heappush(ends, (now + one.lasts, next(order), place, taken))
+            stays = [left for left in (one.lasts, None if one.until is None else one.until - now) if left is not None]
+            if taken and stays:
+                heapq.heappush(ends, (now + min(stays), next(order), place, taken))
     return starts
 
 
+#: Those that want the same and may use the same nodes, with their ranks in the queue.
+_Queues = dict[tuple[tuple[tuple[Asked, int], ...], frozenset[Place] | None], deque[tuple[int, WaitingEntry]]]
+
+
 def _started(
-    queues: Mapping[tuple[tuple[Asked, int], ...], deque[tuple[int, WaitingEntry]]], here: Counter[Alike]
+    queues: _Queues, place: Place, here: Counter[Alike], now: float
 ) -> Iterator[tuple[WaitingEntry, Mapping[Alike, int]]]:
-    """Those that start with what is free at one place, the first in the queue first; takes it from there."""
+    """Those that start with what is free at one place, the first in the queue first; takes it from there. Those that
+    have ended by then would have started: they take nothing.
+    """
     while True:
         fitting = [
-            (queue[0][0], wants, taken)
-            for wants, queue in queues.items()
-            if queue and (taken := _taken(wants, here)) is not None
+            (queue[0][0], key, taken)
+            for key, queue in queues.items()
+            if queue and queue[0][1].may_use(place) and (taken := _taken(key[0], here)) is not None
         ]
         if not fitting:
             return
-        _, wants, taken = min(fitting, key=lambda one: one[0])
-        here.subtract(taken)
-        yield queues[wants].popleft()[1], taken
+        _, key, taken = min(fitting, key=lambda one: one[0])
+        entry = queues[key].popleft()[1]
+        if entry.until is not None and entry.until <= now:
+            yield entry, {}
+        else:
+            here.subtract(taken)
+            yield entry, taken
 
 
 def _taken(wants: Sequence[tuple[Asked, int]], here: Mapping[Alike, int]) -> Counter[Alike] | None:
@@ -161,6 +194,77 @@ def time_left(elapsed: float, past: Sequence[float], limit: float | None, before
     return max(0.0, limit - elapsed) if left is None else max(0.0, min(left, limit - elapsed))
 
 
+# Time limits ---------------------------------------------------------------------------------------------------------
+
+
+#: Seconds. A longer limit is none: the API takes numbers that no calendar has.
+LONGEST_LIMIT = 100 * 365 * 86_400
+
+
+class Limited(Protocol):
+    """An index row of a pod, or of the workload that controls it. time_limit: seconds."""
+
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def time_limit(self) -> int | None: ...
+
+
+def end_of(started_at: datetime | None, time_limit: int | None) -> datetime | None:
+    """None where no limit runs."""
+    if started_at is None or time_limit is None or time_limit > LONGEST_LIMIT:
+        return None
+    return started_at + timedelta(seconds=time_limit)
+
+
+def latest_end(pod: Limited, controller: Limited | None) -> datetime | None:
+    """When a pod ends at the latest; None where nothing says so."""
+    ends = [end_of(one.started_at, one.time_limit) for one in (pod, controller) if one is not None]
+    return min((one for one in ends if one is not None), default=None)
+
+
+def latest_ends(pods: Collection[Key]) -> Mapping[Key, datetime | None]:
+    """Of each pod that is there, by (namespace, name): see `latest_end`. Two queries."""
+    if not pods:
+        return {}
+    namespaces, names = map(set, zip(*pods, strict=True))
+    rows = list(Pod.objects.filter(namespace__in=namespaces, name__in=names))
+    controllers = Workload.objects.in_bulk({row.controller_uid for row in rows} - {""})
+    return {(row.namespace, row.name): latest_end(row, controllers.get(row.controller_uid)) for row in rows}
+
+
+def never_started(rows: Iterable[Workload]) -> Mapping[str, str]:
+    """uid of each Job among them whose limit ran out before any of its pods had a node -> that, as a sentence.
+
+    No query where no limit ran out, else two.
+    """
+    jobs = {
+        (row.namespace, f"Job {row.name}"): row
+        for row in rows
+        if (row.resource, row.state, row.reason, row.ready) == (JOB.resource, State.FAILED, DEADLINE_EXCEEDED, 0)
+        and row.started_at
+        and row.finished_at
+        and row.time_limit
+    }
+    if not jobs:
+        return {}
+    of_jobs = Pod.objects.filter(controller_uid__in=[row.uid for row in jobs.values()])
+    began = set(of_jobs.exclude(node_name="").values_list("controller_uid", flat=True))
+    namespaces, owners = map(set, zip(*jobs, strict=True))
+    ended = Ending.objects.filter(resource=PODS, namespace__in=namespaces, owner__in=owners).exclude(node="")
+    for namespace, owner, created_at in ended.values_list("namespace", "owner", "created_at"):
+        job = jobs.get((namespace, owner))
+        if job is not None and created_at >= job.created_at:
+            began.add(job.uid)
+    return {job.uid: _waited(job) for job in jobs.values() if job.uid not in began}
+
+
+def _waited(job: Workload) -> str:
+    assert job.started_at is not None and job.finished_at is not None  # noqa: PT018, S101 - for the type checker
+    waited, limit = (job.finished_at - job.started_at).total_seconds(), job.time_limit or 0
+    return f"It waited {duration(min(waited, limit))} of its time limit of {duration(limit)} and never started."
+
+
 # What there is to estimate from --------------------------------------------------------------------------------------
 
 
@@ -171,6 +275,12 @@ LOOKED_AT, LATEST, MOST_ASKED = 500, 500, 32
 ENOUGH = 3
 #: How long an estimate is kept while nothing changes.
 KEPT_SECONDS = 20.0
+#: Different choices of nodes (selectors, affinities, tolerations) that are looked at.
+MOST_CHOICES = 32
+#: What controls pods of different nodes.
+_OF_NODES = "daemonsets.apps"
+#: Of a time limit less than this share must be left at the start for a warning.
+ENOUGH_LEFT = 0.5
 #: What controls pods that end when somebody wants it.
 _ENDLESS = frozenset({"daemonsets.apps", "replicasets.apps", "statefulsets.apps"})
 
@@ -178,7 +288,8 @@ _ENDLESS = frozenset({"daemonsets.apps", "replicasets.apps", "statefulsets.apps"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlace:
     """A waiting pod's. position: among the `of` pods that wait for one of the same classes, from 1. starts_at: None
-    where nothing can be said; told_at: when it was estimated.
+    where nothing can be said; told_at: when it was estimated. ends_at: when the time limit of its Job ends, which
+    counts while it waits; limit: the whole of it, in seconds.
     """
 
     namespace: str
@@ -188,6 +299,13 @@ class QueuePlace:
     classes: tuple[str, ...]
     starts_at: datetime | None
     told_at: datetime
+    ends_at: datetime | None = None
+    limit: int | None = None
+
+    @property
+    def warning(self) -> str:
+        """That too little of its Job's time limit will be left; "" where enough is."""
+        return limit_warning(self.limit, self.ends_at, self.starts_at, self.told_at)
 
     @property
     def asks_for(self) -> str:
@@ -207,18 +325,36 @@ class QueuePlace:
         return f"in about {duration(left)}" if left >= 1 else "any moment"
 
 
+def limit_warning(limit: int | None, ends_at: datetime | None, starts_at: datetime | None, now: datetime) -> str:
+    """See `QueuePlace.warning`. starts_at: None where nothing can be said; the limit still goes on."""
+    if limit is None or ends_at is None:
+        return ""
+    left = (ends_at - (starts_at or now)).total_seconds()
+    if left >= limit * ENOUGH_LEFT:
+        return ""
+    counts = f"The time limit of {duration(limit)} also counts while it waits"
+    if starts_at is None:
+        return f"{counts}: {duration(left)} left." if left > 0 else f"{counts}, and is over."
+    if left < 1:
+        return f"{counts}, and is over {f'about {duration(-left)} before' if left <= -1 else 'at'} the estimated start."
+    return f"{counts}: about {duration(left)} would be left at the estimated start."
+
+
 #: (class, CEL expressions of the request)
 _Ask = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
+    """choice: of nodes, as a key of `_Nodes`."""
+
     uid: str
     namespace: str
     name: str
     wants: Mapping[_Ask, int]
     controller: str
     time_limit: int | None
+    choice: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,32 +380,20 @@ def read_queue(now: datetime) -> Mapping[str, QueuePlace]:
 
 
 def _places(now: datetime) -> Mapping[str, QueuePlace]:
-    waiting = [one for one in _waiting() if one.wants]
+    nodes = _Nodes()
+    waiting = [one for one in _waiting(nodes) if one.wants]
     if not waiting:
         return {}
     classes = [tuple(sorted({name for name, _ in one.wants})) for one in waiting]
-    asks = list(dict.fromkeys(ask for one in waiting for ask in one.wants))[:MOST_ASKED]
-    snapshot = read_devices()
-    free, held = _devices(snapshot, asks)
-    durations = _Durations(now)
-    holding = list(_held(held, durations))
     workloads = _workloads({one.controller for one in waiting})
-    entries = [
-        WaitingEntry(
-            one.uid,
-            tuple(sorted((_name(ask), number) for ask, number in one.wants.items())),
-            durations.of_waiting(one, workloads.get(one.controller)),
-        )
-        for one in waiting
-    ]
-    starts = estimate_starts(entries, holding, free)
+    starts = _starts(waiting, workloads, nodes, now)
     of = Counter(name for names in classes for name in names)
     before: Counter[str] = Counter()
     places: dict[str, QueuePlace] = {}
     for one, names in zip(waiting, classes, strict=True):
         before.update(names)
         most = max(names, key=lambda name: of[name])
-        seconds = starts.get(one.uid)
+        seconds, workload = starts.get(one.uid), workloads.get(one.controller)
         places[one.uid] = QueuePlace(
             namespace=one.namespace,
             name=one.name,
@@ -278,15 +402,87 @@ def _places(now: datetime) -> Mapping[str, QueuePlace]:
             classes=names,
             starts_at=None if seconds is None else now + timedelta(seconds=seconds),
             told_at=now,
+            ends_at=end_of(workload.started_at, workload.time_limit) if workload is not None else None,
+            limit=workload.time_limit if workload is not None else None,
         )
     return places
+
+
+def _starts(
+    waiting: Sequence[_Waiting], workloads: Mapping[str, Any], nodes: _Nodes, now: datetime
+) -> Mapping[str, float]:
+    """uid -> seconds until it starts. workloads: those that control pods, by uid."""
+    asks = list(dict.fromkeys(ask for one in waiting for ask in one.wants))[:MOST_ASKED]
+    free, held = _devices(read_devices(), asks)
+    durations = _Durations(now)
+    holding = list(_held(held, durations))
+    entries = []
+    for one in waiting:
+        workload = workloads.get(one.controller)
+        end = end_of(workload.started_at, workload.time_limit) if workload is not None else None
+        entries.append(
+            WaitingEntry(
+                one.uid,
+                tuple(sorted((_name(ask), number) for ask, number in one.wants.items())),
+                durations.of_waiting(one, workload),
+                nodes.chosen(one.choice),
+                None if end is None else (end - now).total_seconds(),
+            )
+        )
+    return estimate_starts(entries, holding, free)
+
+
+def estimate_new(pod: PodObject, claims: Iterable[ResourceClaim], now: datetime) -> datetime | None:
+    """When a pod that is not there yet would start, behind all that wait; None where nothing can be said."""
+    nodes = _Nodes()
+    waiting = [one for one in _waiting(nodes) if one.wants]
+    wants: Counter[_Ask] = Counter(_ServedResources().asks_of(pod))
+    for claim in claims:
+        if claim.status.allocation is None:
+            wants.update(_asks_of(claim))
+    meta = pod.metadata
+    new = _Waiting("", meta.namespace, meta.name, wants, "", pod.spec.active_deadline_seconds, nodes.choice_of(pod))
+    workloads = _workloads({one.controller for one in waiting})
+    seconds = _starts([*waiting, new], workloads, nodes, now).get("") if wants else None
+    return None if seconds is None else now + timedelta(seconds=seconds)
+
+
+class _Nodes:
+    """Which nodes pods may use, by what they choose them with."""
+
+    def __init__(self) -> None:
+        self._pods: dict[bytes, PodObject] = {}
+        self._chosen: dict[bytes, frozenset[Place] | None] = {}
+
+    def choice_of(self, pod: PodObject) -> bytes:
+        spec = pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        choice = msgspec.json.encode((spec.node_selector, required, spec.tolerations), order="sorted")
+        self._pods.setdefault(choice, pod)
+        return choice
+
+    def chosen(self, choice: bytes) -> frozenset[Place] | None:
+        """None for all. Of more than `MOST_CHOICES` none: nothing is said of such pods."""
+        if choice not in self._chosen:
+            self._chosen[choice] = self._read(choice) if len(self._chosen) < MOST_CHOICES else frozenset()
+        return self._chosen[choice]
+
+    def _read(self, choice: bytes) -> frozenset[Place] | None:
+        needs = needs_of(self._pods[choice], requests={})
+        usable = [node.metadata.name for node in self._nodes if is_selected(needs, node) and is_tolerated(needs, node)]
+        return None if len(usable) == len(self._nodes) else frozenset(usable)
+
+    @cached_property
+    def _nodes(self) -> Sequence[Node]:
+        return listed(NODES, Node)[1]
 
 
 def _name(ask: _Ask) -> Asked:
     return "\n".join((ask[0], *ask[1]))
 
 
-def _waiting() -> list[_Waiting]:
+def _waiting(nodes: _Nodes) -> list[_Waiting]:
     """The first pods of the queue, with what they ask for and do not have yet."""
     queue = QueuedPod.objects.waiting().order_by("-priority", "created_at", "revision")
     order = list(queue.values_list("uid", flat=True)[:LOOKED_AT])
@@ -294,18 +490,31 @@ def _waiting() -> list[_Waiting]:
     rows = {row[0]: row for row in Pod.objects.filter(uid__in=order).values_list(*columns)}
     keys = {(row[1], claim) for row in rows.values() for claim in row[3]}
     claims = {(one.namespace, one.name): decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys)}
-    by_resource = _by_resource([(row[1], row[2]) for row in rows.values() if not row[3]])
+    pods = _documents([rows[uid] for uid in order if uid in rows])
+    served = _ServedResources()
     found = []
     for uid in order:
-        if uid not in rows:
+        if uid not in rows or (pod := pods.get(uid)) is None:
             continue
         _, namespace, name, names, controller, limit = rows[uid]
-        wants: Counter[_Ask] = Counter(by_resource.get((namespace, name), {}))
+        wants: Counter[_Ask] = Counter() if names else served.asks_of(pod)
         for claim in (claims.get((namespace, claim)) for claim in names):
             if claim is not None and claim.status.allocation is None:
                 wants.update(_asks_of(claim))
-        found.append(_Waiting(uid, namespace, name, wants, controller, limit))
+        found.append(_Waiting(uid, namespace, name, wants, controller, limit, nodes.choice_of(pod)))
     return found
+
+
+def _documents(rows: Sequence[tuple[Any, ...]]) -> Mapping[str, PodObject]:
+    """uid of each pod -> a pod with its spec: those of one workload are alike, so one of them is read for all."""
+    controllers = {row[4] for row in rows}
+    unlike = set(Workload.objects.filter(uid__in=controllers, resource=_OF_NODES).values_list("uid", flat=True))
+    first: dict[str, tuple[str, str]] = {}
+    for uid, namespace, name, _, controller, _ in rows:
+        first.setdefault(uid if not controller or controller in unlike else controller, (namespace, name))
+    read = {pod.key: pod for pod in (decoded(one, PodObject) for one in objects.get_many(kind(PODS), first.values()))}
+    places = {uid: first.get(controller) or first.get(uid) for uid, _, _, _, controller, _ in rows}
+    return {uid: read[key] for uid, key in places.items() if key in read}
 
 
 def _asks_of(claim: ResourceClaim) -> Counter[_Ask]:
@@ -320,22 +529,23 @@ def _asks_of(claim: ResourceClaim) -> Counter[_Ask]:
     return asks
 
 
-def _by_resource(keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Counter[_Ask]]:
-    """What pods without claims ask for by names of extended resources."""
-    if not keys:
-        return {}
-    serving = ServingClasses(enabled=gates.enabled("DRAExtendedResource"))
-    for stored in objects.list(kind(CLASSES)).items:
-        serving.put(decoded(stored, device_kinds.DeviceClass))
-    found: dict[tuple[str, str], Counter[_Ask]] = {}
-    for pod in (decoded(stored, PodObject) for stored in objects.get_many(kind(PODS), keys)):
+class _ServedResources:
+    """What pods ask for by names of extended resources."""
+
+    def asks_of(self, pod: PodObject) -> Counter[_Ask]:
         asks: Counter[_Ask] = Counter()
         for container in pod.spec.containers:
             for name, amount in container.resources.requests.items():
-                if name in serving.by_resource and str(amount).isdecimal():
-                    asks[serving.by_resource[name], ()] += int(amount)
-        found[pod.key] = asks
-    return found
+                if "/" in name and name in self._classes and str(amount).isdecimal():
+                    asks[self._classes[name], ()] += int(amount)
+        return asks
+
+    @cached_property
+    def _classes(self) -> Mapping[str, str]:
+        serving = ServingClasses(enabled=gates.enabled("DRAExtendedResource"))
+        for device_class in listed(CLASSES, device_kinds.DeviceClass)[1]:
+            serving.put(device_class)
+        return serving.by_resource
 
 
 def _devices(
@@ -428,25 +638,21 @@ class _Durations:
         """Seconds until a pod ends. workloads: those that control pods, by uid."""
         workload = workloads.get(pod.controller_uid)
         elapsed = max(0.0, (self._now - pod.started_at).total_seconds()) if pod.started_at else 0.0
-        return self._left(elapsed, pod.namespace, pod.time_limit, workload, waits=False)
+        end = latest_end(pod, workload)
+        limit = None if end is None else elapsed + max(0.0, (end - self._now).total_seconds())
+        return self._left(elapsed, pod.namespace, limit, workload, waits=False)
 
     def of_waiting(self, one: _Waiting, workload: Any) -> float | None:
-        return self._left(0.0, one.namespace, one.time_limit, workload, waits=True)
+        """Seconds that it holds its devices once it has started; its Job's limit may end that before."""
+        limit = one.time_limit if one.time_limit is None or one.time_limit <= LONGEST_LIMIT else None
+        return self._left(0.0, one.namespace, limit, workload, waits=True)
 
-    def _left(self, elapsed: float, namespace: str, limit: int | None, workload: Any, *, waits: bool) -> float | None:
+    def _left(self, elapsed: float, namespace: str, limit: float | None, workload: Any, *, waits: bool) -> float | None:
         past = self._known(namespace, workload)
         alike = namespace, workload.name if workload is not None else "", waits
         before = share(self._asked[alike])
         self._asked[alike] += 1
-        return time_left(elapsed, past, self._limit(elapsed, limit, workload), before)
-
-    def _limit(self, elapsed: float, limit: int | None, workload: Any) -> float | None:
-        """Seconds after which the pod ends at the latest, from its own start on."""
-        limits = [float(limit)] if limit is not None else []
-        if workload is not None and workload.time_limit is not None:
-            began = workload.started_at or self._now
-            limits.append(elapsed + workload.time_limit - (self._now - began).total_seconds())
-        return max(0.0, min(limits)) if limits else None
+        return time_left(elapsed, past, limit, before)
 
     def _known(self, namespace: str, workload: Any) -> Sequence[float]:
         """Of the same workload, where that is enough; else of the namespace; sorted."""

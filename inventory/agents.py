@@ -29,7 +29,7 @@ from manciple.access import addresses
 from manciple.access.addresses import AddressRefused
 from manciple.access.authentication import tokens
 from manciple.store import objects
-from manciple.wire import channels, codec
+from manciple.wire import channels, codec, half_open
 from manciple.wire.errors import ApiError, BadRequest, NotFound, ServiceUnavailable, TooManyRequests
 from manciple.wire.registry import registry
 
@@ -45,6 +45,8 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 ERROR_LIMIT = 50_000
 #: An answer that does not go on for ever ends within so many seconds and bytes.
 ANSWER_SECONDS, ANSWER_BYTES = 900.0, 1 << 30
+#: The header that says for whom an agent is asked.
+PERSON = "X-Remote-User"
 #: Seconds after which somebody with too many sessions should try again.
 RETRY_SECONDS = 5
 
@@ -98,11 +100,18 @@ def address_of(node: Node) -> AgentAddress:
 
 @asynccontextmanager
 async def ask(
-    agent: AgentAddress, path: str, query: Mapping[str, str], *, endless: bool = False, trusting: bool = False
+    agent: AgentAddress,
+    path: str,
+    query: Mapping[str, str],
+    *,
+    endless: bool = False,
+    trusting: bool = False,
+    person: str = tokens.API_SERVER.name,
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """GET `path` of an agent: the pieces of its answer.
 
-    endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed.
+    endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed. person: for whom,
+    among whose streams the agent counts it.
     Raises: ApiError in words for the person who asked; AnswerTooLong, from the pieces.
     """
     import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
@@ -115,9 +124,8 @@ async def ask(
     address = await _permitted(agent)
     fingerprint = await _shown(agent, address) if trusting else agent.fingerprint
     timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, read=None if endless else READ_TIMEOUT)
-    async with httpx.AsyncClient(
-        verify=_unverified(), timeout=timeout, trust_env=False, follow_redirects=False
-    ) as client:
+    transport = httpx.AsyncHTTPTransport(verify=_unverified(), trust_env=False, socket_options=half_open.OPTIONS)
+    async with httpx.AsyncClient(transport=transport, timeout=timeout, follow_redirects=False) as client:
         request = client.build_request(
             "GET",
             f"https://{addresses.in_url(address)}:{agent.port}{path}",
@@ -126,6 +134,7 @@ async def ask(
                 "Host": f"{addresses.in_url(agent.host)}:{agent.port}",
                 "Authorization": f"Bearer {tokens.issue_for_node(agent.node, certificate=fingerprint)}",
                 "Accept-Encoding": "identity",
+                PERSON: quote(person),
             },
             extensions={"trace": _Pin(fingerprint), "sni_hostname": agent.host},
         )
@@ -160,12 +169,16 @@ class AgentStream:
     async def send(self, channel: int, data: bytes) -> None:
         """Returns when the agent takes more. Raises: OSError."""
         for frame in channels.frames(channel, data):
-            self._writer.write(frame)
-            await self._writer.drain()
+            await self._write(frame)
 
     async def close_channel(self, channel: int) -> None:
         """Raises: OSError."""
-        self._writer.write(channels.closing(channel))
+        await self._write(channels.closing(channel))
+
+    async def _write(self, frame: bytes) -> None:
+        if self._writer.is_closing():  # asyncio would drop it, and warn
+            raise ConnectionResetError("the agent has hung up")
+        self._writer.write(frame)
         await self._writer.drain()
 
     async def receive(self) -> tuple[int, bytes] | None:
@@ -197,6 +210,7 @@ async def converse(
             )
     except OSError as error:  # also of TLS, and of time
         raise _unreachable(agent, url, error) from error
+    half_open.keep_alive(writer.get_extra_info("socket"))
     try:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         if hashlib.sha256(shown or b"").hexdigest() != agent.fingerprint:
@@ -219,7 +233,7 @@ def _head(agent: AgentAddress, path: str, query: Sequence[tuple[str, str]], pers
         f"GET {path}?{urlencode(query)} HTTP/1.1",
         f"Host: {addresses.in_url(agent.host)}:{agent.port}",
         f"Authorization: Bearer {tokens.issue_for_node(agent.node, certificate=agent.fingerprint)}",
-        f"X-Remote-User: {quote(person)}",
+        f"{PERSON}: {quote(person)}",
         "Connection: Upgrade",
         f"Upgrade: {channels.AGENT_PROTOCOL}",
     )
@@ -237,8 +251,6 @@ async def _upgraded(agent: AgentAddress, reader: asyncio.StreamReader) -> None:
     text = (await reader.readexactly(size)).decode(errors="replace").strip()
     if code == HTTPStatus.CONFLICT:
         raise SessionRefused(text)
-    if code == HTTPStatus.TOO_MANY_REQUESTS:
-        raise TooManyRequests(text, details={"retryAfterSeconds": RETRY_SECONDS})
     raise _refusal(agent, code, text)
 
 
@@ -342,6 +354,8 @@ def _refusal(agent: AgentAddress, code: int, text: str) -> ApiError:
         return BadRequest(text)
     if code == HTTPStatus.NOT_FOUND:
         return NotFound(text)
+    if code == HTTPStatus.TOO_MANY_REQUESTS:
+        return TooManyRequests(text, details={"retryAfterSeconds": RETRY_SECONDS})
     if code == HTTPStatus.SERVICE_UNAVAILABLE:
         return ServiceUnavailable(f'the agent of node "{agent.node}" is not ready: {text}')
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

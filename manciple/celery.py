@@ -16,7 +16,7 @@ import click
 from celery import Celery, bootsteps, signals
 from kombu.entity import Queue as BrokerQueue
 
-from manciple import collector, frames, layout
+from manciple import frames, layout, memory
 from manciple.controllers.declaration import Queue
 from manciple.telemetry import processes
 
@@ -62,7 +62,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         # A process that has another role already keeps it.
         version, listen = layout.version(), settings.METRICS_LISTEN
         processes.begin("worker", version=version, redis_url=settings.REDIS_URL, listen=listen, **settings.TRACES)
-        collector.settle()
+        memory.settle()
         self._dispatcher = tasks.Dispatcher(partial(tasks.wake, app), partial(tasks.wake_in_time, app))
         self._dispatcher.start()
 

@@ -340,7 +340,7 @@ PAGES_URL = Setting(
     _url("http", "https"),
     "http://127.0.0.1:8000",
     "where browsers reach the dashboard: in links",
-    default_text="that of `manage.py up`; else `http://127.0.0.1:8000`",
+    default_text="that of `manage.py up` or `serve`; else `http://127.0.0.1:8000`",
 )
 API_URL = Setting(
     "MANCIPLE_API_URL",

@@ -237,6 +237,10 @@ DATABASE_RESERVE = read(declared.DATABASE_RESERVE)
 HEAD_SECONDS = read(declared.HEAD_SECONDS)
 BODY_SECONDS = read(declared.BODY_SECONDS)
 
+#: Whose pods are placed here. None: those of every scheduler are explained (`manciple.mirror`).
+SCHEDULER_NAMES: frozenset[str] | None = frozenset({"default-scheduler"})
+#: How many times as long as a request may take an explanation may be thought about (`scheduling.rehearsal`).
+EXPLANATION_PATIENCE = 1.0
 SCHEDULER_FILTER_TIMEOUT = read(declared.FILTER_TIMEOUT)
 SCHEDULER_SEARCH_SLICE = read(declared.SEARCH_SLICE)
 SCHEDULER_BINDING_TIMEOUT = read(declared.BINDING_TIMEOUT)
@@ -288,8 +292,15 @@ AUDIT_LOG = read(declared.AUDIT_LOG)
 BACKUP_DIR = read(declared.BACKUP_DIR)
 BACKUP_HOURS = read(declared.BACKUP_HOURS)
 
+
+def served_pages() -> str:
+    """Where `manage.py up` or `manage.py serve` last served the dashboard from this home."""
+    kept = HOME / "dashboard-url"
+    return (kept.read_text().strip() if kept.is_file() else "") or str(declared.PAGES_URL.default)
+
+
 #: `manage.py up` and `manage.py serve` fill in what is not set.
-PAGES_URL = read(declared.PAGES_URL)
+PAGES_URL = read(declared.PAGES_URL, default=served_pages())
 API_URL = read(declared.API_URL)
 
 #: Listeners check client certificates by the first, and workers sign requests with the second.

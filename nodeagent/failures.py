@@ -10,11 +10,13 @@ class AgentError(Exception):
 class ApiFailure(AgentError):
     """The API server answered with an error, or not at all (then `code` is 0).
 
-    code: HTTP status; reason: metav1.StatusReason, "ConnectionFailed" where no answer came.
+    code: HTTP status; reason: metav1.StatusReason, "ConnectionFailed" where no answer came. namespace_ends: the
+    namespace is gone, or being deleted: it takes nothing new.
     """
 
-    def __init__(self, message: str, *, code: int, reason: str) -> None:
+    def __init__(self, message: str, *, code: int, reason: str, namespace_ends: bool = False) -> None:
         super().__init__(message)
+        self.namespace_ends = namespace_ends
         self.message = message
         self.code = code
         self.reason = reason

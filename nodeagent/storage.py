@@ -12,9 +12,10 @@ import errno
 import os
 import re
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -294,3 +295,68 @@ class Storage:
         except OSError as error:
             return error.strerror or str(error)
         return ""
+
+
+# Groups of volumes ----------------------------------------------------------------------------------------------------
+
+
+#: What a volume's group may do with its files and folders, whose new files are the group's, too.
+_FILES_MODE, _FOLDERS_MODE = 0o660, 0o770 | stat.S_ISGID
+#: Folders in each other: each takes a descriptor.
+DEEPEST = 128
+
+
+def is_of_group(folder: Path, group: int) -> bool:
+    """Whether the folder itself is the group's to write to, and so, for all we know, what is in it."""
+    found = folder.stat()
+    return found.st_gid == group and found.st_mode & _FOLDERS_MODE == _FOLDERS_MODE
+
+
+def hand_to_group(folder: Path, group: int) -> None:
+    """Give the group all that is in the folder, which others may be writing to: no link is followed, and no mount.
+
+    Raises: OSError, also where folders lie deeper in each other than `DEEPEST`.
+    Source: kubernetes pkg/volume/volume_linux.go (SetVolumeOwnership).
+    """
+    top = os.open(folder, _FOLDER)
+    try:
+        _give_all(top, group, device=os.fstat(top).st_dev, depth=0)
+    finally:
+        os.close(top)
+
+
+def _give_all(top: int, group: int, *, device: int, depth: int) -> None:
+    if depth > DEEPEST:
+        raise OSError(errno.ELOOP, f"fsGroup: folders lie more than {DEEPEST} deep in each other")
+    _give(top, group)
+    with os.scandir(top) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError), _opened(entry.name, os.O_PATH | os.O_NOFOLLOW, top) as handle:
+                found = os.fstat(handle)
+                if not stat.S_ISDIR(found.st_mode):
+                    _give(handle, group)
+                elif found.st_dev == device:
+                    with _opened(".", _FOLDER, handle) as inner:
+                        _give_all(inner, group, device=device, depth=depth + 1)
+
+
+@contextmanager
+def _opened(name: str, flags: int, folder: int) -> Iterator[int]:
+    handle = os.open(name, flags | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _give(handle: int, group: int) -> None:
+    """handle: of a file, folder or link; it may be one without rights (O_PATH)."""
+    found, path = os.fstat(handle), Path(f"/proc/self/fd/{handle}")
+    if stat.S_ISLNK(found.st_mode):
+        return  # whose it is makes no difference
+    if found.st_gid != group:
+        os.chown(path, -1, group)
+    wanted = _FOLDERS_MODE if stat.S_ISDIR(found.st_mode) else _FILES_MODE
+    mode = stat.S_IMODE(found.st_mode)
+    if mode | wanted != mode or found.st_gid != group:  # a change of the group takes bits away
+        path.chmod(mode | wanted)

@@ -283,12 +283,13 @@ AgentQueue = WorkQueue[Key]
 class PodCache:
     """The node's pods by uid: the newer of what the watch saw and the agent's writes returned.
 
-    Thread-safe.
+    A pod that is gone is kept aside until its containers are removed (`forget`): events still name it. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
+        self._gone: dict[str, Pod] = {}
         self._listed = False
 
     @property
@@ -300,6 +301,16 @@ class PodCache:
     def get(self, uid: str) -> Pod | None:
         with self._lock:
             return self._pods.get(uid)
+
+    def last(self, uid: str) -> Pod | None:
+        """The pod as it was last seen, also if it is gone."""
+        with self._lock:
+            return self._pods.get(uid) or self._gone.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """Nothing of a pod that is gone is left on the node."""
+        with self._lock:
+            self._gone.pop(uid, None)
 
     def uids(self) -> frozenset[str]:
         with self._lock:
@@ -319,6 +330,7 @@ class PodCache:
         with self._lock:
             current = {pod.metadata.uid: pod for pod in pods}
             gone = self._pods.keys() - current.keys()
+            self._gone |= {uid: self._pods[uid] for uid in gone}
             self._pods = {uid: _newer(self._pods.get(uid), pod) for uid, pod in current.items()}
             self._listed = True
         return frozenset(gone)
@@ -336,7 +348,8 @@ class PodCache:
 
     def remove(self, uid: str) -> None:
         with self._lock:
-            self._pods.pop(uid, None)
+            if (pod := self._pods.pop(uid, None)) is not None:
+                self._gone[uid] = pod
 
 
 def _newer(cached: Pod | None, pod: Pod) -> Pod:

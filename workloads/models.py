@@ -1,7 +1,8 @@
-"""The index table of workloads, Deployments, Jobs and the like, as lists show them; and what autoscalers remember.
+"""The index tables of workloads, Deployments, Jobs and the like, and of autoscalers, as lists show them; and what
+autoscalers remember.
 
-Every row of the first is a projection of one object (`workloads.projectors`), written in the transaction that writes
-the object, and can be rebuilt from the documents by `manage.py reindex`.
+Every row of the first two is a projection of one object (`workloads.projectors`), written in the transaction that
+writes the object, and can be rebuilt from the documents by `manage.py reindex`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from django.db.models import Q
 from django.urls import reverse
 
 from inventory.models import LABEL, NAME, UID
-from manciple.people import Person, RestrictedManager
+from manciple.people import OfNamespace, Person, RestrictedManager
+from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
 from workloads.kinds.summaries import SUMMARIES
 
 
@@ -75,6 +77,42 @@ class Workload(models.Model):
 
     def get_absolute_url(self) -> str:
         return reverse("workload", args=(self.resource.partition(".")[0], self.namespace, self.name))
+
+
+class Autoscaler(models.Model):
+    """One HorizontalPodAutoscaler."""
+
+    uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
+    created_at = models.DateTimeField()
+    #: what it scales, as its spec names it: `Deployment`, `web`
+    target_kind = models.TextField()
+    target_name = models.TextField()
+    #: the fewest and the most pods that its target gets, and how many it had and should have when that was looked at
+    least = models.BigIntegerField()
+    most = models.BigIntegerField()
+    replicas = models.BigIntegerField()
+    desired = models.BigIntegerField()
+    #: what each metric is and shall be: "cpu 42% of 80%"
+    metrics = models.TextField()
+    last_scaled_at = models.DateTimeField(null=True)
+    #: a value of `workloads.kinds.autoscaler_summaries.AutoscalerState`
+    state = models.CharField(max_length=16)
+    #: why it is not active, as a sentence; ""
+    reason = models.TextField()
+
+    readable = OfNamespace(resource=HORIZONTAL_POD_AUTOSCALER.resource)
+    objects: ClassVar[RestrictedManager[Autoscaler]] = RestrictedManager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="autoscaler_key")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("autoscaler", args=(self.namespace, self.name))
 
 
 class AutoscalerHistory(models.Model):

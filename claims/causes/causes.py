@@ -97,7 +97,7 @@ class VolumeClaimMissing(Cause, frozen=True):
 
 
 class VolumeClaimNotCreated(Cause, frozen=True):
-    """A volume of the pod is one of a PersistentVolumeClaim to be made for it, and none is served here."""
+    """A volume of the pod is ephemeral, and its PersistentVolumeClaim is not made yet."""
 
     name: str
     volume: str = ""

@@ -340,8 +340,8 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
     causes.ParametersMissing: "resourceclaim {0.name}: {0.detail}",
     causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
-    causes.VolumeClaimNotCreated: 'persistentvolumeclaim "{0.name}" is not created: ephemeral volumes are not served '
-    'here; create the claim, and name it in volume "{0.volume}"',
+    causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim "
+    '"{0.name}"',
     causes.VolumeClaimUnusable: "{0.message}",
     causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
     "{0.key}={0.hard}",
@@ -502,7 +502,7 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.ClaimInUse: "its claim is in use by as many pods as can share it",
     causes.ClassMissing: "class `{0.name}` of request `{0.request}` does not exist",
     causes.VolumeClaimMissing: "its volume `{0.volume}` names PersistentVolumeClaim `{0.name}`, which does not exist",
-    causes.VolumeClaimNotCreated: "its volume `{0.volume}` is ephemeral, which is not served here",
+    causes.VolumeClaimNotCreated: "the claim of its ephemeral volume `{0.volume}` is not created yet",
     causes.VolumeClaimUnusable: "its volume `{0.volume}` cannot be mounted: {0.message}",
     causes.SearchStopped: "the search for devices stopped after {0.trials} tries",
     causes.GroupMissing: "its PodGroup `{0.name}` does not exist",

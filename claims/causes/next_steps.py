@@ -34,12 +34,12 @@ class Topic:
 #: What is said where the server was too busy to try anything.
 UNKNOWN = "What would start it is unknown: the server is busy. Try again."
 #: What is said where requests, nodes or others would have to change, and no single change does.
-NO_SINGLE_CHANGE = "No single change that was tried would start it now. Try several at once with What if."
+NO_SINGLE_CHANGE = "No single change tried would start it now."
 
 #: key, title, next step
 TOPICS = {key: Topic(key, title, step) for key, title, step in (
-    ("pool", "A pool cannot be used", "Check the driver on that node: slices of its pool are missing or wrong."),
-    ("no-devices", "No device is published", "Start a node agent with a driver for these devices."),
+    ("pool", "A pool cannot be used", "Check the driver there: slices are missing or wrong."),
+    ("no-devices", "No device is published", "Start a driver for these devices on a node."),
     ("too-few", "Too few devices exist", NO_SINGLE_CHANGE),
     ("tainted", "The devices are tainted", NO_SINGLE_CHANGE),
     ("one-node", "Too few devices on one node", NO_SINGLE_CHANGE),
@@ -52,15 +52,16 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("class-missing", "A DeviceClass does not exist", NO_SINGLE_CHANGE),
     ("claim-missing", "A claim does not exist", NO_SINGLE_CHANGE),
     ("claim-not-created", "A claim from a template is not created yet",
-     "Its claim is created within seconds; if not, its events say why."),
+     "Wait a few seconds; its events then say why."),
     ("volume", "A volume needs a PersistentVolumeClaim",
-     "Create the claim, of StorageClass `local` or with a PersistentVolume for it; its events say what it lacks."),
+     "Create the claim, of a StorageClass that provides volumes or with a PersistentVolume for it; its events say what "
+     "it lacks."),
     ("group", "Their group is not complete",
-     "Create the PodGroup, or its missing pods: all are placed together, or none."),
+     "Create the PodGroup or its missing pods."),
     ("parameters", "The requests of a claim are unknown",
      "Create what the message names."),
     ("gang", "Others of their group do not fit",
-     "See what its other pods wait for: all are placed together, or none."),
+     "See what its other pods wait for."),
     ("quota", "A quota is used up", NO_SINGLE_CHANGE),
     ("claim-deleting", "A claim is being deleted",
      "Create it again once it is gone, or name another one."),
@@ -69,23 +70,23 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("claim-busy", "A claim cannot be used now", "Wait until it can be used, or name another one."),
     ("claim-elsewhere", "A claim is allocated on another node", NO_SINGLE_CHANGE),
     ("room", "Nodes lack resources", NO_SINGLE_CHANGE),
-    ("error", "A selector fails", "Fix the expression on the page of its class."),
+    ("error", "A selector fails", "Fix the expression of its class."),
     ("claim-wrong", "A claim cannot be met as written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
-     "It is tried again. Simpler selectors, and fewer devices or constraints in one claim, help."),
-    ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
+     "It is tried again. Simpler selectors or fewer devices per claim help."),
+    ("no-nodes", "There is no node", "Add a node."),
     ("gated", "Scheduling gates hold them", NO_SINGLE_CHANGE),
     ("nodes", "No node takes them", NO_SINGLE_CHANGE),
     ("binding", "Devices are being attached",
      "Wait for the driver; its log has details."),
     ("binding-failed", "Devices could not be attached",
-     "The scheduler tries other devices. The driver's log has the reason."),
+     "Other devices are tried; the driver's log has the reason."),
     ("claim-refused", "The claim for extended resources is refused",
      "Ask for less, or have the quota or policy changed."),
     ("driver", "Drivers decide about their claims",
      "Wait for the drivers' controllers; their logs have details."),
     ("unallocatable", "Nobody allocates their claims",
-     "Create the class that the message names, or have its feature gate enabled."),
+     "Create the class, or have its feature gate enabled."),
     ("retry", "The last attempt failed", "The scheduler retries them."),
     ("turn", "Waiting for their turn", "The scheduler tries them next."),
 )}  # fmt: skip
@@ -101,7 +102,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClassMissing: "class-missing",
     causes.ParametersMissing: "parameters",
     causes.VolumeClaimMissing: "volume",
-    causes.VolumeClaimNotCreated: "volume",
+    causes.VolumeClaimNotCreated: "claim-not-created",
     causes.VolumeClaimUnusable: "volume",
     causes.QuotaUsedUp: "quota",
     causes.GroupMissing: "group",
@@ -167,15 +168,15 @@ _NEXT_OF_PLUGIN = {
     "NodeName": "Name an existing node in `spec.nodeName`, or none.",
     "NodePorts": "Ask for another `hostPort`, or end the pod that has it.",
     "PodTopologySpread": "Add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
-    "GangTopology": "Wait until devices come free there, or prefer that topology instead.",
+    "GangTopology": "Wait for free devices there, or only prefer that topology.",
     "InterPodAffinity": "Change its affinity or anti-affinity, or move the other pods.",
 }
 _NEXT_OF_FAULT = {
     Fault.NO_SUCH_KEY: 'Check first whether the device has it: `"NAME" in device.attributes["DOMAIN"] && ...`.',
-    Fault.RUNTIME: "Change the selector so that it has a value for every device.",
-    Fault.COMPILE: "Fix the expression on the page of the class.",
+    Fault.RUNTIME: "Change the selector to have a value for every device.",
+    Fault.COMPILE: "Fix the expression of the class.",
     Fault.FEATURE: "Remove the field, or have the feature gate enabled.",
-    Fault.POOL: "Check the driver of the pool: slices of it are missing or wrong.",
+    Fault.POOL: "Check the pool's driver: slices are missing or wrong.",
 }
 
 
@@ -216,5 +217,5 @@ def _next_of_few(cause: TooFew) -> str:
         )
         return f"Check driver `{cause.worst_pool.driver}`: {trouble}."
     if isinstance(cause, causes.TooSmall) and cause.unpublished:
-        return "Ask for a capacity that devices publish (see their pages)."
+        return "Ask for a capacity that devices publish."
     return ""

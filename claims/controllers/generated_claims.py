@@ -23,7 +23,6 @@ from datetime import datetime
 from functools import partial
 from typing import cast
 
-from django.db.models import Q
 from msgspec import structs
 
 from claims import event_recorder, models
@@ -145,15 +144,32 @@ def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every 
 
 
 def wanting(namespace: str = "") -> Iterator[Key]:
-    """The pods that may lack a claim: of those without a node, and of those that are starting."""
-    starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=NEW_PHASES), deleting=False)
-    starting = starting.exclude(phase__in=FINISHED_PHASES)
-    if namespace:
-        starting = starting.filter(namespace=namespace)
-    keys = list(starting.order_by("namespace", "name").values_list("namespace", "name"))
+    """The pods that may lack a claim: of those without a node, and of those that are starting. Of pods that the index
+    shows to have all that they need, however many there are, no document is read.
+    """
+    within = " AND p.namespace = %s" if namespace else ""
+    keys = sql.fetch(f"{_LACKING}{within} ORDER BY p.namespace, p.name", [namespace] if namespace else [])
     for chunk in sql.chunks(keys, READ_AT_ONCE):
         pods = (decoded(stored, Pod) for stored in objects.get_many(POD, chunk))
         yield from (pod.key for pod in pods if wants_attention(pod))
+
+
+def _one_of(phases: Iterable[str]) -> str:
+    return f"({', '.join(repr(phase) for phase in sorted(phases))})"
+
+
+#: The pods of which the index shows a template without a claim, or, on a node, a claim that is not reserved for them;
+#: one that is reserved for their group is looked at by its document.
+_LACKING = (
+    f"SELECT p.namespace, p.name FROM claims_pod p WHERE NOT p.deleting AND p.phase NOT IN {_one_of(FINISHED_PHASES)} "  # noqa: S608 - constants only
+    f"AND (p.node_name = '' OR p.phase IN {_one_of(NEW_PHASES)}) AND EXISTS ("
+    "SELECT 1 FROM claims_podclaim c WHERE c.pod_id = p.uid AND ("
+    "(c.claim = '' AND NOT EXISTS (SELECT 1 FROM claims_podclaim made "
+    "WHERE made.pod_id = p.uid AND made.template = c.template AND made.claim <> '')) "
+    "OR (c.claim <> '' AND p.node_name <> '' AND NOT EXISTS (SELECT 1 FROM claims_claim k "
+    "JOIN claims_reservation r ON r.claim_id = k.uid "
+    "WHERE k.namespace = c.namespace AND k.name = c.claim AND r.uid = p.uid))))"
+)
 
 
 def _is_worth_reading(record: EventRecord) -> bool:

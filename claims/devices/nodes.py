@@ -53,7 +53,7 @@ def closed_devices(pool: DevicePool, nodes: Mapping[str, NodeState]) -> frozense
     if pool.node:  # that of all its devices
         node = nodes.get(pool.node)
         return frozenset() if node is not None and node.accepts_pods else frozenset(pool.candidates)
-    accepting = [node for node in nodes.values() if node.accepts_pods]
+    accepting = [node for node in nodes.values() if node.accepts_pods] if pool.slices else []
     closed: list[CandidateDevice] = []
     for one in pool.slices:
         spec = one.spec

@@ -941,8 +941,13 @@ def _volumes(pod: Pod) -> Violation | None:
 
 def _sources(volume: Volume) -> set[str]:
     """The sources that a volume has, as the API names them."""
-    fields = (one for one in msgspec.structs.fields(volume) if one.name != "name")
-    return {one.encode_name for one in fields if getattr(volume, one.name) is not None}
+    return {named for field, named in _source_fields() if getattr(volume, field) is not None}
+
+
+@cache
+def _source_fields() -> Sequence[tuple[str, str]]:
+    """(field, its name in the API): msgspec works them out anew each time."""
+    return [(one.name, one.encode_name) for one in msgspec.structs.fields(Volume) if one.name != "name"]
 
 
 def _non_root(pod: Pod) -> Violation | None:

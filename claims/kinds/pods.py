@@ -22,6 +22,7 @@ from manciple.wire.base import (
     Int64,
     LabelSelector,
     LocalObjectReference,
+    ObjectMeta,
     QuantityText,
     TimeText,
     Value,
@@ -508,6 +509,28 @@ def _is_claimed(volume: Any) -> bool:
 
 def uses_volume_claims(pod: Pod) -> bool:
     return any(map(_is_claimed, pod.spec.volumes))
+
+
+def volume_claim_of(pod: Pod, volume: Any) -> str:
+    """The PersistentVolumeClaim that the volume names, or that is made for an ephemeral one; "" of other volumes.
+
+    Upstream: component-helpers/storage/ephemeral.
+    """
+    if volume.ephemeral is not None:
+        return f"{pod.metadata.name}-{volume.name}"
+    return "" if volume.persistentVolumeClaim is None else str(volume.persistentVolumeClaim.claimName)
+
+
+def is_made_for(claim: ObjectMeta, pod: Pod) -> bool:
+    """Whether an ephemeral volume's claim is this pod's: one of that name may be anybody's, also a former pod's."""
+    owners = (one.uid for one in claim.owner_references if one.controller)
+    return claim.namespace == pod.metadata.namespace and pod.metadata.uid in owners
+
+
+def not_made_for(claim: str, pod: Pod) -> str:
+    """What is said of one that is not."""
+    namespace, name = pod.key
+    return f"PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)"
 
 
 def outline(pod: Pod) -> Pod:

@@ -5,8 +5,7 @@ Sources: pkg/controller/volume/persistentvolume/{pv_controller,index}.go and pkg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -20,7 +19,7 @@ from claims.kinds.persistent_volumes import (
     PersistentVolumeStatus,
     VolumeNodeAffinity,
 )
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, volume_claim_of
 from claims.kinds.storage_classes import DELETE, LOCAL_PROVISIONER, StorageClass
 from claims.kinds.volume_claims import BOUND, STORAGE, PersistentVolumeClaim
 from claims.kinds.volumes import driven_volume
@@ -38,10 +37,8 @@ _ON_ONE_NODE = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
-    """The claims that its volumes name."""
-    volumes: Iterable[Any] = pod.spec.volumes
-    named = (one.persistentVolumeClaim.claimName for one in volumes if one.persistentVolumeClaim is not None)
-    return tuple(dict.fromkeys(named))
+    """Those of its volumes, ephemeral ones too."""
+    return tuple(dict.fromkeys(filter(None, (volume_claim_of(pod, volume) for volume in pod.spec.volumes))))
 
 
 def unprovisionable(claim: PersistentVolumeClaim, storage: StorageClass) -> str:

@@ -616,7 +616,7 @@ def _agents(signs: HealthSigns) -> HealthLine:
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
         url = f"{page_url('nodes')}?state=not-ready"
-        troubles.append(Warning(what=rest, step="See the list of nodes.", url=url))
+        troubles.append(Warning(what=rest, step="See all nodes.", url=url))
     return HealthLine(
         name="Node agents",
         note=note,
@@ -632,7 +632,7 @@ def _away(node: NodeSign, now: datetime) -> Warning:
     if not node.unreachable:
         return Warning(what=f"Node `{node.name}` is not Ready.", step="Its conditions say why.", url=url)
     heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
-    step = "Start its agent, or see why it cannot reach the API."
+    step = "Start its agent."
     return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
 
@@ -650,11 +650,11 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
     if driver.vanished:
         what = counted(driver.vanished, "device is", "devices are")
         what = f"{what} held by claims, and no longer published."
-        troubles.append(Warning(what=what, step="Check whether the driver runs there.", url=driver_url(driver.name)))
+        troubles.append(Warning(what=what, step="Check the driver there.", url=driver_url(driver.name)))
     if driver.unhealthy:
         what = counted(driver.unhealthy, "device is unhealthy", "devices are unhealthy")
         url = f"{page_url('devices')}?state=bad"
-        troubles.append(Warning(what=f"{what}.", step="See which, and who holds them.", url=url))
+        troubles.append(Warning(what=f"{what}.", step="See who holds them.", url=url))
     return HealthLine(
         name=f"Driver {driver.name}",
         note="some pools are incomplete"
@@ -682,7 +682,7 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
     if pool.changed:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
     where = f" on {pool.node}" if pool.node else ""
-    step = f"See what the driver published{where}, and its log there."
+    step = f"See the driver's log{where}."
     return Warning(what=what, step=step, url=node_url(pool.node) if pool.node else driver_url(pool.driver))
 
 
@@ -699,7 +699,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
     if not alive:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
-        what = f"No worker has processed the queue{since}, so no pod is placed."
+        what = f"No worker has run{since}; no pod is placed."
         troubles.append(Warning(what=what, step=f"Start a worker: `{layout.WORKER_COMMAND}`."))
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)
     waiting = f"queue {queue.length}"
@@ -720,7 +720,7 @@ def _workers(signs: HealthSigns) -> HealthLine:
     troubles = [
         Warning(
             what=f"Process `{one.name}` was last seen {duration((signs.now - one.seen).total_seconds())} ago.",
-            step="Unless it was stopped on purpose, start it again. It is forgotten after 10 min.",
+            step="Start it again; a stopped one is forgotten after 10 min.",
         )
         for one in signs.processes
         if one not in alive
@@ -745,8 +745,8 @@ def _periodic(signs: HealthSigns) -> HealthLine:
     """Judged by the samples of usage, which nothing but their interval asks for."""
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Warning(
-        what=f"Periodic tasks have not started on time since {clock(signs.sampled, now=signs.now)}.",
-        step=f"Start a worker: `{layout.WORKER_COMMAND}`. If one runs, `{layout.COMMAND} doctor` says why none leads.",
+        what=f"Periodic tasks are late since {clock(signs.sampled, now=signs.now)}.",
+        step=f"Start a worker: `{layout.WORKER_COMMAND}`. Else see `{layout.COMMAND} doctor`.",
     )
     last = f"last sample {clock(signs.sampled, now=signs.now)}" if signs.sampled else "no sample yet"
     return HealthLine(
@@ -765,8 +765,8 @@ REDIS_AWAY = HealthLine(
     severity=WARN,
     troubles=(
         Warning(
-            what="Pods are placed and pages refreshed a second or two later: workers poll the database.",
-            step="Start Redis. Nothing is lost, and nothing else needs a restart.",
+            what="Pods and pages are a second or two late.",
+            step="Start Redis; nothing is lost.",
         ),
     ),
 )

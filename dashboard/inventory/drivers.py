@@ -154,7 +154,7 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
         devices = counted(sum(1 for pool in incomplete for _ in pool.candidates), "device is", "devices are")
         yield DriverTrouble(
             f"{counted(len(incomplete), 'pool is', 'pools are')} incomplete; {devices} not allocatable.",
-            "Restart the driver there, or read its log.",
+            "Restart the driver there.",
             tuple(sorted({one.node for pool in incomplete for one in pool.slices if one.node}, key=natural)),
         )
     ready, nodes = dict(Node.objects.values_list("name", "ready")), driver.nodes
@@ -169,7 +169,7 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
     if lost := tuple(name for name in nodes if ready.get(name) is False and name not in unreachable):
         yield DriverTrouble(
             f"{counted(len(lost), 'node')} it publishes for {'is' if len(lost) == 1 else 'are'} not ready.",
-            "Check the agent of the node.",
+            "Check the agent there.",
             lost,
         )
     if gone := [name for name in nodes if name not in ready]:
@@ -192,7 +192,7 @@ def troubles(driver: Driver, unreachable: Collection[str]) -> Iterator[DriverTro
     if held := sum(unit.state == DeviceState.UNPUBLISHED and not unit.candidates for unit in units):
         yield DriverTrouble(
             f"{counted(held, 'device is', 'devices are')} held by claims and no longer published.",
-            "Check whether the driver runs there. The claims keep them until their pods are gone.",
+            "Check the driver there. The claims keep them until their pods are gone.",
         )
 
 

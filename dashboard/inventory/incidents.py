@@ -709,7 +709,7 @@ def acknowledge_picked(request: HttpRequest) -> HttpResponse:
     if found:
         messages.success(request, f"Acknowledged {counted(len(found), 'incident')}.")
     else:
-        messages.error(request, "Nothing was acknowledged: all are over, or acknowledged already.")
+        messages.error(request, "Nothing to acknowledge: all are over or acknowledged.")
     return redirect(_back(request) or reverse("incidents"))
 
 
@@ -757,5 +757,5 @@ def _back(request: HttpRequest) -> str:
 def _incident(name: str) -> Incident:
     found = Incident.objects.filter(id=name).first()
     if found is None:
-        raise Http404(f"Incident {name} does not exist. Incidents are kept for 90 days.")
+        raise Http404(f"Incident {name} does not exist, or is older than 90 days.")
     return found

@@ -149,9 +149,9 @@ def taint_in_words(taint: DeviceTaint) -> str:
 
 #: What each effect means for claims without a toleration.
 EFFECT_MEANINGS = {
-    "None": "only counts the pods that NoExecute would evict",
+    "None": "only counts what NoExecute would evict",
     "NoSchedule": "no new claim gets the device",
-    "NoExecute": "no new claim gets the device, and pods that use it are evicted",
+    "NoExecute": "no new claim gets the device, and its pods are evicted",
 }
 #: Devices that one line names.
 NAMED_IN_EFFECT = 8
@@ -203,18 +203,18 @@ def read_leaving(threatened: Sequence[ThreatenedPod], now: datetime) -> list[Lea
 
 def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[Consequence]:
     if not keys:
-        yield Consequence(term="Devices", sentences=("No published device is selected now.",))
+        yield Consequence(term="Devices", sentences=("No device is selected now.",))
         return
     names = listed([f"{pool}/{device}" for _, pool, device, _ in keys], NAMED_IN_EFFECT)
     yield Consequence(term="Devices", sentences=(f"{counted(len(keys), 'device')}: {names}.",))
     fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
     if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
         are = counted(free, "device is", "devices are")
-        said = f"{are} free now; then only for claims with a toleration."
+        said = f"{are} free now; then only with a toleration."
         yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
-        then = "released when the pods are gone" if evicts else "kept by the claims that hold them"
+        then = "released with their pods" if evicts else "kept"
         said = f"{counted(held, 'device is', 'devices are')} held, and {then}."
         yield Consequence(term="Held", sentences=(said,))
 
@@ -226,7 +226,7 @@ def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Cons
         seen = sum(person.sees(one.namespace) for one in evicted)
         others = f", {len(evicted) - seen} of them in namespaces that you do not see" if seen < len(evicted) else ""
         said = f"{counted(len(evicted), 'pod')} would be evicted with effect NoExecute{others}."
-        yield Consequence(term="Dry run", sentences=(f"Effect None only counts. {said}",))
+        yield Consequence(term="Dry run", sentences=(said,))
 
 
 #: Devices that the page of a rule names.

@@ -382,7 +382,7 @@ class ChosenTime:
         if begin >= end:
             return (
                 usual,
-                "The first time has to be before the second, and in the past. The last 24 hours are shown.",
+                "The first time must be before the second, and in the past. The last 24 hours are shown.",
             )
         if end - begin > LONGEST:
             return Window(begin=end - LONGEST, end=end, now=now), f"The history is kept for {LONGEST.days} days."

@@ -49,18 +49,18 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
             yield Consequence(term="Stays", sentences=stays)
     if found.again:
         where = ", ".join(sorted({one.node for one in found.again})[:NAMED])
-        said = f"{counted(len(found.again), 'pod')} would start again if created again, on {where}:"
+        said = f"{counted(len(found.again), 'pod')} would fit, if created again, on {where}:"
         yield _named("Would fit", said, _keys(found.again), person)
     if found.stranded:
-        said = f"{counted(len(found.stranded), 'pod')} would wait if created again, as nothing fits:"
+        said = f"{counted(len(found.stranded), 'pod')} would wait if created again:"
         yield _named("Would wait", said, found.stranded, person)
     if leaving:
         yield Consequence(term="After", sentences=(_after([one.pod for one in leaving]),))
     if found.started:
-        said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} now would start:"
+        said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} would start:"
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
-        yield Consequence(term="Not tried", sentences=("There are too many pods to try them all.",))
+        yield Consequence(term="Not tried", sentences=("Too many pods to try them all.",))
 
 
 def lost_with(pods: Iterable[Pod]) -> dict[str, int]:
@@ -95,7 +95,7 @@ def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:
             said = f"{counted(len(those), 'pod stays', 'pods stay')} for now, as {why}:"
             yield _named("Kept", said, [one.pod.key for one in those], person)
     if hidden:
-        said = f"{counted(len(hidden), 'pod stays', 'pods stay')} for now, kept by disruption budgets"
+        said = f"{counted(len(hidden), 'pod stays', 'pods stay')} for now, kept by budgets"
         yield _named("Kept", said, hidden, person)
 
 
@@ -105,8 +105,8 @@ def _after(pods: Sequence[Pod]) -> str:
     whose = [f"{kind} {name}" for kind, name in sorted(owners)[:3]]
     if not whose:
         whom = "it" if len(pods) == 1 else "them"
-        return f"Nothing creates {whom} again: no controller owns {whom}."
-    rest = " Others have no controller and do not come back by themselves." if alone else ""
+        return f"Nothing creates {whom} again."
+    rest = " Nothing creates the others again." if alone else ""
     return f"{', '.join(whose)}{' and others' if len(owners) > len(whose) else ''} may create them again.{rest}"
 
 

@@ -121,15 +121,13 @@ public = _declared(PUBLIC)
 def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers and not person.administers:
-        raise PermissionDenied("Only administrators may open this page. Ask an administrator.")
+        raise PermissionDenied("Only administrators may open this page.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]
     if hidden:
         names = " and ".join(resource.partition(".")[0] for resource in hidden)
         raise PermissionDenied(f"You may not list {names}. Ask an administrator for a role.")
     if rights.namespaced and person.namespaces is not None and not person.namespaces:
-        raise PermissionDenied(
-            "You see no namespace yet. Ask an administrator to add you to a group, or for a role in a namespace."
-        )
+        raise PermissionDenied("You see no namespace yet. Ask an administrator for a group or a role.")
 
 
 class DeclaredRightsOnly:

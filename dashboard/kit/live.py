@@ -23,6 +23,7 @@ from manciple.notifications.recording import TEST
 from manciple.people import Person, person_of_user
 from manciple.store.records import EventRecord
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
+from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
 from workloads.kinds.summaries import SUMMARIES
 
 TopicsOf = Callable[[EventRecord], Iterable[str]]
@@ -50,6 +51,7 @@ def register() -> None:
     topics.register(BUDGETS, _of_namespace("budgets"))
     for resource in SUMMARIES:
         topics.register(resource, _of_namespace("workloads"))
+    topics.register(HORIZONTAL_POD_AUTOSCALER.resource, _of_namespace("autoscalers"))
     for resource in (SERVICE_ACCOUNTS, rbac.ROLE_BINDINGS):  # the accounts, and what bindings there give to them
         topics.register(resource, _of_namespace("accounts"))
 
@@ -57,7 +59,7 @@ def register() -> None:
 #: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
 NAMESPACED = frozenset(
     {
-        *("pod", "pods", "claim", "claims", "template", "workloads"),
+        *("pod", "pods", "claim", "claims", "template", "workloads", "autoscalers"),
         *("events", "accounts", "quotas", "budgets"),
     }
 )

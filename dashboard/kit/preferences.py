@@ -189,7 +189,7 @@ def save_view(owner: Any, path: str, name: str, query: str, *, shared: bool, usu
     if len(name) > _LONGEST_NAME or len(query) > _LONGEST_QUERY:
         raise ViewRefused("That is too long to be saved." if len(name) <= _LONGEST_NAME else "That name is too long.")
     if SavedView.objects.filter(owner=owner).exclude(path=path, name=name).count() >= MOST:
-        raise ViewRefused(f"You have {MOST} saved views. Delete one first.")
+        raise ViewRefused(f"You have {MOST} saved views already. Delete one first.")
     if shared:
         _check_shared(SavedView.objects.filter(owner=owner).exclude(path=path, name=name))
     with transaction.atomic():
@@ -203,7 +203,7 @@ def save_view(owner: Any, path: str, name: str, query: str, *, shared: bool, usu
 def _check_shared(others: QuerySet[SavedView]) -> None:
     """others: of the person who wants to share one more. Raises: ViewRefused."""
     if others.filter(shared=True).count() >= MOST_SHARED:
-        raise ViewRefused(f"You share {MOST_SHARED} saved views with everybody. Stop sharing one first.")
+        raise ViewRefused(f"You share {MOST_SHARED} saved views already. Stop sharing one first.")
 
 
 def change_view(view: SavedView, *, name: str, shared: bool, usual: bool) -> None:

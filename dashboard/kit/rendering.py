@@ -88,6 +88,7 @@ MORE = (
     ("namespaces", "Namespaces", "i-over"),
     ("drivers", "Drivers", "i-dev"),
     ("templates", "Templates", "i-claim"),
+    ("autoscalers", "Autoscalers", "i-work"),
     ("taint-rules", "Taint rules", "i-alert"),
     ("views", "Saved views", "i-view"),
 )

@@ -197,7 +197,7 @@ def undo_act(request: HttpRequest) -> HttpResponse:
     if request.POST.get("dismiss"):
         dismiss(request)
     elif offer is None or offer.id != asked:
-        messages.error(request, "Nothing was undone: it is too late, or something has changed since.")
+        messages.error(request, "Nothing was undone: too late, or something has changed since.")
     else:
         try:
             steps = take_back(offer.steps, person_of(request).identity)

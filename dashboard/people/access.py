@@ -242,7 +242,7 @@ class AccessForm(PageForm):
 def show_access(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     if not may_ask(person_of(request)):
-        raise PermissionDenied("You may not ask what others may do. Ask an administrator for a role.")
+        raise PermissionDenied("You may not ask what others may do: ask an administrator for a role.")
     form = AccessForm(request.GET if "user" in request.GET else None)
     context = AccessContext(
         place="access",

@@ -53,7 +53,7 @@ def keep_zone(request: HttpRequest) -> HttpResponse:
     if zone and zone not in zone_names():
         return HttpResponseBadRequest("There is no such time zone.")
     choose(request, time_zone=zone)
-    messages.success(request, f"Times are shown in {zone or 'the time zone of your browser'} from now on.")
+    messages.success(request, f"Times are now in {zone or 'the time zone of your browser'}.")
     return redirect("account")
 
 
@@ -249,9 +249,9 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     found = own if "all" in request.POST else own.filter(pk=whole(request.POST.get("token", "")) or 0)
     ended = tokens.revoke_all(found)
     if not ended:
-        raise Http404("That token does not exist, or is already revoked.")
+        raise Http404("That token is already revoked or never existed.")
     note_change(person_of(request).identity, "delete", TOKENS, user.get_username())
-    messages.success(request, f"Revoked {counted(ended, 'token')}. They are no longer valid.")
+    messages.success(request, f"Revoked {counted(ended, 'token')}.")
     return redirect("account")
 
 

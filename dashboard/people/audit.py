@@ -241,7 +241,7 @@ def _shown(request: HttpRequest, query: AuditQuery) -> ShownEntry | None:
         return None
     entry = Entry.objects.filter(id=number(query.entry)).first()
     if entry is None:
-        raise Http404("This entry does not exist. It may have expired.")
+        raise Http404("This entry does not exist, or has expired.")
     _demand_audit(request, entry.namespace)
     change = change_of(entry, read_states([entry])) if entry.revision else None
     more = AuditQuery(path=query.path, request=entry.audit_id, system="1").url() if entry.audit_id else ""
@@ -308,6 +308,5 @@ def _demand_audit(request: HttpRequest, namespace: str = "") -> None:
         where = f" of namespace {namespace}" if namespace else ""
         resource, _, group = AUDIT_EVENTS.partition(".")
         raise PermissionDenied(
-            f"You may not read the audit trail{where}. Administrators may, and people whose roles allow listing "
-            f"{resource} of {group}."
+            f"You may not read the audit trail{where}: that takes a role that lists {resource} of {group}."
         )

@@ -580,7 +580,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
         verbs.modify(kind(NAMESPACES), relabelled, name=name, identity=person.identity)
     except ApiError as refusal:
         return _refused(request, name, refusal)
-    told = "Claims in it may ask for admin access." if opens else "Claims in it may no longer ask for admin access."
+    told = "Open to admin access." if opens else "Closed to admin access."
     messages.success(request, told)
     return redirect(namespace_url(name))
 
@@ -597,7 +597,7 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     if deletion.gone or not read_namespaces(person, name=name):
         messages.success(request, f"Namespace {name} is deleted.")
         return redirect("namespaces")
-    messages.success(request, f"Namespace {name} is being deleted; it is removed when its pods have ended.")
+    messages.success(request, f"Namespace {name} is being deleted; it goes with its last pod.")
     return redirect(namespace_url(name))
 
 

@@ -275,7 +275,7 @@ class UnsubscribeContext(TemplateContext):
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
-    """The page; `?rule=` with a rule to change in the form."""
+    """The page; `?rule=` with a rule to change in the form, `?when=` with a new one begun."""
     return _draw(request, changed=_own_rule(request, request.GET.get("rule", "")))
 
 
@@ -355,7 +355,10 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
     namespaces = [one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)]
     if changed is not None and data is None:
         return NotificationRuleForm.of(changed, person=person, namespaces=namespaces)
-    return NotificationRuleForm(data, person=person, namespaces=namespaces)
+    form = NotificationRuleForm(data, person=person, namespaces=namespaces)
+    if request.GET.get("when", "") in Happening.values:
+        form.initial["happening"] = request.GET["when"]
+    return form
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
@@ -449,7 +452,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
     """Another address or none; a new one is sent a link."""
     form = EmailForm(request.POST)
     if form.is_valid() and form.cleaned_data["email"] and not channels.mails():
-        form.add_error("email", "This installation sends no e-mail. Ask an administrator to set MANCIPLE_MAIL_URL.")
+        form.add_error("email", "No e-mail here: ask an administrator to set MANCIPLE_MAIL_URL.")
     if form.is_valid():
         email = form.cleaned_data["email"]
         try:
@@ -458,7 +461,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
             if token:
                 link = f"{settings.PAGES_URL.rstrip('/')}/notifications/confirm/{token}"
                 channels.mail_confirmation(email, link)
-                messages.success(request, f"A link was sent to {email}. Follow it within a day.")
+                messages.success(request, f"Follow the link sent to {email} within a day.")
             elif not email:
                 messages.success(request, "The e-mail address is removed.")
         except (AddressProblem, DeliveryFailed) as problem:
@@ -478,7 +481,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
     try:
         delivery = delivering.send_test(request.user, Channel(wanted), now=datetime.now(UTC))
     except delivering.TestUnderWay:
-        messages.error(request, "Your last test is still running. Wait a few seconds.")
+        messages.error(request, "Your last test is still running.")
         return redirect("notifications")
     outcome = outcome_of(delivery)
     if delivery.state == Delivery.State.GIVEN_UP:
@@ -487,7 +490,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
         by = delivery.get_channel_display().lower()
         messages.success(request, f"The test was sent by {by}{outcome and f' ({outcome})'}.")
     else:
-        messages.success(request, "The test appears here within a few seconds.")
+        messages.success(request, "The test appears within seconds.")
     return redirect("notifications")
 
 

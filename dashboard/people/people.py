@@ -311,7 +311,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
         return _draw(request, who=row.name, standing=form)
     note_change(person.identity, "update", PEOPLE, row.name)
     if form.standing.active or not named:
-        messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
+        messages.success(request, f"Changed {row.name}, and their tokens.")
     else:
         effect = _KUBECONFIG if row.name == "admin" else ""
         revoked = f"{counted(named, 'token')} issued to that name{effect}"
@@ -331,7 +331,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     found = own if "all" in request.POST else own.filter(pk__in=[one.pk for one in own if str(one.pk) == given])
     ended = tokens.revoke_all(found)
     if not ended:
-        raise Http404("That token does not exist, or is already revoked.")
+        raise Http404("That token is already revoked or never existed.")
     note_change(person.identity, "delete", TOKENS, row.name)
     messages.success(request, f"Revoked {counted(ended, 'token')} of {row.name}.")
     return redirect(row.url)

@@ -606,7 +606,7 @@ def _read(person: Person) -> list[HeldRole]:
     """Raises: PermissionDenied for whoever may list none."""
     found = read_roles(person)
     if not found and not person.may("list", roles.CLUSTER_ROLE.resource):
-        raise PermissionDenied("You may not list roles. Ask an administrator for a role.")
+        raise PermissionDenied("You may not list roles: ask an administrator for one that may.")
     return found
 
 

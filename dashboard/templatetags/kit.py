@@ -148,6 +148,10 @@ def workload_url(plural: str, namespace: str, name: str) -> str:
     return page_url("workload", plural, namespace, name)
 
 
+def autoscaler_url(namespace: str, name: str) -> str:
+    return page_url("autoscaler", namespace, name)
+
+
 def quota_url(namespace: str, name: str) -> str:
     return page_url("quota", namespace, name)
 
@@ -182,6 +186,7 @@ def object_url(resource: str, namespace: str, name: str) -> str:
         "resourceclaims.resource.k8s.io": claim_url,
         "resourceclaimtemplates.resource.k8s.io": template_url,
         "resourcequotas": quota_url,
+        "horizontalpodautoscalers.autoscaling": autoscaler_url,
         "roles.rbac.authorization.k8s.io": lambda namespace, name: role_url(name, namespace),
     }
     of_cluster = {
@@ -205,7 +210,7 @@ def manual_url(place: str) -> str:
 
 
 for _tag in (
-    *(pod_url, claim_url, template_url, quota_url, workload_url),
+    *(pod_url, claim_url, template_url, quota_url, workload_url, autoscaler_url),
     *(device_url, device_in_grid_url, yaml_url),
 ):
     register.simple_tag(_tag)

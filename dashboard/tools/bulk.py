@@ -181,11 +181,11 @@ def effect_of_deleting(resource: str, picked: Picks, person: Person) -> BulkEffe
 
 #: act on nodes -> (the change, what it does, why a node stays as it is)
 _OF_NODES: Mapping[str, tuple[What, str, str]] = {
-    "cordon": ("cordon", "They get no new pods; running ones stay.", "they are cordoned already"),
-    "uncordon": ("uncordon", "They get new pods again.", "they are not cordoned"),
+    "cordon": ("cordon", "No new pods; running ones stay.", "they are cordoned already"),
+    "uncordon": ("uncordon", "New pods may start there.", "they are not cordoned"),
     "drain": (
         "drain",
-        "They are cordoned, and their pods are evicted; those of DaemonSets stay.",
+        "Cordons them and evicts their pods; those of DaemonSets stay.",
         "they are cordoned already",
     ),
 }
@@ -279,7 +279,7 @@ def act_on_picked(request: HttpRequest, resource: str, act: str) -> HttpResponse
     if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}) or not back.startswith("/"):
         back = reverse(subject.url_name)
     if not picked.found:
-        messages.error(request, f"No {subject.one} is chosen that still exists. Choose some in the list.")
+        messages.error(request, f"No {subject.one} is chosen that still exists.")
         return redirect(back)
     if request.method == "POST" and data.get("sure"):
         _do(request, subject, act, picked.found, person)

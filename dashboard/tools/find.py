@@ -1,10 +1,10 @@
 """Finding anything, and doing things with it: `/find?q=`. Without a question, the places that one can go to.
 
 Things are found by a part of their name, by what devices have (UUIDs, serial numbers, PCI addresses), by taints, labels
-and uids. Each of several words has to stand in something that the thing is called or has: `gpu a17`. A verb before or
-behind a name leads to the page that says what it would do. Each kind has a search, which returns its first few hits,
-and restricts them to what the person may see. An exact name comes first, then names that begin so, then those that
-contain it. `&go=1` opens the only exact match.
+and uids. Each of several words has to stand in something that the thing is called or has: `gpu a17`, `job train`. A
+verb before or behind a name leads to the page that says what it would do: `scale deployment web`, `logs of pod x`. Each
+kind has a search, which returns its first few hits, and restricts them to what the person may see. An exact name comes
+first, then names that begin so, then those that contain it. `&go=1` opens the only exact match.
 
 `/find/suggestions?q=` is the same for the box that every page opens, with fewer of each kind. `/keys` lists the keys.
 """
@@ -12,9 +12,9 @@ contain it. `&go=1` opens the only exact match.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, partial, reduce
 from operator import and_, or_
 from typing import Any
 from urllib.parse import urlencode
@@ -35,6 +35,7 @@ from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, person_url, yaml_url
 from dashboard.workloads.ended import EndingLine
 from dashboard.workloads.owners import WORDS
+from dashboard.workloads.workloads.actions import ACTS
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.nodes import Node, Taint
@@ -42,10 +43,15 @@ from manciple.people import Person, person_of
 from manciple.store import finding, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import listed
+from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES, TEMPLATES
+from networking.kinds.services import SERVICE
+from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
 from workloads.kinds.replica_sets import REPLICA_SET
-from workloads.models import Workload
+from workloads.kinds.summaries import SUMMARIES
+from workloads.models import Autoscaler, Workload
 
+AUTOSCALERS, SERVICES = HORIZONTAL_POD_AUTOSCALER.resource, SERVICE.resource
 #: Hits of one kind on the page; in the box, of one kind and of all.
 SHOWN, FEW, ALL_SUGGESTED = 20, 5, 30
 #: Shorter texts are parts of too many values, labels and taints.
@@ -220,7 +226,8 @@ def _objects(sought: Sought, resource: str, rows: Iterable[Any]) -> Iterator[Hit
         if rank is None and sought.words and hasattr(row, "rank"):
             rank = PART  # the database found the words in other columns
         if rank is not None:
-            url, thing = object_url(resource, namespace, name), (resource, namespace, name)
+            thing = (resource, namespace, name)
+            url = object_url(*thing) or yaml_url(*thing)
             yield hit(sought.parts[1], rank, name, url=url, aside=namespace, thing=thing)
 
 
@@ -278,20 +285,33 @@ def _devices_with(sought: Sought) -> Iterator[Hit]:
                 yield hit(sought.text, rank, title, url=url, aside=device.driver, thing=(DEVICE, *device.key))
 
 
-def search_workloads(sought: Sought, person: Person) -> Hits:
-    """A Deployment stands for its ReplicaSets."""
+def _workloads(sought: Sought, person: Person, *resources: str) -> Hits:
+    """resources: of which kinds; without any of all, and a Deployment stands for its ReplicaSets."""
     place, name = sought.parts
-    seen = Workload.objects.restrict(person).exclude(~Q(controller_uid="") & Q(resource=REPLICA_SET.resource))
+    seen = Workload.objects.restrict(person)
+    if resources:
+        seen = seen.filter(resource__in=resources)
+    else:
+        seen = seen.exclude(~Q(controller_uid="") & Q(resource=REPLICA_SET.resource))
     within = seen.filter(namespace__icontains=place) if place else seen
-    taken, more = _called(within, sought, ("name", "namespace"), "name", "namespace", "resource")
+    taken, more = _called(within, sought, ("name", "namespace", "resource"), "name", "namespace", "resource")
     hits = []
     for row in taken:
-        rank = sought.rank(row.name, row.namespace)
+        rank = sought.rank(row.name, f"{row.namespace} {WORDS[row.resource]}")
         if rank is not None:
             thing = (row.resource, row.namespace, row.name)
             aside = f"{WORDS[row.resource]} in {row.namespace}"
             hits.append(hit(name, rank, row.name, url=row.get_absolute_url(), aside=aside, thing=thing))
     return hits, more
+
+
+def search_workloads(sought: Sought, person: Person) -> Hits:
+    return _workloads(sought, person)
+
+
+def _of_kind(resource: str) -> Search:
+    """Workloads of one kind."""
+    return lambda sought, person: _workloads(sought, person, resource)
 
 
 def search_quotas(sought: Sought, person: Person) -> Hits:
@@ -452,6 +472,8 @@ NOUNS = {
     CLASSES: "class",
     NAMESPACES: "namespace",
     QUOTAS: "quota",
+    AUTOSCALERS: "autoscaler",
+    SERVICES: "service",
     TAINT_RULES: "taint rule",
     DEVICE: "device",
 }
@@ -519,6 +541,8 @@ class Findable:
 KINDS: Sequence[Findable] = (
     Findable("Pods", "i-pod", _namespaced(Pod, PODS), PODS),
     Findable("Workloads", "i-work", search_workloads),
+    Findable("Autoscalers", "i-work", _namespaced(Autoscaler, AUTOSCALERS), AUTOSCALERS),
+    Findable("Services", "i-work", _stored(SERVICES, lambda person, at, _: person.may("list", SERVICES, at)), SERVICES),
     Findable("Claims", "i-claim", _namespaced(Claim, CLAIMS), CLAIMS),
     Findable("Nodes", "i-node", _cluster_wide(models.Node, NODES, "searched"), NODES),
     Findable("Classes", "i-class", _cluster_wide(models.DeviceClass, CLASSES), CLASSES),
@@ -538,7 +562,25 @@ KINDS: Sequence[Findable] = (
     Findable("Labels", "i-claim", search_labels),
     Findable("UIDs", "i-claim", search_uids),
 )
-BY_RESOURCE = {kind.resource: kind for kind in KINDS if kind.resource}
+BY_RESOURCE: Mapping[str, Findable] = {
+    **{one: Findable(WORDS[one], "i-work", _of_kind(one), one) for one in SUMMARIES},
+    **{kind.resource: kind for kind in KINDS if kind.resource},
+}
+
+
+@cache
+def _named_by() -> Mapping[str, Collection[str]]:
+    """What people call kinds, such as `job`, `jobs`, `deploy` -> resources."""
+    found: dict[str, set[str]] = {}
+    for resource in BY_RESOURCE:
+        kind = registry.by_resource(resource) if resource != DEVICE else None
+        names = [NOUNS.get(resource) or WORDS[resource]]
+        if kind is not None:
+            names += [kind.kind, kind.plural, *kind.short_names]
+        for name in names:
+            found.setdefault(name.lower(), set()).add(resource)
+            found.setdefault(f"{name.lower()}s", set()).add(resource)
+    return found
 
 
 #: See `dashboard.kit.auditors`.
@@ -584,21 +626,23 @@ ENOUGH = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVerb:
     """Something to do with an object: `drain gpu-a17`, `delete vision/clip`. Leads to the page that says what it would
-    do. on: the resources that have it; verb: the right that it needs, "" to see is enough; asks: whether that page asks
-    something first ("Drain gpu-a17…").
+    do. on: the resources that have it; verb: the right that it needs, "" to see is enough; rights: resources, of one of
+    which it needs that, "" for the object's own; asks: whether that page asks something first ("Drain gpu-a17…").
     """
 
     word: str
     on: Sequence[str]
     url: Callable[[Thing], str]
     verb: str = ""
+    rights: Sequence[str] = ("",)
     asks: bool = True
 
     def may(self, person: Person, resource: str, namespace: str = "") -> bool:
         if not self.verb:
             return True
-        written = TAINT_RULES if resource == DEVICE else resource
-        return person.may(self.verb, written, namespace) if namespace else person.may_somewhere(self.verb, written)
+        own = TAINT_RULES if resource == DEVICE else resource
+        may = partial(person.may, namespace=namespace) if namespace else person.may_somewhere
+        return any(may(self.verb, one or own) for one in self.rights)
 
 
 def _page(suffix: str) -> Callable[[Thing], str]:
@@ -622,7 +666,18 @@ def _with_pod(route: str, parameter: str) -> Callable[[Thing], str]:
     return lambda pod: f"{reverse(route)}?{urlencode({parameter: '/'.join(pod[1:])}, safe='/')}"
 
 
-_PAGES = (PODS, CLAIMS, TEMPLATES, NODES, CLASSES, QUOTAS, NAMESPACES, TAINT_RULES)
+def _workload_verb(word: str, act: str) -> ObjectVerb:
+    found = ACTS[act]
+    on = [resource for resource in SUMMARIES if WORDS[resource] in found.kinds]
+    return ObjectVerb(word=word, on=on, url=_page(f"/{act}"), verb=found.verb, rights=found.resources)
+
+
+#: What is typed, and the act on workloads that it means.
+_OF_WORKLOADS = (
+    *((act, act) for act in ("scale", "extend", "restart", "pause", "resume", "suspend", "stop", "rerun", "run")),
+    ("suspend", "stop"),
+)
+_PAGES = (*SUMMARIES, AUTOSCALERS, PODS, CLAIMS, TEMPLATES, NODES, CLASSES, QUOTAS, NAMESPACES, TAINT_RULES)
 VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(word="cordon", on=(NODES,), url=_act("cordon"), verb="update"),
     ObjectVerb(word="cordon", on=(DEVICE,), url=_act("cordon"), verb="create"),
@@ -634,16 +689,17 @@ VERBS: Sequence[ObjectVerb] = (
     ObjectVerb(word="untaint", on=(DEVICE,), url=_act("untaint"), verb="delete"),
     ObjectVerb(
         word="delete",
-        on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES),
+        on=(PODS, *SUMMARIES, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES),
         url=lambda thing: f"{object_url(*thing)}{'?delete=1' if thing[0] == NAMESPACES else '/delete'}",
         verb="delete",
     ),
     ObjectVerb(word="release", on=(CLAIMS,), url=_page("/release"), verb="*"),
     ObjectVerb(word="duplicate", on=(PODS,), url=_with_pod("pod-new", "like"), verb="create"),
+    *(_workload_verb(word, act) for word, act in _OF_WORKLOADS),
     ObjectVerb(word="logs", on=(PODS,), url=_page("?tab=logs"), asks=False),
     ObjectVerb(word="rehearse", on=(PODS,), url=_with_pod("what-if", "pod"), asks=False),
     ObjectVerb(word="history", on=_PAGES, url=_page("?tab=history"), asks=False),
-    ObjectVerb(word="yaml", on=_PAGES, url=lambda thing: yaml_url(*thing), asks=False),
+    ObjectVerb(word="yaml", on=(*_PAGES, SERVICES), url=lambda thing: yaml_url(*thing), asks=False),
 )
 
 
@@ -677,8 +733,14 @@ def done_with(text: str, person: Person) -> Iterator[HitSection]:
         hits += _verb_hints(words[0], person)
     elif words:
         for word, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
+            named, name = _noun_of(rest)
             for verb in _meant(word):
                 hits += _done_to(verb, " ".join(rest), person)
+                if named or name != rest:
+                    hits += _done_to(verb, " ".join(name), person, named)
+            if " ".join(rest).lower() in _named_by():  # "scale deployment"
+                hits += _verb_hints(word, person)
+        hits = list({one.url: one for one in sorted(hits, key=lambda one: -one.rank)}.values())
     hits += _commands(text, person)
     if hits:
         ordered = sorted(hits, key=lambda one: one.rank)
@@ -689,11 +751,28 @@ def _meant(word: str) -> list[ObjectVerb]:
     return [verb for verb in VERBS if verb.word.startswith(word.lower())] if len(word) >= ENOUGH else []
 
 
+#: Words between a verb and what it is done to.
+_FILLERS = ("of", "the")
+
+
+def _noun_of(words: list[str]) -> tuple[Collection[str], list[str]]:
+    """(resources that a noun at either end means, the other words): of `deployment web`, of `of pod x`, of `x job`."""
+    left = list(words)
+    while len(left) > 1 and left[0].lower() in _FILLERS:
+        del left[0]
+    for length in (2, 1):  # "taint rule"
+        for part, rest in ((left[:length], left[length:]), (left[-length:], left[:-length])):
+            if rest and (named := _named_by().get(" ".join(part).lower())):
+                return named, rest
+    return (), left
+
+
 def _verb_hints(word: str, person: Person) -> Iterator[Hit]:
     """Verbs without an object: choosing one writes it, and the object is typed behind it."""
     on: dict[str, list[str]] = {}
     for verb in _meant(word):
-        on.setdefault(verb.word, []).extend(f"a {NOUNS[one]}" for one in verb.on if verb.may(person, one))
+        nouns = (f"a {NOUNS.get(one) or WORDS[one]}" for one in verb.on if verb.may(person, one))
+        on.setdefault(verb.word, []).extend(nouns)
     for name, objects in on.items():
         if objects:
             aside = " or ".join(filter(None, (", ".join(objects[:-1]), objects[-1])))
@@ -705,9 +784,11 @@ def _shown(word: str) -> str:
     return word.upper() if word == "yaml" else word.capitalize()
 
 
-def _done_to(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
-    """The verb with each object that the rest of the text may mean."""
+def _done_to(verb: ObjectVerb, rest: str, person: Person, named: Collection[str] = ()) -> Iterator[Hit]:
+    """The verb with each object that the rest of the text may mean. named: resources, where the text has a noun."""
     for resource in verb.on:
+        if named and resource not in named:
+            continue
         hits = BY_RESOURCE[resource].search(Sought(rest), person)[0] if verb.may(person, resource) else []
         for one in hits[:OFFERED]:
             if resource != DEVICE and one.object[1] and not verb.may(person, resource, one.object[1]):
@@ -718,7 +799,9 @@ def _done_to(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
                 one.match,
                 f"{one.after}{'…' if verb.asks else ''}",
                 verb.url(one.object),
-                f"{f'{one.aside}, ' if one.aside and resource != DEVICE else ''}{NOUNS[resource]}",
+                f"{f'{one.aside}, ' if one.aside and resource != DEVICE else ''}{NOUNS[resource]}"
+                if resource in NOUNS
+                else one.aside,
             )
 
 

@@ -500,7 +500,7 @@ def _open(person: Person, resource: str, namespace: str, name: str) -> Opened:
         raise Http404(f"{kind.kind} {name} does not exist.")
     served = next(registry.versions_of(kind), None)
     if served is None:
-        raise Http404(f"{kind.kind} objects are kept but not served: a feature gate or a setting turned them off.")
+        raise Http404(f"{kind.kind} objects are not served: a feature gate or setting turned them off.")
     return Opened(kind=kind, served=served, namespace=namespace, name=name, stored=stored)
 
 
@@ -548,7 +548,7 @@ def _read(text: str, opened: Opened) -> Document:
         raise YamlProblem(finding(1, 1, f"A {opened.kind.kind} is a mapping with apiVersion, kind and metadata."))
     for field, wanted in (("name", opened.name), ("namespace", opened.namespace)):
         if document["metadata"].get(field, "") != wanted:
-            message = f"The {field} stays {wanted}: an object is not renamed. Make a new one for another {field}."
+            message = f"The {field} stays {wanted}. Make a new object for another {field}."
             raise YamlProblem(finding(*place_of(text, f"metadata.{field}"), message))
     return document
 

@@ -41,6 +41,7 @@ PAGES = {
             "templates",
             "pods",
             "workloads",
+            "autoscalers",
             "classes",
             "nodes",
             "quotas",
@@ -107,7 +108,7 @@ def list_views(request: HttpRequest) -> HttpResponse:
 def open_view(request: HttpRequest, name: str) -> HttpResponse:
     view = visible_view(request, name)
     if view is None:
-        raise Http404("This view does not exist, or its owner does not share it.")
+        raise Http404("This view does not exist or is not shared.")
     return redirect(url_of(view))
 
 

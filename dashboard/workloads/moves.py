@@ -133,7 +133,7 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
     if request.method == "POST":
         if not person.may_somewhere("create", EVICTION):
-            raise PermissionDenied("You may not evict pods. Ask an administrator for a role.")
+            raise PermissionDenied("You may not evict pods: ask an administrator for a role.")
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:
             return redirect(pod_url(namespace, name))
@@ -168,7 +168,7 @@ def _effect(plan: MovePlan, shown: ShownPlan, person: Person) -> ActionEffect:
         for one in shown.moves
     ]
     if shown.hidden:
-        found.append(Consequence(term="Moves", sentences=(f"{shown.hidden} of namespaces that you do not see.",)))
+        found.append(Consequence(term="Moves", sentences=(f"{shown.hidden} that you do not see.",)))
     for term, pods, starts in (("Starts", plan.subject, shown.starts), ("Besides", plan.others, shown.others)):
         ends = ":" if starts else " of namespaces that you do not see."
         if pods:
@@ -187,9 +187,9 @@ def _effect(plan: MovePlan, shown: ShownPlan, person: Person) -> ActionEffect:
     if not all(map(person.sees, namespaces)):
         refused = "it moves pods of namespaces that you do not see: ask an administrator"
     return ActionEffect(
-        summary="The move is rehearsed again before each eviction.",
+        summary="Rehearsed again before each eviction.",
         consequences=tuple(found),
-        warning="A pod that moves loses what it has not saved.",
+        warning="A moved pod loses what it has not saved.",
         refused=refused,
     )
 

@@ -10,10 +10,13 @@ from claims.models import Pod, Reservation
 from dashboard.templatetags.kit import page_url
 from manciple.people import Person
 from manciple.wire.base import ApiObject
+from workloads.kinds.jobs import JOB
 from workloads.kinds.registration import KINDS
 from workloads.kinds.replica_sets import REPLICA_SET
 from workloads.models import Workload
 
+#: No resource of the API: a role grants it to whoever may extend time limits without changing Jobs otherwise.
+TIME_LIMITS = f"{JOB.resource}/timelimit"
 #: `deployments.apps` -> `Deployment`
 WORDS: Mapping[str, str] = {kind.resource: kind.kind for kind in KINDS}
 
@@ -39,6 +42,12 @@ class Owner:
     @property
     def title(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+def may_extend(person: Person, owner: Owner) -> bool:
+    """Whether they may extend the time limit of this Job."""
+    place = (owner.namespace, owner.name)
+    return owner.kind == JOB.kind and any(person.may("patch", one, *place) for one in (JOB.resource, TIME_LIMITS))
 
 
 def owners_of(controllers: Iterable[str], person: Person) -> Mapping[str, Owner]:

@@ -275,13 +275,13 @@ def effect_of_deletion(claims: int, unmade: Iterable[str]) -> ActionEffect:
     stay = "claim created from it stays, with what it holds"
     if claims != 1:
         stay = "claims created from it stay, with what they hold"
-    waits = "has no claim from it yet, and would wait until the template exists again."
+    waits = "would wait until the template exists again."
     lines = [
         ("Claims", f"{claims} {stay}." if claims else ""),
         *(("Pods", f"Pod {name} {waits}") for name in unmade),
-        ("Pods", "Later pods that name it wait until it exists again."),
+        ("Pods", "New pods that name it wait until it exists again."),
     ]
-    return ActionEffect(summary="It is removed immediately.", consequences=consequences(lines))
+    return ActionEffect(consequences=consequences(lines))
 
 
 def effects_of_deletion(keys: Sequence[Key]) -> Mapping[Key, ActionEffect]:

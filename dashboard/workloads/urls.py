@@ -3,7 +3,7 @@
 from django.urls import path
 
 from dashboard.kit.lists import list_paths
-from dashboard.workloads import ended, moves, whatif
+from dashboard.workloads import autoscalers, ended, moves, whatif
 from dashboard.workloads import templates as templates_pages
 from dashboard.workloads.claims import views as claims
 from dashboard.workloads.pods import views as pods
@@ -35,6 +35,8 @@ urlpatterns = [
     path(
         "workloads/<str:resource>/<str:namespace>/<str:name>/<str:act>", workloads.act_on_workload, name="workload-act"
     ),
+    *list_paths("autoscalers", autoscalers.list_autoscalers, autoscalers.AutoscalerQuery),
+    path("autoscalers/<str:namespace>/<str:name>", autoscalers.show_autoscaler, name="autoscaler"),
     path("what-if", whatif.what_if, name="what-if"),
     path("what-if/progress", whatif.show_progress, name="what-if-progress"),
 ]

@@ -113,7 +113,7 @@ def by_topic(
             topic, then = TOPICS[key], mended.rest.get(first.uid)
             sentence = brief(first.cause)
             if then is not None and topic_of(first.cause).key != key:
-                sentence = f"With everything fixed they would still wait: {brief(then)}"
+                sentence = f"They would still wait: {brief(then)}"
         groups.append(WaitingGroup(topic=topic, pods=tuple(members), sentence=sentence, of=of, url=url))
     return sorted(
         groups, key=lambda group: (not group.of, group.topic.key == "turn", -group.count, group.pods[0].since)

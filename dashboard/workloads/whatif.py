@@ -321,7 +321,7 @@ def _next_step(answer: SimulationAnswer, asked: Asked, person: Person) -> str:
 def _title(answer: SimulationAnswer) -> str:
     wanted, fits, because, new = answer.replicas, answer.fits, _because(answer), _on_new_nodes(answer)
     if not answer.counted_all and fits < wanted:
-        return f"{fits} of {wanted} were placed before the rehearsal's time was up."
+        return f"{fits} of {wanted} were placed in the rehearsal's time."
     if not answer.placed:
         return f"It would wait{because}." if wanted == 1 else f"None of the {wanted} would start{because}."
     if wanted == 1:
@@ -360,14 +360,14 @@ def _nodes(answer: SimulationAnswer) -> str:
 
 
 def _text(answer: SimulationAnswer) -> str:
-    parts, gang = ["A rehearsal: nothing was changed."], answer.gang
+    parts, gang = list[str](), answer.gang
     if gang is not None:
-        parts.insert(0, "All of its pods are placed together, or none.")
+        parts.append("Its pods start together or not at all.")
         stand_ins = gang.wanted - gang.placed - gang.waiting
         if stand_ins > 0:
-            parts.insert(-1, f"For {stand_ins} missing pods, replicas of this one are tried.")
+            parts.append(f"Replicas stand in for {stand_ins} missing pods.")
         if gang.preferred and gang.whole and not gang.where.startswith(f"{gang.preferred}="):
-            parts.insert(-1, f"No value of `{gang.preferred}`, its preferred topology, has room for all.")
+            parts.append(f"No value of `{gang.preferred}`, its preferred topology, has room for all.")
     elif answer.counted_all and not answer.left:
         more = answer.fits - answer.replicas
         room = f"{more} more would fit" if more else f"no other like it would fit{_because(answer)}"

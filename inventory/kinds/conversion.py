@@ -152,6 +152,24 @@ def _slice_to_storage(document: Document) -> Document:
     return map_field(_without_zero_placement(document), _DEVICES, map_items(_unwrap_device))
 
 
+def slice_of_1_31(document: Document) -> Document:
+    """v1alpha3 -> v1: as v1beta1, but a capacity is an amount by itself. Nobody is served that version here.
+
+    Source: pkg/apis/resource/v1alpha3/types.go of Kubernetes 1.31.
+    """
+
+    def with_values(device: Document) -> Document:
+        return map_field(device, ("basic", "capacity"), valued)
+
+    def valued(capacity: Any) -> Any:
+        if not isinstance(capacity, dict):
+            return capacity
+        return {name: amount if isinstance(amount, dict) else {"value": amount} for name, amount in capacity.items()}
+
+    document = map_field(document, _DEVICES, map_items(with_values))
+    return with_version(_slice_to_storage(document), STORAGE_VERSION)
+
+
 def _slice_from_storage(document: Document) -> Document:
     return map_field(document, _DEVICES, map_items(_wrap_device))
 

@@ -34,7 +34,6 @@ import asyncio
 import ipaddress
 import logging
 import re
-import socket
 import time
 import weakref
 from collections import OrderedDict
@@ -50,6 +49,7 @@ from django.conf import settings
 from httptools import HttpParserError
 from prometheus_client.core import Metric
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.http11 import Request
@@ -57,6 +57,7 @@ from websockets.http11 import Request
 from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER
 from manciple.api.flow_control import Level, level_of
 from manciple.telemetry import metrics
+from manciple.wire.half_open import keep_alive
 from manciple.wire.identity import ANONYMOUS_USER, Identity
 
 # The table ------------------------------------------------------------------------------------------------------------
@@ -360,12 +361,22 @@ class PatientConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
+        keep_alive(transport.get_extra_info("socket"))  # also of the session or stream that it becomes
         tls = transport.get_extra_info("ssl_object")
         self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self._expect_head()
         self._wait_for_head()
         if self._entry is not None:
             self._entry.serve(self)
+
+    def eof_received(self) -> None:
+        """The client has hung up, and the transport closes: a client of TLS may leave it half closed for seconds, in
+        which whatever serves it must not write on.
+        """
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.flow.resume_writing()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -594,7 +605,13 @@ class PageSocket(WebSocketsSansIOProtocol):
             self._feed()
         return message
 
+    def eof_received(self) -> None:
+        self.writable.set()  # nobody reads any more: see `PatientConnection.eof_received`
+
     async def send(self, message: Any) -> None:
+        await self.writable.wait()
+        if self.transport.is_closing() and message["type"] == "websocket.send":
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # a refusal completes it, which uvicorn takes for a failure
@@ -615,7 +632,6 @@ class PageSocket(WebSocketsSansIOProtocol):
         if event.path.startswith(("/api/", "/sessions/")):
             self.conn.max_message_size = SESSION_MESSAGE
             self.ping_interval = None
-            keep_alive(self.transport)
         super().handle_connect(event)
         if self.response.status_code == SWITCHING_PROTOCOLS:  # only then there is a scope
             scope: Any = self.scope
@@ -624,18 +640,6 @@ class PageSocket(WebSocketsSansIOProtocol):
 
 def _no_subprotocol(_headers: object) -> None:
     """Of `ServerProtocol`."""
-
-
-#: Seconds without a packet after which the kernel asks whether the other side is there; it asks three times.
-KEEP_ALIVE_SECONDS = 60
-
-
-def keep_alive(transport: asyncio.Transport) -> None:
-    connection = transport.get_extra_info("socket")
-    if connection is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 class SpdyConnection(asyncio.Protocol):
@@ -669,7 +673,6 @@ class SpdyConnection(asyncio.Protocol):
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # it ends like the others
         if self._entry is not None:
             self._entry.serve(self)
-        keep_alive(transport)
         task = asyncio.get_running_loop().create_task(self._run())
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)

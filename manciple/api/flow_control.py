@@ -29,7 +29,6 @@ Each queue and budget belongs to one event loop; the accounts of costly requests
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import hashlib
 import math
 import sys
@@ -43,6 +42,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
+from manciple import memory
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity, account_groups, account_of
 from manciple.wire.limits import work_time
@@ -679,7 +679,7 @@ class BodyBudget:
                 del self._by_owner[owner]
             if not self.held and self._peak >= _GIVE_BACK_AFTER:
                 self._peak = 0
-                asyncio.get_running_loop().run_in_executor(None, give_memory_back)
+                asyncio.get_running_loop().run_in_executor(None, memory.give_back)
 
     def _check(self, owner: tuple[Level, str, bool], mine: int, size: int) -> None:
         limits = self._limits
@@ -709,10 +709,3 @@ def _is_of_tenants(owner: tuple[Level, str, bool]) -> bool:
 
 def _bodies_too_large(why: str) -> TooManyRequests:
     return TooManyRequests(f"{why}, please try again later", details={"retryAfterSeconds": 1})
-
-
-def give_memory_back() -> None:
-    """To the system, what the allocator keeps of it after a burst; only glibc's can be asked to."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

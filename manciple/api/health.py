@@ -84,6 +84,11 @@ def register(name: str, check: Check) -> None:
     _checks[name] = check
 
 
+def withdraw(name: str) -> None:
+    """Ask it no more: what it was about is over."""
+    _checks.pop(name, None)
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedHealth:
     """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request.
@@ -125,7 +130,7 @@ def live() -> CheckedHealth:
 
 
 def ready(exclude: Collection[str] = ()) -> CheckedHealth:
-    return _ask(_checks, exclude, warnings=_WARNINGS)
+    return _ask(dict(_checks), exclude, warnings=_WARNINGS)  # a part that starts or ends changes them meanwhile
 
 
 def one(name: str) -> CheckedHealth | None:

@@ -509,8 +509,9 @@ def _renew(together: Sequence[_Renewal]) -> list[Answer]:
 
 #: Refused WebSockets a second of one address, and at once.
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 20.0
-#: WebSockets a second of one session or token, and at once: after a restart a browser opens those of all its pages.
-OPENED, OPENED_AT_ONCE = 5.0, 50.0
+#: WebSockets and SPDY connections a second of one session or token, and at once: after a restart a browser opens those
+#: of all its pages, and a driver that is tested from outside ten connections to each socket in its pods.
+OPENED, OPENED_AT_ONCE = 20.0, 200.0
 #: Seconds that those beyond it wait for their answer: a client that tries again at once is slowed down.
 DELAY = 1.0
 

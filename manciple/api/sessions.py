@@ -1,5 +1,6 @@
-"""The connection of a session as what serves it sees it, and how many of them somebody may have.
+"""The connection of a session as what serves it sees it, and how many of them somebody may have at this server.
 
+Logs count among them. Each server counts its own; over all of them, an agent counts (`nodeagent.http.sessions`).
 A session may take no more of the event loop than the watches of the same tenant (`SendingPace`, which both share).
 """
 
@@ -15,7 +16,8 @@ from django.conf import settings
 from manciple.api.streams import Receive, Send, SendingPace, refuse_when_stopping
 from manciple.wire.errors import TooManyRequests
 
-#: Sessions of one person and connections of these to agents; of all people the part of the connections of a process.
+#: Sessions of one person, administrators excepted, and connections of these to agents; of all people the part of the
+#: connections of a process. A driver that is tested from outside keeps ten connections to each socket in its pods.
 MOST_EACH, MOST_PART = 64, 0.25
 #: Seconds after which somebody with too many should try again.
 RETRY_SECONDS = 5
@@ -35,12 +37,12 @@ class OpenSessions:
         return self._counts[owner]
 
     @contextmanager
-    def one_more(self, owner: str) -> Iterator[None]:
-        """Raises: TooManyRequests."""
-        if self._counts[owner] >= MOST_EACH:
-            raise _too_many(f"you have reached the limit of open sessions ({MOST_EACH}): end some first")
+    def one_more(self, owner: str, *, limited: bool) -> Iterator[None]:
+        """limited: no administrator's. Raises: TooManyRequests."""
+        if limited and self._counts[owner] >= MOST_EACH:
+            raise _too_many(f"you have reached the limit of open sessions and logs ({MOST_EACH}): end some first")
         if self._counts.total() >= max(MOST_EACH, settings.CONNECTIONS * MOST_PART):
-            raise _too_many("the server has as many sessions as it may have: try again later")
+            raise _too_many("the server has as many sessions and logs as it may have: try again later")
         self._counts[owner] += 1
         try:
             yield
@@ -60,12 +62,13 @@ def _too_many(message: str) -> TooManyRequests:
 class Session:
     """One connection, seen from the server: messages of a WebSocket, or the bytes of SPDY as they come.
 
-    pace: of all that its owner's connections send and receive.
+    owner: under whose name it is counted. limited: that is no administrator. pace: of all that the owner's connections
+    send and receive.
     """
 
-    def __init__(self, receive: Receive, send: Send, *, owner: str, pace: SendingPace | None) -> None:
+    def __init__(self, receive: Receive, send: Send, *, owner: str, limited: bool, pace: SendingPace | None) -> None:
         self._receive, self._send = receive, send
-        self._owner, self._pace = owner, pace
+        self._owner, self._limited, self._pace = owner, limited, pace
         self.accepted = self._closed = False
 
     async def accept(self, protocol: str) -> None:
@@ -106,6 +109,6 @@ class Session:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """A connection that this session makes. Raises: TooManyRequests."""
-        with OPEN.one_more(self._owner):
+        """The session itself, or a connection that it makes. Raises: TooManyRequests."""
+        with OPEN.one_more(self._owner, limited=self._limited):
             yield

@@ -35,7 +35,7 @@ from manciple.api.auditing import REFUSAL
 from manciple.api.door import ORIGIN, Admission
 from manciple.api.flow_control import flow_of
 from manciple.api.requests import ResourcePath
-from manciple.api.sessions import ENDED, OPEN, Session
+from manciple.api.sessions import ENDED, Session
 from manciple.api.streams import (
     Hub,
     Receive,
@@ -54,7 +54,7 @@ from manciple.store.hooks import Write
 from manciple.wire import channels
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
-from manciple.wire.identity import Identity
+from manciple.wire.identity import MASTERS, Identity
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +82,9 @@ async def serve(upgraded: Upgraded, where: ResourcePath, scope: Scope, receive: 
         await receive()  # websocket.connect
         admission = await _admitted(scope)
         identity = admission.identity
-        owner = flow_of(identity)
-        session = Session(receive, send, owner=owner, pace=Hub.of_running_loop().pace_of(identity))
-        with OPEN.one_more(owner):
+        limited, pace = MASTERS not in identity.groups, Hub.of_running_loop().pace_of(identity)
+        session = Session(receive, send, owner=flow_of(identity), limited=limited, pace=pace)
+        with session.one_more():
             request = await _request(upgraded, where, scope, identity)
             await _until_the_end(upgraded.serve(request, session), admission)
     except Exception as error:

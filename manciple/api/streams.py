@@ -351,10 +351,10 @@ class Hub:
             raise
 
     def _subscribe(self, after: int) -> Callable[[], None]:
-        return Tail.instance().subscribe(self._receive, after=after, on_expired=self._lose)
+        return Tail.instance().subscribe(self._receive, after=after, on_expired=self._lose, quick=True)
 
     def _receive(self, records: Sequence[EventRecord]) -> None:
-        """Called in the tail's thread."""
+        """Called in another thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, records)
 

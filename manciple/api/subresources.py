@@ -21,8 +21,9 @@ from msgspec import structs
 from manciple.api import requests
 from manciple.api.answers import status_of, success
 from manciple.api.door import Admission
+from manciple.api.flow_control import flow_of
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.sessions import Session
+from manciple.api.sessions import OPEN, Session
 from manciple.api.streams import (
     Hub,
     Receive,
@@ -39,7 +40,7 @@ from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_supported, required
-from manciple.wire.identity import Identity
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
 from manciple.wire.validation import METADATA, validate_annotations, validate_labels
@@ -54,11 +55,12 @@ SEND_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """Of which object what is asked."""
+    """Of which object what is asked. owner: among whose streams and sessions it counts."""
 
     namespace: str
     name: str
     query: Mapping[str, str]
+    owner: str = ""
 
 
 #: Entered, it has found what is to be streamed, and gives the pieces. Raises: ApiError on entering.
@@ -194,15 +196,18 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
     begun = False
     try:
         admission = await admitted(scope)
-        async with streamed.open(request) as pieces:
-            refuse_when_stopping()  # it may have begun meanwhile
-            headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]
-            begun = True
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            # An empty piece makes the server send the headers: the client learns that there is something to wait for.
-            await send({"type": "http.response.body", "body": b"", "more_body": True})
-            await _until_the_end(_send_all(pieces, send), receive, admission)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        owner, limited = flow_of(admission.identity), MASTERS not in admission.identity.groups
+        with OPEN.one_more(owner, limited=limited):
+            async with streamed.open(replace(request, owner=owner)) as pieces:
+                refuse_when_stopping()  # it may have begun meanwhile
+                headers = [(b"content-type", streamed.media.encode()), (b"cache-control", b"no-cache, private")]
+                begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                # An empty piece makes the server send the headers: the client learns that there is something to wait
+                # for.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+                await _until_the_end(_send_all(pieces, send), receive, admission)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
     except Exception as error:
         if not begun:
             await refuse(status_of(error), send)

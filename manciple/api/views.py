@@ -49,7 +49,7 @@ from manciple.store import objects, records
 from manciple.store.hooks import asking
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
-from manciple.wire.errors import BadRequest, NotAcceptable
+from manciple.wire.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Projection, Served, registry
 
@@ -432,8 +432,10 @@ class ComputedView(ApiView):
         kind = computed.kind
         if not runtime_config.serves(kind.group, kind.version, kind.plural):
             raise unknown_path()
-        if self.http.GET.get("watch", "") in ("true", "1"):
-            raise unsupported_method("it can be listed, not watched")
+        if not name and "watch" in self.http.GET and requests.truth(self.http.GET, "watch"):
+            details = {"group": kind.group, "kind": kind.plural}
+            message = f'watch is not supported on resources of kind "{kind.plural}.{kind.group}"'
+            raise MethodNotAllowed(message, details=details)
         served = Served(kind, kind.version)
         form = _form(self.http, served)
         if name:

@@ -30,9 +30,11 @@ import orjson
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
 from manciple.api.auditing import WatchTold
+from manciple.api.computed import COMPUTED
 from manciple.api.door import Admission
 from manciple.api.flow_control import flow_of
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
+from manciple.api.reviews import REVIEWS
 from manciple.api.streams import (
     Found,
     Hub,
@@ -162,7 +164,12 @@ def is_watch(scope: Scope) -> bool:
         return False
     query = query_of(scope)
     path = requests.parse_path(scope["path"])
-    return path is not None and (path.watch or ("watch" in query and truth(query, "watch")))
+    if path is None or path.watch:
+        return path is not None
+    place = (path.group, path.version, path.plural)
+    if path.subresource or place in COMPUTED or place in REVIEWS:
+        return False  # their views answer, whatever the query asks for
+    return "watch" in query and truth(query, "watch")
 
 
 async def watch(scope: Scope, receive: Receive, send: Send) -> None:

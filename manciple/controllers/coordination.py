@@ -8,8 +8,9 @@ that finds nothing, or waits for the periodic one.
   end with the connection, so a worker that dies hands on what it held. A thread that loses its connection cannot
   reconnect before it has left the lock, so nobody writes as the holder of a lock that has passed on. Nobody waits
   without limit, and who does not get a lock loses nothing: the holder is asked again. `turn` is for scheduling: two
-  workers that decide at once would choose the same devices. On SQLite all workers are threads of one process, which
-  runs one scheduling worker, so everybody has it. `alone` is for singletons.
+  workers that decide at once would choose the same devices. The process whose dispatcher leads keeps it meanwhile, in
+  the session of the dispatcher. On SQLite all workers are threads of one process, which runs one scheduling worker, so
+  everybody has it. `alone` is for singletons.
 - Wake-ups: at most one message for each controller is on its way. Who sends notes the message first (`enter`); who
   takes a message up crosses it out (`leave`) before it begins, so what happens from then on is worth another message. A
   note ends by itself after a while, because messages may be lost: then a second one may be sent, and whichever of them
@@ -73,6 +74,8 @@ TURN = "turn"
 PATIENCE = 1.0
 
 _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+#: set while this process has the turn as a whole: its threads then take it from each other
+_has_turn = PerProcess(threading.Event)
 
 
 class _Held(threading.local):
@@ -80,6 +83,8 @@ class _Held(threading.local):
 
     #: name -> the session that holds it: the driver's connection
     sessions: Mapping[str, object] = {}
+    #: whether it has the turn among the threads of the process that has it
+    turn = False
 
 
 _held = _Held()
@@ -107,6 +112,22 @@ def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
 
 
 @contextmanager
+def keeping_turn() -> Iterator[bool]:
+    """Keep the turn for the threads of this process, in the session of this one, unless another process has it now.
+    Yields whether that is so.
+
+    To take the lock and to give it back are two round trips for each run.
+    """
+    with turn() as ours:
+        if ours and sql.on_postgresql():
+            _has_turn.value.set()
+        try:
+            yield ours
+        finally:
+            _has_turn.value.clear()
+
+
+@contextmanager
 def alone(name: str) -> Iterator[bool]:
     """Yields whether nobody else is within `alone(name)` now; never waits."""
     if sql.on_postgresql():
@@ -120,6 +141,21 @@ def alone(name: str) -> Iterator[bool]:
     finally:
         if ours:
             lock.release()
+
+
+@contextmanager
+def _turn_here(patience: float) -> Iterator[bool]:
+    """The turn, in the process that has it."""
+    if _held.turn:
+        yield True
+        return
+    _held.turn = ours = _local[TURN].acquire(timeout=patience)
+    try:
+        yield ours
+    finally:
+        if ours:
+            _held.turn = False
+            _local[TURN].release()
 
 
 def is_held(name: str) -> bool:
@@ -136,6 +172,10 @@ def _key(name: str) -> list[int]:
 
 @contextmanager
 def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
+    if name == TURN and (_held.turn or _has_turn.value.is_set()) and TURN not in _held.sessions:
+        with _turn_here(patience) as ours:
+            yield ours
+        return
     backend: Any = connection  # of `manciple.postgresql`
     if (session := _held.sessions.get(name)) is not None:
         yield backend.connection is session and not backend.has_hung_up()

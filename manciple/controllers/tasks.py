@@ -191,51 +191,61 @@ class Lane:
     def __init__(self, most: int = THREADS_OF_A_QUEUE) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._running = 0
+        self._running: list[Run] = []
         self._began = 0.0  # when the last run did, by the monotonic clock
         self._waiting: deque[Run] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="woken")
+        #: of one thread each: while the first is free, the others and their connections rest
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix="woken") for _ in range(most)]
+        self._free = set(range(most))
 
     def run(self, task: Run) -> None:
         """Run it in this thread, or leave it to the next thread of the lane that is done."""
         with self._guard:
-            if self._running >= self._most:
+            if len(self._running) >= self._most:
                 self._waiting.append(task)
                 return
-            self._begin()
+            self._begin(task)
         self._run(task)
 
     def run_directly(self, task: Run, *, patience: float = SHORT_RUN) -> bool:
         """Run it in a thread of the lane's own, or after what runs in the lane. Returns whether it will be run: not
-        where something has run there for more than `patience` seconds.
+        where something has run there for more than `patience` seconds, unless these are endless.
         """
         with self._guard:
             if self._running:
-                is_short = time.monotonic() - self._began < patience
-                if is_short and task not in self._waiting:
-                    self._waiting.append(task)
-                return is_short
-            self._begin()
+                must_be_here = patience == math.inf
+                is_short = time.monotonic() - self._began < (SHORT_RUN if must_be_here else patience)
+                if not is_short and not must_be_here:
+                    return False
+                if is_short or task in self._running or len(self._running) >= self._most:
+                    if task not in self._waiting:
+                        self._waiting.append(task)
+                    return True
+            self._begin(task)
+            place = min(self._free)
+            self._free.remove(place)
         try:
-            self._thread.submit(self._run, task)
+            self._threads[place].submit(self._run, task, place)
         except RuntimeError:  # the process ends, or has no thread left
             with self._guard:
-                self._running -= 1
+                self._running.remove(task)
+                self._free.add(place)
             return False
         return True
 
     def stop(self) -> None:
-        """Drop what waits, and wait for what the lane's own thread runs."""
+        """Drop what waits, and wait for what the lane's own threads run."""
         with self._guard:
             self._waiting.clear()
-        self._thread.shutdown()
+        for thread in self._threads:
+            thread.shutdown()
 
-    def _begin(self) -> None:
-        self._running += 1
+    def _begin(self, task: Run) -> None:
+        self._running.append(task)
         self._began = time.monotonic()
 
-    def _run(self, first: Run) -> None:
-        """Run this one, then those that have come meanwhile."""
+    def _run(self, first: Run, place: int | None = None) -> None:
+        """Run this one, then those that have come meanwhile. place: of the lane's own thread, where this is one."""
         task: Run | None = first
         while task is not None:
             try:
@@ -246,13 +256,19 @@ class Lane:
                 log.exception("task %s failed; its periodic run will repeat it", task.name)
             except BaseException:  # the worker ends
                 with self._guard:
-                    self._running -= 1
+                    self._end(task, place)
                 raise
             with self._guard:
-                self._running -= 1
-                task = self._waiting.popleft() if self._waiting else None
+                ended, task = task, self._waiting.popleft() if self._waiting else None
+                self._end(ended, place if task is None else None)
                 if task is not None:
-                    self._begin()
+                    self._begin(task)
+
+    def _end(self, task: Run, place: int | None) -> None:
+        """place: of the thread that has nothing more to run."""
+        self._running.remove(task)
+        if place is not None:
+            self._free.add(place)
 
 
 def _stop(lanes: dict[Queue, Lane]) -> None:
@@ -278,12 +294,19 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         if not message or coordination.wakeups.value.leave(self.controller.name, message):
             lanes.value[self.controller.queue].run(self)
 
+    @property
+    def needs_turn(self) -> bool:
+        """Then only the process that leads can run it."""
+        return coordination.TURN in (self.controller.lock, self.controller.also_locks)
+
     def wake(self) -> None:
-        """Run in this process, unless something has run there for a while; then any worker may.
+        """Run in this process, unless something has run there for a while; then any worker may, unless it needs the
+        turn.
 
         Raises: KombuError, OSError where no message can be sent.
         """
-        if lanes.value[self.controller.queue].run_directly(self, patience=SHORT_RUN):
+        patience = math.inf if self.needs_turn else SHORT_RUN
+        if lanes.value[self.controller.queue].run_directly(self, patience=patience):
             _ADDS[self.controller.queue_name].inc()
             _WAITS[self.controller.queue_name].observe(0.0)
         else:
@@ -291,14 +314,14 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def send(self) -> None:
         """Run in whichever worker is free; in this one while Redis is away. Raises: KombuError, OSError."""
-        if event_log.is_connected():
+        if event_log.is_connected() and not self.needs_turn:
             self.apply_async()
         else:
             lanes.value[self.controller.queue].run_directly(self, patience=math.inf)
 
     def wake_in_time(self) -> None:
         """Run once in its interval: here if that takes little, else in whichever worker is free."""
-        if self.controller.queue is Queue.SCHEDULING or self.took < SHORT_RUN:
+        if self.needs_turn or self.controller.queue is Queue.SCHEDULING or self.took < SHORT_RUN:
             self.wake()
         else:
             self.send()
@@ -391,6 +414,8 @@ REST = {Queue.SCHEDULING: 0.1, Queue.SWEEPS: 0.3}
 #: Seconds of rest of the scheduling queue for each of the new pods that came after a quiet moment.
 #: Where more come within that time it rests in full, so a stream of pods is gathered and a few pods are not held up.
 REST_FOR_A_POD = 0.004
+#: Seconds for which a controller counts as one that has nothing to look after.
+IDLE = 2.0
 #: Seconds between two looks at the log: for what was announced late or not at all, and where Redis is away.
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
@@ -497,6 +522,8 @@ class Dispatcher:
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._queues = {one.name: one.queue for one in self._declared}
         self._resting_without_work = {one.name for one in self._declared if one.rests_without_work}
+        #: those of them that had nothing to do -> until when only a change that is work for certain is noted
+        self._idle = dict[str, float]()
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
         self._coverage: Coverage | None = None
@@ -538,9 +565,11 @@ class Dispatcher:
 
     def _note(self, changes: Sequence[Sketch]) -> None:
         """Remember the controllers that these concern; the caller holds `_news`."""
-        if concerned := self._table.concerned_by(changes):
+        found, now = self._table.concerned_by(changes), time.monotonic()
+        if concerned := {name: sure for name, sure in found.items() if sure or now >= self._idle.get(name, 0.0)}:
             for name, sure in concerned.items():
                 self._concerned[name] = sure or self._concerned.get(name, False)
+                self._idle.pop(name, None)
             self._pods += sum(change.resource == PODS and change.type == ADDED for change in changes)
             self._news.notify_all()
 
@@ -549,7 +578,8 @@ class Dispatcher:
             try:
                 with coordination.alone(coordination.LEADERSHIP) as leads:
                     if leads:
-                        self._lead()
+                        with coordination.keeping_turn():
+                            self._lead()
                     else:
                         coordination.heart.value.beat()  # it may be the only thing that this process does
             except Exception:
@@ -620,10 +650,17 @@ class Dispatcher:
             self.due.setdefault(name, at)
             if sure:
                 self._sure.add(name)
-        working = self._table.with_work(uncertain)
-        for name in set(uncertain).difference(working).intersection(self._resting_without_work):
-            self._rests[name] = now + REST[self._queues[name]]  # most clusters have none of what it is for
-        self._wake([*certain, *working], pods=pods)
+        self._wake([*certain, *self._working(uncertain, now)], pods=pods)
+
+    def _working(self, names: Sequence[str], now: float) -> Sequence[str]:
+        """Those that have something to do. Most clusters have none of what some controllers are for: whether they have
+        is not asked again for each pod.
+        """
+        working = self._table.with_work(names)
+        with self._news:
+            for name in self._resting_without_work.intersection(names).difference(working, self._concerned):
+                self._idle[name] = now + IDLE
+        return working
 
     def _wake_due(self) -> None:
         """Wake those whose time has come, where there still is something to do."""
@@ -633,7 +670,7 @@ class Dispatcher:
         for name in due:
             del self.due[name]
         self._sure -= certain
-        self._wake([*certain, *self._table.with_work([name for name in due if name not in certain])])
+        self._wake([*certain, *self._working([name for name in due if name not in certain], now)])
 
     def _wake_periodic(self, now: float) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more. now: when the look began."""

@@ -73,8 +73,9 @@ def heard_in(session: str, shown: Credentials) -> HeardTopics | None:
 
 log = logging.getLogger(__name__)
 
-#: Batches kept for pages that reconnect: at 50 changes/s some minutes.
-KEPT_CHANGES = 10_000
+#: Batches kept for pages that reconnect, at 50 changes/s some minutes; and the topics of all of them, of which a batch
+#: of a flood of pods has thousands.
+KEPT_CHANGES, KEPT_TOPICS = 10_000, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Relay:
         self._revision = revision
         self._floor = revision
         self._kept: deque[TopicChange] = deque()
+        self._topics = 0  # of all that are kept
         self._listeners: set[Listener] = set()
 
     def receive(self, records: Sequence[EventRecord]) -> None:
@@ -113,8 +115,10 @@ class Relay:
         with self._lock:
             self._revision = change.revision
             self._kept.append(change)
-            while len(self._kept) > KEPT_CHANGES:
-                self._floor = self._kept.popleft().revision
+            self._topics += len(topics)
+            while len(self._kept) > KEPT_CHANGES or self._topics > KEPT_TOPICS:
+                oldest = self._kept.popleft()
+                self._floor, self._topics = oldest.revision, self._topics - len(oldest.topics)
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(change)
@@ -131,6 +135,7 @@ class Relay:
         with self._lock:
             self._revision = self._floor = revision
             self._kept.clear()
+            self._topics = 0
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(TopicChange(revision, frozenset(), everything=True, rights=True))

@@ -8,12 +8,14 @@ removed database, a revoked token) is written anew.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
+from manciple import declared_settings as declared
 from manciple import layout
 from manciple.access.authentication import tokens
 from manciple.access.authentication.chain import is_closed
@@ -21,11 +23,21 @@ from manciple.access.bootstrap import let_edit
 from manciple.access.invitations import invite
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
+from manciple.declared_settings import read
 from manciple.processes.home import Home, write_private
 from manciple.wire.identity import AUTHENTICATED, NODE_PREFIX, NODES, check_node_name
 
 ADMIN = "admin"
 USER = "user"
+
+
+def serves_pages(home: Home, url: str) -> None:
+    """The dashboard is served there: unless a setting says where browsers reach it, links lead there, also those that
+    other commands print.
+    """
+    with suppress(OSError):  # of a home that cannot be written to, links lead where the setting says
+        write_private(home.pages_url, f"{url}\n")
+    settings.PAGES_URL = read(declared.PAGES_URL, default=url)
 
 
 def first_link(web_url: str) -> str:

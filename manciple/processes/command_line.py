@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from manciple import collector, configuration, frames, layout
+from manciple import configuration, frames, layout, memory
 from manciple.configuration import ConfigurationRefused
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
@@ -210,6 +210,15 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
         Verb("beat", "nothing, for units of earlier versions: workers keep the intervals", _celery("beat")),
         *_of_django({"demo": "a realistic laboratory in an empty home"}),
     ),
+    "Look into a Kubernetes cluster": (
+        Verb("why", "why a pod or a claim waits", _program("manciple.mirror.why"), "manciple.mirror.why"),
+        Verb(
+            "devices",
+            "its devices, who holds them, and what is free",
+            _program("manciple.mirror.devices"),
+            "manciple.mirror.devices",
+        ),
+    ),
     "Nodes and drivers": (
         Verb(
             "node join",
@@ -321,9 +330,21 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
+def kubectl_plugin() -> int:
+    """`kubectl-manciple`, which `kubectl manciple` runs: the verbs that look into a cluster."""
+    own = {verb.name: verb for verb in VERBS["Look into a Kubernetes cluster"]}
+    words = sys.argv[1:]
+    if words and words[0] in own:
+        return main(words)
+    asks = not words or words[0] in ("help", "--help", "-h")
+    lines = ["usage: kubectl manciple VERB ...", "", *(f"  {name.ljust(8)} {verb.does}" for name, verb in own.items())]
+    print("\n".join(lines), file=sys.stdout if asks else sys.stderr)
+    return 0 if asks else 2
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """`manciple`, and `python -m manciple`. Returns the exit status."""
-    collector.start()
+    memory.start()
     frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
@@ -372,7 +393,7 @@ def _unknown(words: Sequence[str]) -> str:
 
 def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
-    collector.start()
+    memory.start()
     frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")

@@ -61,6 +61,11 @@ class Home:
         return self.path / "encryption-keys"
 
     @property
+    def pages_url(self) -> Path:
+        """Where the dashboard was last served from this home: other commands print links to it."""
+        return self.path / "dashboard-url"
+
+    @property
     def cdi(self) -> Path:
         """One folder a node, holding its CDI files."""
         return self.path / "cdi"

@@ -30,9 +30,10 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error, connections
 
-from claims.devices.cache import read_devices
 from claims.kinds.registration import POD
-from manciple import collector, descriptors
+from insight.capacity import read_census
+from manciple import descriptors, memory
+from manciple.api import health
 from manciple.api.connections import (
     LOG_INTERVAL,
     ConnectionTable,
@@ -383,8 +384,9 @@ class Acceptor:
 
 
 # Fills what pages are drawn from when a web process starts, so that the first person does not wait for it. In the
-# background: the process serves meanwhile, and a page that is asked for before the cache is full waits for the same
-# filling as it would have without. Where the database is away nothing is lost: the first page fills the cache.
+# background: the process serves meanwhile, though it says that it is not ready, and a page that is asked for before the
+# cache is full waits for the same filling as it would have without. Where the database is away nothing is lost: the
+# first page fills the cache.
 
 
 def describe_pods() -> None:
@@ -395,13 +397,19 @@ def describe_pods() -> None:
         codec.decode(kind, b"{}", content_type="application/json", strictness="Ignore")
 
 
-#: What the pages of devices, nodes and classes ask first. The state that explanations are made from is not among it:
-#: it is large, and only who asks why something waits needs it.
-CACHES: tuple[Callable[[], object], ...] = (describe_pods, read_devices)
+#: What the overview and the pages of devices, nodes and classes ask first; it makes the parser of CEL, which takes 300
+#: ms. The state that explanations are made from is not among it: it is large, and only who asks why something waits
+#: needs it.
+CACHES: tuple[Callable[[], object], ...] = (describe_pods, read_census)
 
 
 def warm(caches: Sequence[Callable[[], object]] = CACHES) -> threading.Thread:
     """Fill them in a thread that keeps nobody from stopping."""
+
+    def preparing() -> None:
+        raise health.NotReady("what pages show is still being read")
+
+    health.register("pages", preparing)
     thread = threading.Thread(target=_fill, args=(caches,), name="warming", daemon=True)
     thread.start()
     return thread
@@ -411,8 +419,9 @@ def _fill(caches: Sequence[Callable[[], object]]) -> None:
     try:
         for fill in caches:
             fill()
-        collector.settle()  # looking through the caches took up to 200 ms, in the midst of somebody's page
+        memory.settle()  # looking through the caches took up to 200 ms, in the midst of somebody's page
     except Error as error:
         log.warning("The first page will be slow: the devices could not be read yet: %s", error)
     finally:
+        health.withdraw("pages")
         connections.close_all()

@@ -233,8 +233,9 @@ class System:
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
         web_url = f"http://{web.url_host}:{web.port}"
-        settings.PAGES_URL, settings.API_URL = web_url, f"https://{api.url_host}:{api.port}"
+        settings.API_URL = f"https://{api.url_host}:{api.port}"
         files = self._prepare_home(api)
+        accounts.serves_pages(self._home, web_url)
         has_controller = options.demo and controllers_allocate()
         more = (CONTROLLED_DRIVER,) if has_controller else ()
         drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=more)

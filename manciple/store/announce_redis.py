@@ -1,24 +1,31 @@
 """Announcements between the processes that use one Redis (see `event_log`).
 
 A commit that only renewed Leases (`QUIET`) is not published by itself: that it happened goes along with the next one
-that is, so that listeners know that they missed nothing. Publishing happens in a thread of its own, in which commits
-that come meanwhile share a message, so a slow or absent Redis neither fails nor delays a write. The listener connects
-as soon as somebody subscribes, and again after every failure.
+that is, so that listeners know that they missed nothing.
+
+Whoever commits hands the message to the kernel, and waits for no answer: waking a thread for it, and again for the
+answer, takes several times as long. What the kernel does not take at once, because Redis is slow or away, is left to a
+thread, in which commits that come meanwhile share a message. So a slow or absent Redis neither fails nor delays a
+write. The listener connects as soon as somebody subscribes, and again after every failure.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import orjson
 import redis
 
-from manciple.store.event_log import Announcement, Announcer, OnAnnouncement
-from manciple.store.records import Sketch
+from manciple.store.event_log import LONGEST_TOLD, QUIET, Announcement, Announcer, OnAnnouncement
+from manciple.store.records import EventRecord, Sketch
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +34,40 @@ CHANNEL = "manciple.commits"
 RETRY_AFTER = 0.5
 TIMEOUT = 2.0
 
-#: What is written all the time, and what nobody in another process waits for.
-QUIET = frozenset({"leases.coordination.k8s.io"})
 #: Changes in one message: of more, only the revisions are announced.
 MOST_CHANGES = 200
 #: Stretches of quiet commits that go along with a message.
 MOST_STRETCHES = 50
+#: Messages that Redis has not answered, with which it counts as slow.
+MOST_AWAITED = 32
+
+
+_ENTRY = tuple(one.name for one in fields(EventRecord))
+_row = attrgetter(*_ENTRY)
 
 
 def encode(announcements: Iterable[Announcement]) -> bytes:
+    """(first, last, entries) of one with its entries, else (first, last, None, sketches)."""
     return orjson.dumps(
-        [(one.first, one.last, None if one.changes is None else list(map(tuple, one.changes))) for one in announcements]
+        [
+            (one.first, one.last, list(map(_row, one.entries)))
+            if one.entries
+            else (one.first, one.last, None, None if one.changes is None else list(map(tuple, one.changes)))
+            for one in announcements
+        ]
     )
 
 
 def decode(message: bytes) -> Sequence[Announcement]:
     """Raises: ValueError, TypeError for a text that `encode` did not make."""
-    return [
-        Announcement(first, last, None if changes is None else tuple(Sketch(*change) for change in changes))
-        for first, last, changes in orjson.loads(message)
-    ]
+    return [_announcement(*one) for one in orjson.loads(message)]
+
+
+def _announcement(first: int, last: int, rows: Any, sketches: Any = None) -> Announcement:
+    if rows is None:
+        return Announcement(first, last, None if sketches is None else tuple(Sketch(*one) for one in sketches))
+    entries = [EventRecord(**dict(zip(_ENTRY, row, strict=True))) for row in rows]
+    return Announcement(first, last, tuple(one.sketch for one in entries), entries)
 
 
 def joined(before: Sequence[Announcement], new: Announcement) -> list[Announcement]:
@@ -57,13 +78,74 @@ def joined(before: Sequence[Announcement], new: Announcement) -> list[Announceme
     *others, last = before or [new]
     if not before:
         stretches = [new]
-    elif last.last + 1 == new.first and last.changes is not None and new.changes is not None:
-        stretches = [*others, Announcement(last.first, new.last, last.changes + new.changes)]
+    elif _continues(last, new):
+        changes, entries = (*(last.changes or ()), *(new.changes or ())), (*last.entries, *new.entries)
+        if sum(len(one.document or "") for one in entries) > LONGEST_TOLD:
+            entries = ()
+        stretches = [*others, Announcement(last.first, new.last, changes, entries)]
     else:
         stretches = [*before, new]
     if sum(len(one.changes or ()) for one in stretches) > MOST_CHANGES:
         return [Announcement(new.first, new.last, None)]
     return stretches[-MOST_STRETCHES:]
+
+
+def _continues(last: Announcement, new: Announcement) -> bool:
+    """Whether both can be told as one that tells as much."""
+    if last.last + 1 != new.first or last.changes is None or new.changes is None:
+        return False
+    return bool(last.entries) == bool(new.entries)
+
+
+class Line:
+    """A connection for publishing. One thread at a time.
+
+    Raises, everywhere: RedisError, OSError; then it is of no more use.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+        connection: Any = self._client.connection_pool.get_connection()
+        self._socket: Any = connection._sock
+        self._is_plain = not isinstance(self._socket, ssl.SSLSocket)
+        self._awaited = 0
+
+    def send(self, message: bytes) -> bool:
+        """Send it without waiting. Returns whether that was possible."""
+        self._socket.setblocking(False)
+        with suppress(BlockingIOError):
+            self._read_answers()
+        if not self._is_plain or self._awaited >= MOST_AWAITED:
+            return False
+        packed = _PUBLISH % (len(message), message)
+        if self._socket.send(packed) < len(packed):
+            raise TimeoutError("Redis takes no more")
+        self._awaited += 1
+        return True
+
+    def send_and_wait(self, message: bytes) -> None:
+        """Returns when all that was sent is answered."""
+        self._socket.settimeout(TIMEOUT)
+        self._socket.sendall(_PUBLISH % (len(message), message))
+        self._awaited += 1
+        while self._awaited:
+            self._read_answers()
+
+    def close(self) -> None:
+        self._client.connection_pool.disconnect()
+
+    def _read_answers(self) -> None:
+        """They are numbers, or errors; each is a line."""
+        answers = self._socket.recv(4096)
+        if not answers:
+            raise ConnectionError("Redis has closed the connection")
+        if b"-" in answers:
+            raise redis.ResponseError(answers.decode(errors="replace"))
+        self._awaited -= answers.count(b"\n")
+
+
+#: Of the length of a message, and the message.
+_PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%%d\r\n%%b\r\n" % (len(CHANNEL), CHANNEL.encode())
 
 
 class RedisAnnouncer(Announcer):
@@ -75,8 +157,11 @@ class RedisAnnouncer(Announcer):
         self._origin = uuid.uuid4().hex.encode()
         self._news = threading.Condition(self._guard)
         self._unpublished: list[Announcement] = []
-        #: whether any of them is worth a message of its own
+        #: whether any of them is worth a message of its own, and left to the thread
         self._due = False
+        #: what is held while something is published, and with what; None until the thread has connected
+        self._publishing = threading.Lock()
+        self._line: Line | None = None
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         #: the threads to which Redis does not answer
@@ -96,8 +181,9 @@ class RedisAnnouncer(Announcer):
             announcement = Announcement(announcement.first, announcement.last, ())
         with self._news:
             self._unpublished = joined(self._unpublished, announcement)
-            if quiet:
-                return
+        if quiet or self._publish_at_once():
+            return
+        with self._news:
             self._due = True
             self._start("publish", self._publish)
             self._news.notify_all()
@@ -132,18 +218,46 @@ class RedisAnnouncer(Announcer):
     def _connect(self) -> redis.Redis:
         return redis.Redis.from_url(self._redis_url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
 
+    def _publish_at_once(self) -> bool:
+        """Returns whether that was possible; else the thread is to do it."""
+        if not self._publishing.acquire(blocking=False):
+            return False
+        try:
+            if self._line is None:
+                return False
+            with self._guard:
+                announcements, self._unpublished = self._unpublished, []
+            try:
+                sent = not announcements or self._line.send(self._origin + encode(announcements))
+            except (redis.RedisError, OSError):
+                self._hang_up()  # the thread connects again, or says that it cannot
+                sent = False
+            if not sent:
+                with self._guard:
+                    self._unpublished = [*announcements, *self._unpublished]
+            return sent
+        finally:
+            self._publishing.release()
+
     def _publish(self) -> None:
-        client = self._connect()
         while announcements := self._next_unpublished():
             try:
-                client.publish(CHANNEL, self._origin + encode(announcements))
-            except redis.RedisError as error:
+                with self._publishing:
+                    self._line = self._line or Line(self._redis_url)
+                    self._line.send_and_wait(self._origin + encode(announcements))
+            except (redis.RedisError, OSError) as error:
                 # Listeners poll: what is lost here costs them at most a poll interval.
+                self._hang_up()
                 self._note_failure("publish", error)
                 self._stopping.wait(RETRY_AFTER)
             else:
                 self._note_success("publish")
-        client.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
 
     def _note_failure(self, thread: str, error: Exception) -> None:
         """Log an outage once, not at each attempt of each thread."""
@@ -164,7 +278,7 @@ class RedisAnnouncer(Announcer):
     def _next_unpublished(self) -> Sequence[Announcement]:
         """Waits for what is worth a message; nothing when the thread is to end."""
         with self._news:
-            self._news.wait_for(lambda: self._due or self._stopping.is_set())
+            self._news.wait_for(lambda: (self._due and self._unpublished) or self._stopping.is_set())
             announcements, self._unpublished, self._due = self._unpublished, [], False
             return [] if self._stopping.is_set() else announcements
 

@@ -8,9 +8,9 @@
 | keep part of the cluster in memory | `Follower` with a `View`: controllers, the scheduler, authorization |
 
 **The tail.** A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events
-once, and hands them to every subscriber in order. A subscriber that starts behind gets what is missing before it goes
-live, so it sees every event after its starting point exactly once. An error of one is logged; it continues with the
-next events.
+once (most are announced whole, and need not be read), and hands them to every subscriber in order. A subscriber that
+starts behind gets what is missing before it goes live, so it sees every event after its starting point exactly once. An
+error of one is logged; it continues with the next events.
 
 **Views.** A `Source` lists a resource as of a revision and returns what happened after one: the log of this database
 (`LocalLog`), or an API server with its list and watch. A `View` is what a reader makes of the objects. A `Follower`
@@ -23,6 +23,8 @@ happened. The races, all of them:
   view is made from new listings, also when that happens during the listings.
 - An error, while the view is brought up to date or used, discards the view.
 - One thread at a time has the view.
+- A view that nobody has used while `MOST_MISSED` changes of its resources were announced is dropped by the process's
+  housekeeping (`drop_outdated`): most of what it keeps may be long gone, and listing costs no more than catching up.
 - `view(within=...)` trusts the announcements: no query if none of its resources was announced since the view was
   brought up to date. An announcement comes just after its commit and can be lost, so such a view may miss what was
   written that many seconds ago. Inside a transaction, which announces nothing before its commit, it is always brought
@@ -33,8 +35,9 @@ them does. What repeats from object to object (the attributes of devices) may be
 how (`LocalLog.share`).
 
 **Announcements** say what a commit did, after it: in this process at once, in the others through Redis
-(`announce_redis`, where there is one). They carry the commit's revisions and a sketch of each change, never an object,
-and may be lost or come out of order: listeners read the log where they miss something, and poll it as well.
+(`announce_redis`, where there is one). They carry the commit's revisions and its entries, or a sketch of each where the
+documents are large or confidential, and may be lost or come out of order: listeners read the log where they miss
+something, and poll it as well.
 
 **Metrics.** The tail's are upstream's of the watch cache, whose part it plays.
 Source of the names: apiserver/pkg/storage/cacher/metrics/metrics.go.
@@ -60,6 +63,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils.module_loading import import_string
 from prometheus_client.core import Metric
 
+from manciple import memory
 from manciple.per_process import PerProcess
 from manciple.store import records, sql
 from manciple.store.records import Committed, EventRecord, Sketch, Written
@@ -227,6 +231,7 @@ def _read(
     if revision < lowest:
         raise expired(revision, lowest)
     if revision > latest:
+        _announcer.value.forget_entries()  # they may be of what this database has never seen
         raise Expired(f"too large resource version: {revision}, current: {latest}")
     events = [values[2:] for values in found if values[2] is not None]
     more = len(events) == limit
@@ -267,14 +272,21 @@ class Announcement:
     """What a commit did: the revisions from `first` to `last`, as the log has them.
 
     changes: as the log will show them; None where they are too many to carry, or unknown: then the log has to be read.
+    entries: the same with their documents; () where these are long, or confidential.
     """
 
     first: int
     last: int
     changes: tuple[Sketch, ...] | None
+    entries: Sequence[EventRecord] = field(default=(), compare=False)
 
 
 OnAnnouncement = Callable[[Announcement], None]
+
+#: What is written all the time, and what nobody in another process waits for.
+QUIET = frozenset({"leases.coordination.k8s.io"})
+#: Announcements whose entries are kept; and characters of the documents of one, or of several in a message.
+MOST_TOLD, LONGEST_TOLD = 50, 1 << 16
 
 
 class Announcer:
@@ -285,6 +297,11 @@ class Announcer:
         self._guard = threading.Lock()
         #: resource -> the newest revision that was announced of it; of "", where the resources were unknown
         self._newest: dict[str, int] = {}
+        #: resource -> how many changes were announced of it; of "", as before
+        self._changes: Counter[str] = Counter()
+        #: first revision -> announcement, of those that leave nothing to be read; and how far all of them go
+        self._told: dict[int, Announcement] = {}
+        self._told_upto = 0
 
     def subscribe(self, callback: OnAnnouncement) -> Callable[[], None]:
         """Call `callback` after each commit of any process. Returns the function that ends it."""
@@ -309,6 +326,24 @@ class Announcer:
             newest = max(newest, announced.get(resource, 0))
         return newest
 
+    def changes(self, resources: Collection[str]) -> int:
+        """How many changes of `resources` were announced so far."""
+        return self._changes[""] + sum(self._changes[resource] for resource in resources)
+
+    def entries_after(self, revision: int, *, but_quiet: bool) -> Stretch[EventRecord] | None:
+        """See the function of that name."""
+        entries, reached = list[EventRecord](), revision
+        with self._guard:
+            while (one := self._told.get(reached + 1)) is not None and (one.entries or but_quiet):
+                entries += one.entries
+                reached = one.last
+            return Stretch(entries, reached, self._told_upto > reached) if reached > revision else None
+
+    def forget_entries(self) -> None:
+        with self._guard:
+            self._told.clear()
+            self._told_upto = 0
+
     @property
     def is_connected(self) -> bool:
         """Whether the commits of other processes, if there are any, are announced here."""
@@ -318,11 +353,18 @@ class Announcer:
         """End the threads, if there are any."""
 
     def _deliver(self, announcement: Announcement) -> None:
-        changes = announcement.changes
+        first, last, changes = announcement.first, announcement.last, announcement.changes
+        counts = {"": last - first + 1} if changes is None else Counter(change.resource for change in changes)
         with self._guard:
             callbacks = tuple(self._callbacks.values())
-            for resource in ("",) if changes is None else {change.resource for change in changes}:
-                self._newest[resource] = max(self._newest.get(resource, 0), announcement.last)
+            for resource, count in counts.items():
+                self._newest[resource] = max(self._newest.get(resource, 0), last)
+                self._changes[resource] += count
+            self._told_upto = max(self._told_upto, last)
+            if announcement.entries or changes == ():
+                self._told[first] = announcement
+                while len(self._told) > MOST_TOLD:
+                    del self._told[next(iter(self._told))]
         for callback in callbacks:
             try:
                 callback(announcement)
@@ -356,6 +398,16 @@ def newest(resources: Collection[str]) -> int:
     return _announcer.value.newest(resources)
 
 
+def entries_after(revision: int, *, but_quiet: bool = False) -> Stretch[EventRecord] | None:
+    """What was announced with its entries and follows `revision`; None where that is nothing. `more` tells whether more
+    was announced, which is to be read in the log; and something may be on its way here.
+
+    Revisions of commits follow each other without a gap, so what follows is all that there was until then.
+    but_quiet: without what is `QUIET`.
+    """
+    return _announcer.value.entries_after(revision, but_quiet=but_quiet)
+
+
 def announce(announcement: Announcement) -> None:
     """Announce a commit. Never fails and never waits for the network."""
     _announcer.value.announce(announcement)
@@ -374,6 +426,7 @@ class _Subscriber:
     callback: Callback
     on_expired: OnExpired
     position: int  # the newest revision it has been given
+    quick: bool = False
     active: bool = True
 
     def give(self, records: Sequence[EventRecord]) -> None:
@@ -401,6 +454,8 @@ class Tail:
         self._poll_interval = poll_interval
         self._guard = threading.Lock()
         self._wake = threading.Condition(self._guard)
+        #: held by who calls the subscribers
+        self._calling = threading.Lock()
         self._woken = False
         self._stopping = False
         self._subscribers: list[_Subscriber] = []
@@ -411,19 +466,23 @@ class Tail:
     def instance() -> Tail:
         return _tail.value
 
-    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callback, *, after: int, on_expired: OnExpired, quick: bool = False
+    ) -> Callable[[], None]:
         """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
 
         Returns the function that ends it; once that has returned no new call begins. `on_expired` is called, in the
         tail's thread, when the log no longer leads on from the subscriber's position: it was pruned past it while the
         database could not be read, or an older database was restored. That ends the subscription; the subscriber may
         start another one. A database error in `on_expired` makes the tail call it again.
+        quick: the callback only hands on, and may be called by whoever announces, in the same order: no thread is woken
+        where all subscribers are so.
         Raises: Expired when `after` is below the pruned floor.
         """
         lowest = floor()
         if after < lowest:
             raise expired(after, lowest)
-        subscriber = _Subscriber(callback, on_expired, after)
+        subscriber = _Subscriber(callback, on_expired, after, quick)
         with self._wake:
             self._subscribers.append(subscriber)
             self._start()
@@ -463,8 +522,25 @@ class Tail:
         self._wake.notify_all()
 
     def _on_announcement(self, _announcement: Announcement) -> None:
+        if self._calling.acquire(blocking=False):
+            try:
+                if self._hand_on():
+                    return
+            finally:
+                self._calling.release()
         with self._wake:
             self._notify()
+
+    def _hand_on(self) -> bool:
+        """Give what was announced whole to subscribers that are quick. Returns whether nothing is left to be done."""
+        began = time.monotonic()
+        for position, group in self._by_position().items():
+            told = entries_after(position)
+            if told is None or told.more or not all(one.quick for one in group):
+                return False
+            self._give(group, told.changes)
+        self._current_at = began
+        return True
 
     def _run(self) -> None:
         unsubscribe = subscribe(self._on_announcement)
@@ -501,7 +577,8 @@ class Tail:
         began, more = time.monotonic(), 1
         while more and not self._stopping:
             began = time.monotonic()
-            more = sum(self._advance(position, group) for position, group in self._by_position().items())
+            with self._calling:
+                more = sum(self._advance(position, group) for position, group in self._by_position().items())
         self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
@@ -515,16 +592,19 @@ class Tail:
     def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
         """Returns whether there may be more for them."""
         try:
-            stretch = stretch_after(position)
+            stretch = entries_after(position) or stretch_after(position)
         except Expired as error:
             self._lose(group, error)
             return False
-        if records := stretch.changes:
-            TAIL.value.read(records)
-            for subscriber in group:
-                if subscriber.active:
-                    subscriber.give(records)
+        if stretch.changes:
+            self._give(group, stretch.changes)
         return stretch.more
+
+    def _give(self, group: Sequence[_Subscriber], records: Sequence[EventRecord]) -> None:
+        TAIL.value.read(records)
+        for subscriber in group:
+            if subscriber.active:
+                subscriber.give(records)
 
     def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
         for subscriber in subscribers:
@@ -561,22 +641,21 @@ class LocalLog:
         """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
         self._sharing[resource] = share
 
+    def share_nothing(self) -> None:
+        """For a process that ends at once: sharing saves memory, and takes time."""
+        self._sharing.clear()
+
     def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
         revision, latest = sql.latest_writes(resource)
         return revision, self._read(registry.by_resource(resource), revision, latest)
 
     def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
         stretch = stretch_after(after, resources=resources, limit=VIEW_BATCH)
-        written = [
-            Written(
-                record.revision,
-                record.type,
-                record.resource,
-                self._value(registry.by_resource(record.resource), record.revision, record.text),
-            )
-            for record in stretch.changes
-        ]
-        return Stretch(written, stretch.revision, stretch.more)
+        return Stretch(list(map(self.written, stretch.changes)), stretch.revision, stretch.more)
+
+    def written(self, record: EventRecord) -> Written:
+        value = self._value(registry.by_resource(record.resource), record.revision, record.text)
+        return Written(record.revision, record.type, record.resource, value)
 
     def _read(self, kind: Kind, revision: int, latest: Sequence[int]) -> Iterator[ApiObject]:
         """Documents never change under their revision; one that is missing was superseded, and pruned since."""
@@ -602,9 +681,26 @@ class LocalLog:
 LOG = LocalLog()
 
 
+class AnnouncedLog:
+    """The same as announcements tell it, for a view that is brought up to date again before anything rests on it: what
+    was announced whole is not read, and what is on its way is missed.
+    """
+
+    def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
+        return LOG.list(resource)
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        told = entries_after(after, but_quiet=QUIET.isdisjoint(resources))
+        if told is None or told.more:
+            return LOG.changes(resources, after)
+        return Stretch([LOG.written(one) for one in told.changes if one.resource in resources], told.revision)
+
+
 # Views and followers --------------------------------------------------------------------------------------------------
 
 
+#: Changes announced of a view's resources since it was last used, from which on it is dropped.
+MOST_MISSED = 20_000
 #: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
 ATTEMPTS = 5
 
@@ -727,10 +823,13 @@ def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[It
 
 @dataclass(slots=True)
 class _Followed(Generic[ViewT]):
-    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`."""
+    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`. announced: how
+    many changes of its resources had been announced when it was last used.
+    """
 
     view: ViewT | None = None
     looked: float = 0.0
+    announced: int = 0
     place: tuple[str, int] = ("", 0)
 
 
@@ -766,6 +865,7 @@ class Follower(Generic[ViewT]):
                     view = self._advanced(last) or listed(self._make, self._source)
                 followed.looked = looked
             followed.place = (type(view).__name__, view.revision)
+            followed.announced = _announcer.value.changes(view.resources)
             yield view
             followed.view = view
 
@@ -786,6 +886,18 @@ class Follower(Generic[ViewT]):
         with self._turn:
             self._followed.reset()
 
+    def drop_outdated(self) -> None:
+        """See the module."""
+        if self._is_outdated():
+            with self._turn:
+                if self._is_outdated():
+                    self._followed.reset()
+
+    def _is_outdated(self) -> bool:
+        view = self._followed.value.view if self._followed.is_made else None
+        missed = 0 if view is None else _announcer.value.changes(view.resources) - self._followed.value.announced
+        return missed > MOST_MISSED
+
     def _advanced(self, view: ViewT | None) -> ViewT | None:
         """None where the source does not lead from there to now."""
         if view is None:
@@ -796,6 +908,13 @@ class Follower(Generic[ViewT]):
             log.info("listing again: %s", error.message)
             return None
         return view
+
+
+@memory.each_minute
+def drop_outdated() -> None:
+    """The views of this process that nobody has used for long."""
+    for follower in tuple(Follower.every):
+        follower.drop_outdated()
 
 
 def _of_views() -> Iterable[Metric]:

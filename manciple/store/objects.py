@@ -191,7 +191,8 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
     records.cache.value.add(written)
     committed()
     sketches = writer.sketches()
-    event_log.announce(event_log.Announcement(sketches[0].revision, writer.revision, sketches))
+    entries = writer.entries(event_log.LONGEST_TOLD)
+    event_log.announce(event_log.Announcement(sketches[0].revision, writer.revision, sketches, entries))
 
 
 # Group commit ---------------------------------------------------------------------------------------------------------

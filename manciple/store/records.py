@@ -248,6 +248,10 @@ class EventRecord:
     stored_previous_fields: str | None = None
     deleting: bool = False  # metadata.deletionTimestamp is set
 
+    @property
+    def sketch(self) -> Sketch:
+        return Sketch(self.revision, self.resource, self.type, self.deleting, self.namespace, self.stored_fields)
+
     @cached_property
     def text(self) -> str:
         """The document as the API serves it. Raises: Undecipherable; LookupError where it was not asked for."""
@@ -282,6 +286,7 @@ class Change:
     object: ApiObject
     previous: ApiObject | None  # as committed before the transaction; None on ADDED
     at: datetime  # when, as the log has it
+    copied: bool = False  # it happened in another cluster, so it is true whatever speaks against it
 
 
 class Sketch(NamedTuple):

@@ -211,7 +211,7 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
     if not on_postgresql():
         places = ", ".join(["%s"] * len(columns))
         statement = f"INSERT INTO {table} ({listed}) VALUES ({places})"  # noqa: S608 - names of our models
-        execute_many(statement, [tuple(map(adapted, row)) for row in rows])
+        execute_many(statement, _adapted(model, columns, rows))
     elif len(rows) < COPY_FROM or _is_pipelined():  # the protocol knows no COPY in a pipeline
         given, parameters = _given_array(columns, rows, types=_types(model, tuple(columns)))
         write(table, f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
@@ -224,6 +224,27 @@ def _copy(statement: str, rows: Sequence[Row]) -> None:
         rows = [_without_nul(list(row)) for row in rows]
     writing: Any = connection  # of `manciple.postgresql`
     writing.copy_rows(statement, rows)
+
+
+def _adapted(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> Sequence[Row]:
+    """Rows as the driver takes them. Most columns are no moments, so only those that are get looked at."""
+    places = _moments(model, tuple(columns))
+    if not places:
+        return rows
+    made = []
+    for row in rows:
+        values = list(row)
+        for place in places:
+            values[place] = adapted(values[place])
+        made.append(values)
+    return made
+
+
+@cache
+def _moments(model: ModelClass, columns: tuple[str, ...]) -> tuple[int, ...]:
+    """Where the columns of moments stand."""
+    kept = {field.column for field in model._meta.concrete_fields if isinstance(field, models.DateTimeField)}
+    return tuple(place for place, column in enumerate(columns) if column in kept)
 
 
 def adapted(value: Any) -> Any:
@@ -239,7 +260,7 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
     if not on_postgresql():
         changes = ", ".join(f"{column} = %s" for column in columns)
         statement = f"UPDATE {table} SET {changes} WHERE {key} = %s"  # noqa: S608 - names of our models
-        execute_many(statement, [(*map(adapted, row[1:]), row[0]) for row in rows])
+        execute_many(statement, [(*row[1:], row[0]) for row in _adapted(model, (key, *columns), rows)])
         return
     changes = ", ".join(f"{column} = given.{column}" for column in columns)
     given, parameters = _given_array((key, *columns), rows, types=_types(model, (key, *columns)))

@@ -23,6 +23,7 @@ from manciple.store.records import (
     Change,
     Committed,
     DeletionAnswer,
+    EventRecord,
     EventType,
     Propagation,
     Sketch,
@@ -67,7 +68,7 @@ class Current:
 class NewEvent:
     """An event that the transaction will append; `previous` is what it supersedes. actor: see `records`.
 
-    size: bytes of its row.
+    size: bytes of its row. copied: it happened in another cluster.
     """
 
     revision: int
@@ -78,6 +79,7 @@ class NewEvent:
     previous: Current | None
     actor: str
     size: int
+    copied: bool = False
 
 
 #: Bytes of a row beside its texts: numbers, key columns and the index.
@@ -97,12 +99,13 @@ def row_size(kind: Kind, current: Current, text: str, previous: Current | None) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetChange:
-    """What the transaction did to one object altogether."""
+    """What the transaction did to one object altogether. copied: what it wrote last happened in another cluster."""
 
     type: EventType
     kind: Kind
     current: Current
     previous: Current | None
+    copied: bool = False
 
     @property
     def key(self) -> Key:
@@ -208,6 +211,32 @@ class Writer:
             )
             for event in self._events
         )
+
+    def entries(self, longest: int) -> Sequence[EventRecord]:
+        """Every write so far, oldest first, as the log will show it; none where the documents have more characters than
+        `longest` together, or are confidential.
+        """
+        if sum(len(event.text) for event in self._events) > longest or any(
+            event.kind.confidential for event in self._events
+        ):
+            return ()
+        return [
+            EventRecord(
+                revision=event.revision,
+                type=event.type,
+                resource=event.kind.resource,
+                namespace=(meta := event.current.object.metadata).namespace,
+                name=meta.name,
+                uid=meta.uid,
+                document=event.text,
+                stored_labels=event.current.labels,
+                stored_fields=event.current.fields,
+                stored_previous_labels=event.previous.labels if event.previous else None,
+                stored_previous_fields=event.previous.fields if event.previous else None,
+                deleting=meta.deletion_timestamp is not None,
+            )
+            for event in self._events
+        ]
 
     @property
     def resources(self) -> frozenset[str]:
@@ -411,6 +440,17 @@ class Writer:
         removed = self._append(kind, "DELETED", last, current)
         return DeletionAnswer(answered_deletion(kind, removed, following), gone=True)
 
+    def replicate(self, kind: Kind, obj: ApiObject) -> ApiObject:
+        """Take over an object of another cluster as it is there: its uid, times and generation; what nobody here may
+        refuse. Only its resourceVersion is ours. `manciple.mirror` alone calls this.
+        """
+        meta = obj.metadata
+        current = self._current(kind, meta.namespace, meta.name)
+        if current is not None and current.uid != meta.uid:
+            self._append(kind, "DELETED", current.object, current, copied=True)
+            current = None
+        return self._append(kind, "ADDED" if current is None else "MODIFIED", obj, current, copied=True)
+
     # The state in memory ---------------------------------------------------------------------------------------------
 
     def note(self, key: str, value: Any) -> None:
@@ -517,9 +557,17 @@ class Writer:
         raise AlreadyExists(f"{AlreadyExists.of(kind.resource, name).message}, {why}")
 
     def _append(
-        self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None, *, growth: bool = False
+        self,
+        kind: Kind,
+        type_: EventType,
+        obj: ApiObject,
+        previous: Current | None,
+        *,
+        growth: bool = False,
+        copied: bool = False,
     ) -> ApiObject:
-        """growth: the write needs room and counts against its namespace's budget; deletions never do.
+        """growth: the write needs room and counts against its namespace's budget; deletions never do. copied: it
+        happened in another cluster, which allowed it.
 
         Raises: TooManyRequests, InsufficientStorage.
         """
@@ -531,7 +579,7 @@ class Writer:
         current = Current.of(kind, numbered)
         key = (kind.resource, meta.namespace, meta.name)
         text = codec.encode(numbered).decode()
-        if type_ != "DELETED" and len(text) > LARGEST:
+        if type_ != "DELETED" and len(text) > LARGEST and not copied:
             _check_growth(kind, meta.name, text, previous)
         size = row_size(kind, current, text, previous)
         remarks = records.collecting_in.get()
@@ -558,6 +606,7 @@ class Writer:
             previous=previous,
             actor=actor,
             size=size + len(actor),
+            copied=copied,
         )
         self._events.append(event)
         self._journal.append((key, previous))
@@ -570,17 +619,23 @@ class Writer:
         before: dict[Key, Current | None] = {}
         for key, known in self._journal:
             before.setdefault(key, known)
-        last = {event.current.uid: event.current for event in self._events}
+        last = {event.current.uid: event for event in self._events}
         gone: list[NetChange] = []
         stay: list[NetChange] = []
         for key, old in before.items():
             kind, new = self._kinds[key], self._known[key]
             same = old is not None and new is not None and old.uid == new.uid
             if old is not None and not same:
-                gone.append(NetChange(type="DELETED", kind=kind, current=last[old.uid], previous=old))
+                event = last[old.uid]
+                gone.append(
+                    NetChange(type="DELETED", kind=kind, current=event.current, previous=old, copied=event.copied)
+                )
             if new is not None:
                 type_: EventType = "MODIFIED" if same else "ADDED"
-                stay.append(NetChange(type=type_, kind=kind, current=new, previous=old if same else None))
+                copied = last[new.uid].copied
+                stay.append(
+                    NetChange(type=type_, kind=kind, current=new, previous=old if same else None, copied=copied)
+                )
         return gone + stay
 
 
@@ -622,7 +677,7 @@ def _project(changes: Iterable[NetChange], at: datetime) -> None:
     by_resource: dict[str, list[Change]] = {}
     for change in changes:
         previous = None if change.previous is None else change.previous.object
-        told = Change(type=change.type, object=change.current.object, previous=previous, at=at)
+        told = Change(type=change.type, object=change.current.object, previous=previous, at=at, copied=change.copied)
         by_resource.setdefault(change.kind.resource, []).append(told)
     for resource, of_resource in by_resource.items():
         if projector := hooks.PROJECTORS.get(resource):

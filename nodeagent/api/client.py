@@ -134,10 +134,20 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    kind: str = ""
+    causes: tuple[_Cause, ...] | None = None
+
+
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _Details | None = None
 
 
 # Built here, in one thread: msgspec must not describe a struct to itself in two threads at once.
@@ -406,7 +416,14 @@ def _failure_of(body: bytes, code: int) -> ApiFailure:
     except msgspec.MsgspecError:
         status = _Status()
     message = status.message or f"the API server answered {code}"
-    return ApiFailure(message, code=status.code or code, reason=status.reason or "Unknown")
+    details = status.details or _Details()
+    ends = any(cause.reason == "NamespaceTerminating" for cause in details.causes or ())
+    return ApiFailure(
+        message,
+        code=status.code or code,
+        reason=status.reason or "Unknown",
+        namespace_ends=ends or (status.reason == "NotFound" and details.kind == "namespaces"),
+    )
 
 
 # A list gives a revision, from which the watch continues. After a broken connection the watch is opened again at the

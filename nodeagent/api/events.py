@@ -114,7 +114,9 @@ class EventRecorder:
             with self._writing.hold([f"{key}"]):
                 self._record(about, key)
         except ApiFailure as failure:
-            log.warning("event %s about %s %s: %s: %s", reason, about.kind, about.name, message, failure)
+            # Nobody can read the events of a namespace that ends: client-go drops them silently, too.
+            level = logging.DEBUG if failure.namespace_ends else logging.WARNING
+            log.log(level, "event %s about %s %s: %s: %s", reason, about.kind, about.name, message, failure)
 
     def _may_say_more(self, uid: str) -> bool:
         now = self._clock()

@@ -197,17 +197,25 @@ _STREAMS: dict[str, Literal["stdout", "stderr"]] = {"Stdout": "stdout", "Stderr"
 
 
 class Logs:
-    """pods: those of the node, as the API last showed them. clock: POSIX seconds."""
+    """pods: those of the node, as the API last showed them. count: of what is open. clock: POSIX seconds."""
 
     def __init__(
-        self, pods: Callable[[], Sequence[Pod] | None], runtime: Runtime, *, clock: Callable[[], float] = time.time
+        self,
+        pods: Callable[[], Sequence[Pod] | None],
+        runtime: Runtime,
+        count: SessionCount,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._count = count
         self._pods = pods
         self._runtime = runtime
         self._clock = clock
 
     def answer(self, namespace: str, name: str, container: str, request: Request) -> HttpsAnswer:
-        """400 for what cannot be shown, 404 for what is not on this node, 422 for options that break a rule."""
+        """400 for what cannot be shown, 404 for what is not on this node, 422 for options that break a rule, 429 for
+        one log too many.
+        """
         try:
             options = read_options(request.query)
         except BadRequest as error:
@@ -221,9 +229,12 @@ class Logs:
         if container not in _names(pod):
             return HttpsAnswer(code=404, body=f'container "{container}" not found in pod "{name}"')
         try:
-            return HttpsAnswer(body=self._pieces(pod, container, options, request))
-        except LogsUnavailable as error:
-            return HttpsAnswer(code=400, body=str(error))
+            with ExitStack() as stack:
+                stack.enter_context(self._count.one_more(request.person, pod.metadata.uid))
+                pieces = self._pieces(pod, container, options, request)
+                return HttpsAnswer(body=pieces, held=stack.pop_all())
+        except (TooManySessions, LogsUnavailable) as error:
+            return HttpsAnswer(code=429 if isinstance(error, TooManySessions) else 400, body=str(error))
 
     def _pieces(self, pod: Pod, container: str, options: PodLogOptions, request: Request) -> Iterator[bytes]:
         """Raises: LogsUnavailable, before there are any."""
@@ -309,12 +320,12 @@ def _why_none(pod: str, container: str, status: ContainerStatus, *, previous: bo
 
 
 class Streams:
-    """pods: those of the node, as the API last showed them."""
+    """pods: those of the node, as the API last showed them. count: of what is open."""
 
-    def __init__(self, pods: Callable[[], Sequence[Pod] | None], runtime: Runtime) -> None:
+    def __init__(self, pods: Callable[[], Sequence[Pod] | None], runtime: Runtime, count: SessionCount) -> None:
         self._pods = pods
         self._runtime = runtime
-        self._count = SessionCount()
+        self._count = count
 
     def enter(
         self, namespace: str, name: str, container: str, request: Request, *, attach: bool
@@ -463,11 +474,12 @@ def make_server(
         "lease": lease_renewed(lambda: registration.renewed_at, within=LEASE_DURATION),
     }
     hosts = tuple(dict.fromkeys((config.node_name, config.node_ip, config.listen.host)))
+    count = SessionCount()
     routes = Routes(
         health=AgentHealth(checks),
         metrics=metrics.text,
-        logs=Logs(pods, runtime, clock=clock),
-        streams=Streams(pods, runtime),
+        logs=Logs(pods, runtime, count, clock=clock),
+        streams=Streams(pods, runtime, count),
         usage=usage,
         reviewer=TokenReviewer(client, node=config.node_name, certificate=lambda: server.fingerprint),
     )

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from manciple.telemetry.bounded_server import CONNECTIONS, IDLE_SECONDS, BoundedThreads
+from manciple.wire.half_open import keep_alive
 from nodeagent.config import ListenAddress
 from nodeagent.failures import ListenFailed
 from nodeagent.http.sessions import MOST
@@ -36,9 +37,9 @@ from nodeagent.node.registration import Serving
 log = logging.getLogger(__name__)
 
 TEXT = "text/plain; charset=utf-8"
-#: In whose name the API server asks for a session.
+#: For whom the API server asks.
 PERSON = "X-Remote-User"
-#: Connections served at once: the sessions (`nodeagent.http.sessions`), and as many others as elsewhere.
+#: Connections served at once: sessions and logs (`nodeagent.http.sessions`), and as many others as elsewhere.
 AGENT_CONNECTIONS = MOST + CONNECTIONS
 
 
@@ -79,11 +80,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpsAnswer:
-    """`body`: whole, or in pieces that are sent as they come."""
+    """`body`: whole, or in pieces that are sent as they come. held: what is let go of once it is sent."""
 
     code: int = 200
     body: str | bytes | Iterator[bytes]
     content_type: str = TEXT
+    held: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         self.request.settimeout(IDLE_SECONDS)
+        keep_alive(self.request)  # a log that prints nothing sends nothing
         self.request.do_handshake()
         super().setup()
 
@@ -174,13 +177,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
         with server.answering(self.connection):
             answer = server.respond(request)
-            if isinstance(answer, Upgraded):
-                with answer.held:
+            with answer.held:
+                if isinstance(answer, Upgraded):
                     self._upgrade(answer, server.stopping)
-            elif isinstance(answer.body, str | bytes):
-                self._send_whole(answer, answer.body)
-            else:
-                self._send_pieces(answer, answer.body)
+                elif isinstance(answer.body, str | bytes):
+                    self._send_whole(answer, answer.body)
+                else:
+                    self._send_pieces(answer, answer.body)
 
     def _upgrade(self, answer: Upgraded, stopping: threading.Event) -> None:
         self.close_connection = True
@@ -192,7 +195,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Upgrade", answer.protocol)
         self.end_headers()
         self.wfile.flush()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answer.run(connection, stopping)
 

@@ -33,8 +33,8 @@ LONGEST_SECONDS = 24 * 3600.0
 LAST_SECONDS = 60.0
 #: How often the loop looks whether the agent stops.
 LOOK_SECONDS = 1.0
-#: Sessions of one agent, and of one person there.
-MOST, MOST_EACH, MOST_WITH_POD = 96, 48, 64
+#: Sessions and logs of one agent at once, and with one pod. Who tests a driver from outside has 22 with its pod.
+MOST, MOST_WITH_POD = 256, 64
 #: The name in which the API server comes; for webhooks in pods also in a session, as often as it is asked.
 API_SERVER = "system:kube-apiserver"
 
@@ -44,10 +44,14 @@ class TooManySessions(Exception):
 
 
 class SessionCount:
-    """Who has how many sessions here, and with which pods. Thread-safe."""
+    """Who has how many sessions and logs here, through whichever API server, and of which pods. Thread-safe.
 
-    def __init__(self, most: int = MOST, most_each: int = MOST_EACH, most_with_pod: int = MOST_WITH_POD) -> None:
-        self._most, self._most_each, self._most_with_pod = most, most_each, most_with_pod
+    A person may have as many as are free: one alone half of all, two a third each. So whoever has many identities
+    leaves a share, too, and who has none yet is refused last.
+    """
+
+    def __init__(self, most: int = MOST, most_with_pod: int = MOST_WITH_POD) -> None:
+        self._most, self._most_with_pod = most, most_with_pod
         self._lock = threading.Lock()
         self._of_people: Counter[str] = Counter()
         self._with_pods: Counter[str] = Counter()
@@ -56,14 +60,17 @@ class SessionCount:
     def one_more(self, person: str, pod_uid: str) -> Iterator[None]:
         """Raises: TooManySessions."""
         with self._lock:
-            if person != API_SERVER and self._of_people[person] >= self._most_each:
-                raise TooManySessions(f"you have {self._most_each} sessions on this node: end some first")
+            own, free = self._of_people[person], self._most - self._of_people.total()
+            if not free:
+                raise TooManySessions(f"this node has {self._most} sessions and logs, its limit: try again later")
+            if person != API_SERVER and own >= free:
+                raise TooManySessions(
+                    f"you have {own} sessions and logs on this node, and {free} are free for all: end some first"
+                )
             if person != API_SERVER and self._with_pods[pod_uid] >= self._most_with_pod:
                 raise TooManySessions(
-                    f"this pod has {self._most_with_pod} sessions, which is its limit: end some first"
+                    f"this pod has {self._most_with_pod} sessions and logs, which is its limit: end some first"
                 )
-            if self._of_people.total() >= self._most:
-                raise TooManySessions(f"this node has {self._most} sessions, its limit: try again later")
             self._of_people[person] += 1
             self._with_pods[pod_uid] += 1
         try:
@@ -234,9 +241,9 @@ class Session:
                 raise
             data = b""
         self._moved()
-        if data:
+        if data and not self._talk.failed_to_start():
             self._to_client += b"".join(frames(channel, data))
-        else:
+        elif not data:
             del self._outputs[channel]
             self._to_client += closing(channel)
 

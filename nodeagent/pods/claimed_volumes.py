@@ -1,4 +1,4 @@
-"""The volumes of PersistentVolumeClaims: folders of the node, which containers mount as they mount a hostPath.
+"""The volumes of PersistentVolumeClaims, those of ephemeral volumes too: folders of the node, mounted like a hostPath.
 
     the claim is not bound yet                -> the pod waits; an event says so if it takes long
     bound to a folder of `LOCAL_PROVISIONER`  -> STATE_DIR/volumes/NAME, NAME being the volume's
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from claims.kinds.containers import Container
 from claims.kinds.persistent_volumes import DELETE, FOLDER_FINALIZER, RELEASED, PersistentVolume
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, is_made_for, not_made_for, volume_claim_of
 from claims.kinds.volume_claims import BOUND
 from claims.kinds.volumes import HostPathVolumeSource, Volume
 from manciple.wire.base import ObjectReference
@@ -32,7 +32,7 @@ from manciple.wire.selectors import node_selector_matches
 from nodeagent.api.client import NODES, VOLUME_CLAIMS, VOLUMES, Client, WatchEvent
 from nodeagent.failures import AgentError, ApiFailure
 from nodeagent.runtimes.podman.kernel import mounts_below, unmount
-from nodeagent.storage import is_file_name, make_private, remove_tree
+from nodeagent.storage import hand_to_group, is_file_name, is_of_group, make_private, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +94,11 @@ class ClaimedVolumes:
         """Find its volumes of claims, and make their folders. Raises: MountFailed."""
         volumes: tuple[Any, ...] = pod.spec.volumes
         self.users.add(pod.metadata.uid)
-        if any(volume.ephemeral is not None for volume in volumes):
-            raise MountFailed(
-                "Unable to attach or mount volumes: ephemeral volumes are not served here: create a "
-                "PersistentVolumeClaim, and name it in the volume"
-            )
-        claimed = [volume for volume in volumes if volume.persistentVolumeClaim is not None]
-        mounted = {volume.name: self._volume(pod, volume) for volume in claimed}
+        claimed = [volume for volume in volumes if volume_claim_of(pod, volume)]
+        with self._lock:
+            known = self._mounted.get(pod.metadata.uid, {})
+        # What is mounted stays: containers that start again need no second look at all files of a volume.
+        mounted = {one.name: known.get(one.name) or self._volume(pod, one) for one in claimed}
         with self._lock:
             self._mounted[pod.metadata.uid] = mounted
             self._waiting.pop(pod.metadata.uid, None)
@@ -132,10 +130,13 @@ class ClaimedVolumes:
 
     def _volume(self, pod: Pod, volume: Any) -> Mounted:
         """Raises: MountFailed."""
-        source, namespace = volume.persistentVolumeClaim, pod.metadata.namespace
-        where, full = f'MountVolume.SetUp failed for volume "{volume.name}" : ', f"{namespace}/{source.claimName}"
+        name, namespace = volume_claim_of(pod, volume), pod.metadata.namespace
+        read_only = volume.persistentVolumeClaim is not None and bool(volume.persistentVolumeClaim.readOnly)
+        where, full = f'MountVolume.SetUp failed for volume "{volume.name}" : ', f"{namespace}/{name}"
         try:
-            claim = self._client.get(VOLUME_CLAIMS, source.claimName, namespace=namespace)
+            claim = self._client.get(VOLUME_CLAIMS, name, namespace=namespace)
+            if volume.ephemeral is not None and not is_made_for(claim.metadata, pod):
+                raise MountFailed(f"{where}{not_made_for(name, pod)}")
             if claim.status.phase != BOUND:
                 message = f"{where}PersistentVolumeClaim {full} is not bound: its events say why"
                 raise MountFailed(message, is_expected=self._waits_briefly(pod))
@@ -143,12 +144,15 @@ class ClaimedVolumes:
             reference = stored.spec.claim_ref
             if reference is None or reference.uid != claim.metadata.uid:
                 raise MountFailed(f"{where}{stored.metadata.name} is bound to another claim")
-            return self._path(stored, where, read_only=bool(source.readOnly))
+            found = self._path(stored, where, read_only=read_only)
+            if (stored.is_folder or stored.spec.local is not None) and self._folders is not None and not read_only:
+                _hand_over(pod, Path(found.path))
         except ApiFailure as failure:
             message = f"{where}error processing PVC {full}: {failure.message}"
             raise MountFailed(message, is_expected=failure.conflict) from failure
         except OSError as error:
             raise MountFailed(f"{where}{error}") from error
+        return found
 
     def _waits_briefly(self, pod: Pod) -> bool:
         with self._lock:
@@ -272,6 +276,16 @@ def _is_going(volume: PersistentVolume) -> bool:
     meta = volume.metadata
     is_going = meta.deletion_timestamp is not None and volume.status.phase == RELEASED
     return is_going and volume.is_folder and is_file_name(meta.name) and FOLDER_FINALIZER in meta.finalizers
+
+
+def _hand_over(pod: Pod, folder: Path) -> None:
+    """Give what is in the volume to the pod's `fsGroup`. Raises: OSError."""
+    context = pod.spec.security_context
+    if context is None or context.fs_group is None:
+        return
+    if context.fs_group_change_policy == "OnRootMismatch" and is_of_group(folder, context.fs_group):
+        return
+    hand_to_group(folder, context.fs_group)
 
 
 def _as_path(volume: Volume, mounted: Mounted) -> Volume:

@@ -208,11 +208,15 @@ class PodWorker:
             self._tell(uid)
             raise
         self._tell(uid)
+        if seconds is None and self._pods.get(uid) is None:
+            self._pods.forget(uid)
         return seconds
 
     def _tell(self, uid: str) -> None:
-        """Write the events of what has happened: after the work and its report, which nothing should hold up."""
-        pod = self._pods.get(uid)
+        """Write the events of what has happened: after the work and its report, which nothing should hold up. The pod
+        may be gone by then, as `kubectl delete --force` makes it.
+        """
+        pod = self._pods.last(uid)
         for one in self._happenings.taken(uid):
             if pod is not None:
                 write = self._events.warn if one.is_warning else self._events.note
@@ -1085,7 +1089,11 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     )
     inits = tuple(_container_status(pod, one, seen, held, allocated) for one in started.init_containers)
     mains = tuple(_container_status(pod, one, seen, held, allocated) for one in started.containers)
-    ephemeral = tuple(_container_status(pod, one, seen, held, allocated) for one in started.ephemeral_containers)
+    # A kubelet probes no ephemeral container, and says of none that it is ready or has started.
+    ephemeral = tuple(
+        replace(_container_status(pod, one, seen, held, allocated), ready=False, started=None)
+        for one in started.ephemeral_containers
+    )
     return replace(
         old,
         observed_generation=pod.metadata.generation,

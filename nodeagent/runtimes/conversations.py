@@ -42,6 +42,9 @@ class Conversation(Protocol):
     def resize(self, columns: int, rows: int) -> None:
         """Of the terminal, if there is one."""
 
+    def failed_to_start(self) -> bool:
+        """Whether what is to be read is the runtime's complaint, which the status repeats."""
+
     def status(self) -> dict[str, Any]:
         """The v1.Status of its end, once its outputs have ended."""
 
@@ -120,6 +123,9 @@ class ProcessConversation:
         with suppress(ProcessLookupError):  # it is no terminal of the process's own, so the kernel does not tell it
             self._process.send_signal(signal.SIGWINCH)
 
+    def failed_to_start(self) -> bool:
+        return False
+
     def status(self) -> dict[str, Any]:
         code = self._process.wait()
         return exited(code if code >= 0 else _SIGNALLED - code) if self._reports_exit else success()
@@ -158,6 +164,9 @@ class PortConversation:
 
     def resize(self, columns: int, rows: int) -> None:
         """A port has no terminal."""
+
+    def failed_to_start(self) -> bool:
+        return False
 
     def status(self) -> dict[str, Any]:
         return success()

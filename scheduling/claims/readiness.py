@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Protocol
 
+from django.conf import settings
 from msgspec import structs
 
 from claims.causes import causes
@@ -169,7 +170,17 @@ def wants_a_node(pod: Pod) -> bool:
     """Whether it waits for this scheduler."""
     if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
         return False
-    return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
+    return is_judged(scheduler_of(pod))
+
+
+def scheduler_of(pod: Pod) -> str:
+    return pod.spec.scheduler_name or SCHEDULER_NAME
+
+
+def is_judged(scheduler: str) -> bool:
+    """Whether this process places, or explains, the pods of that scheduler."""
+    names: frozenset[str] | None = settings.SCHEDULER_NAMES
+    return names is None or scheduler in names
 
 
 def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:

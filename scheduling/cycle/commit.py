@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal, cast
@@ -31,8 +31,10 @@ from claims.controllers import generated_claims
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod, uses_volume_claims
-from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim
+from claims.kinds.resource_claims import DELETE_PROTECTION, AllocationResult, ResourceClaim, node_of
+from claims.models import DeviceKey
 from claims.pod_claims import STRUCTURED_FINALIZER, can_be_reserved, claim_for, is_done, reserved
+from claims.projectors import asking_for_holders, holders_asked
 from inventory.kinds import gates
 from manciple.controllers.coordination import looked_after
 from manciple.store import objects
@@ -175,10 +177,14 @@ def _commit_together(
     """decided: the verdicts on the same pods before admission was asked."""
     every = singles(verdicts)
     reads = _reads(state, every, [one.group.key for one in verdicts if isinstance(one, GroupVerdict)])
+    devices, taking_over = _devices_given(every), arrivals.taken_over() if arrivals else []
+    beside = [*taking_over, *asking_for_holders(devices)]
     with (
-        objects.writing(identity=SCHEDULER, reads=reads, beside=arrivals.taken_over() if arrivals else ()) as writer,
+        holders_asked(devices) as holders_found,
+        objects.writing(identity=SCHEDULER, reads=reads, beside=beside) as writer,
         looked_after.value.noted(writer, frozenset({"schedule"})),
     ):
+        holders_found(writer.beside[len(taking_over) :])
         if writer.revision != state.revision:
             state.advance()
         batch = _Batch(state, writer, now)
@@ -188,7 +194,7 @@ def _commit_together(
         for verdict in verdicts:
             written += batch.write_group(verdict) if isinstance(verdict, GroupVerdict) else [batch.write(verdict)]
         settled = [*gone, *_retry_what_came_free(decided, written)]
-        queue.settle(settled, revision=revision, now=now, arrivals=arrivals, stored=writer.beside)
+        queue.settle(settled, revision=revision, now=now, arrivals=arrivals, stored=writer.beside[: len(taking_over)])
     state.absorb(writer.written)
     if arrivals is not None:
         state.fed = arrivals.reached
@@ -239,6 +245,17 @@ def _reads(state: ClusterState, verdicts: Sequence[Verdict], groups: Sequence[Ke
         (kind(POD_GROUPS), groups),
         (kind(NAMESPACES), [("", verdict.pod.metadata.namespace) for verdict in verdicts]),
     )
+
+
+def _devices_given(verdicts: Iterable[Verdict]) -> Collection[DeviceKey]:
+    """Those that the verdicts give as a whole."""
+    given = (one for verdict in verdicts if isinstance(verdict, Placement) for one in verdict.allocations.values())
+    return {
+        (result.driver, result.pool, result.device, node_of(allocation))
+        for allocation in given
+        for result in allocation.devices.results
+        if not result.admin_access and not result.share_id
+    }
 
 
 def allocation_time(now: datetime) -> str | None:

@@ -51,7 +51,7 @@ from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import DELETING, FINISHED, Controller, Queue
 from manciple.per_process import PerProcess
-from manciple.store.event_log import Follower
+from manciple.store.event_log import AnnouncedLog, Follower
 from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES, Key
@@ -118,7 +118,8 @@ class SchedulingWorker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._following = Follower(self._new_state)
+        # The transaction of a commit brings the state up to date.
+        self._following = Follower(self._new_state, source=AnnouncedLog())
         self._searches = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
         self._times = NamespaceTimes()
@@ -453,7 +454,8 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     if request.is_served:
         node = quietest(state, request.pod, fitting)
         return request.placement_on(node, state.nodes.allocatable(node))
-    nominated = tuple(node for node in fitting if node.name == request.pod.status.nominated_node_name)
+    preferred = request.pod.status.nominated_node_name
+    nominated = tuple(node for node in fitting if node.name == preferred) if preferred else ()
     with state.overlay.avoiding(request.pod) as avoided:
         placed = _search(state, request, nominated) if nominated else None
         if placed is None or not isinstance(placed.outcome, Allocated):

@@ -137,8 +137,9 @@ def quietest(state: ClusterState, pod: Pod, fitting: Sequence[NodeView]) -> str:
     """The node for a pod without new devices: the one that it is nominated for; otherwise, of those that the pod
     prefers, of those that the cluster's policy prefers, the one with the fewest pods, the first by name.
     """
-    if any(node.name == pod.status.nominated_node_name for node in fitting):
-        return pod.status.nominated_node_name
+    nominated = pod.status.nominated_node_name
+    if nominated and any(node.name == nominated for node in fitting):
+        return nominated
     nodes, preference = state.nodes, state.nodes.preference(pod)
     if preference is not None:
         best = max(preference(node.name) for node in fitting)

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
+from django.conf import settings
 from msgspec import structs
 
 from claims.causes.causes import (
@@ -82,7 +83,7 @@ from scheduling.allocator.outcome import (
 )
 from scheduling.allocator.requests import RequestPlan
 from scheduling.claims.extended_resources import ServedRequest, served_requests
-from scheduling.claims.readiness import request_of
+from scheduling.claims.readiness import is_judged, request_of, scheduler_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import eviction_cause, preview
 from scheduling.models import QueuedPod
@@ -295,7 +296,7 @@ def report(
 
     Nodes that are not reached in `REPORT_SECONDS` are undecided, and what the answers have in common is left out then.
     """
-    deadline = Deadline.after(REPORT_SECONDS)
+    deadline = Deadline.after(REPORT_SECONDS * settings.EXPLANATION_PATIENCE)
     with time_limit(deadline):
         found = tuple(
             NodeReport(examination=examine(snapshot, claims, node), refusals=refused.get(node.name, ()))
@@ -538,7 +539,7 @@ def explain_claim(namespace: str, name: str) -> Explanation:
             return Explanation(about=claim, revision=state.revision, cause=hold.cause)
         claim = state.seen(claim)
         try:
-            with time_limit(Deadline.after_work(WORK_SECONDS)):
+            with time_limit(Deadline.after_work(WORK_SECONDS * settings.EXPLANATION_PATIENCE)):
                 found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
         except TimeLimitExceeded:
             return _costly(state, claim)
@@ -562,7 +563,7 @@ def _counted(found: Report) -> str:
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
     post_filter.settle(state, datetime.now(UTC))
     try:
-        with state.overlay.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS)):
+        with state.overlay.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS * settings.EXPLANATION_PATIENCE)):
             return _explained(state, pod)
     except TimeLimitExceeded:
         return _costly(state, pod)
@@ -660,8 +661,7 @@ def _settled(pod: Pod) -> tuple[str, str] | None:
         return "Deleting", "it is being deleted"
     if pod.spec.node_name:
         return "Bound", f"it is bound to node `{pod.spec.node_name}`"
-    scheduler = pod.spec.scheduler_name or SCHEDULER_NAME
-    if scheduler != SCHEDULER_NAME:
+    if not is_judged(scheduler := scheduler_of(pod)):
         return "Unmanaged", f"scheduler `{scheduler}` places it, not this one"
     return None
 

@@ -27,6 +27,7 @@ from claims import event_recorder, evictions
 from claims.causes import messages
 from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
+from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
@@ -158,4 +159,5 @@ CONTROLLER = Controller(
     does="moves pods so that others can start, where the setting MANCIPLE_DEFRAGMENTATION asks for it",
     reconcile=reconcile,
     every=30,
+    also_locks=coordination.TURN,
 )

@@ -4,7 +4,8 @@
     waits for its first pod, another pod has a node     -> that node
     waits for its first pod, folders serve its class    -> any node, on which its volume is then made
     waits for its first pod, volumes of its class exist -> the nodes that reach enough of them
-    anything else                                       -> the pod waits
+    of an ephemeral volume, and another pod's           -> the pod waits
+    anything else                                       -> likewise
 
 Claims are bound after their pod (`claims.controllers.volume_claims`). Until then their volumes count as free, so a pod
 waits while another that has a node may be about to get one of its volumes.
@@ -20,7 +21,7 @@ from typing import Any, ClassVar
 
 from claims.causes.causes import VolumeClaimMissing, VolumeClaimNotCreated, VolumeClaimUnusable
 from claims.kinds.persistent_volumes import VOLUMES, PersistentVolume
-from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod
+from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod, is_made_for, not_made_for, volume_claim_of
 from claims.kinds.storage_classes import STORAGE_CLASSES, StorageClass
 from claims.kinds.volume_binding import keys_of_claims, satisfies, size_of, unclassified, unprovisionable
 from claims.kinds.volume_claims import BOUND, LOST, PersistentVolumeClaim
@@ -94,20 +95,19 @@ class VolumeClaims(Part):
     def hold(self, pod: Pod) -> Hold | None:
         """Why no node can mount its volumes yet."""
         volumes: Any = pod.spec.volumes
-        claimed = [volume for volume in volumes if volume.persistentVolumeClaim is not None]
-        for volume in volumes:
-            if volume.ephemeral is not None:
-                unmade = VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}", volume.name)
-                return Hold(reasons=Reason.VOLUME, cause=unmade)
+        claimed = [volume for volume in volumes if volume_claim_of(pod, volume)]
         if len(claimed) > MOST_CLAIMED_VOLUMES:
             message = f"a pod may mount {MOST_CLAIMED_VOLUMES} PersistentVolumeClaims at most"
             return Hold(reasons=Reason.VOLUME, cause=VolumeClaimUnusable("", claimed[-1].name, message))
         for volume in claimed:
-            key = (pod.metadata.namespace, volume.persistentVolumeClaim.claimName)
+            key = (pod.metadata.namespace, volume_claim_of(pod, volume))
             claim, awaited = self._claims.get(key), frozenset({volume_claim_key(*key)})
             if claim is None:
-                return Hold(reasons=Reason.VOLUME, awaited=awaited, cause=VolumeClaimMissing(key[1], volume.name))
-            if "ReadWriteOncePod" in claim.spec.access_modes and self._places(key, pod):
+                missing = VolumeClaimMissing if volume.ephemeral is None else VolumeClaimNotCreated
+                return Hold(reasons=Reason.VOLUME, awaited=awaited, cause=missing(key[1], volume.name))
+            if volume.ephemeral is not None and not is_made_for(claim.metadata, pod):
+                why = not_made_for(key[1], pod)
+            elif "ReadWriteOncePod" in claim.spec.access_modes and self._places(key, pod):
                 why, awaited = _IN_USE.format(key[1]), awaited | {SOLE_USE}
             else:
                 why = self._unusable(claim, pod)

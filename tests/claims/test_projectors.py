@@ -330,3 +330,30 @@ def test_reindexing_repairs_what_was_damaged() -> None:
 def test_an_allocation_of_nothing_is_an_allocation() -> None:
     write(make_claim("empty", allocation=AllocationResult()))
     assert Claim.objects.get().allocated
+
+
+# Claims of another cluster --------------------------------------------------------------------------------------------
+
+
+def copy(*claims: ResourceClaim) -> None:
+    with objects.writing() as writer:
+        for claim in claims:
+            meta = structs.replace(
+                claim.metadata, uid=f"{claim.metadata.name}-uid", creation_timestamp="2026-01-01T00:00:00Z"
+            )
+            writer.replicate(RESOURCE_CLAIM, structs.replace(claim, metadata=meta))
+
+
+def test_a_device_that_another_cluster_gives_twice_is_held_twice_here() -> None:
+    """Its API refuses no second allocation; the truth is taken as it is, in one transaction or in two."""
+    copy(holding("first", "gpu-0"), holding("second", "gpu-0", "gpu-1"))
+    copy(holding("third", "gpu-1"))
+    rows = AllocatedDevice.objects.values_list("claim__name", "device", "exclusive").order_by("claim__name", "device")
+    assert list(rows) == [
+        ("first", "gpu-0", True),
+        ("second", "gpu-0", False),
+        ("second", "gpu-1", True),
+        ("third", "gpu-1", False),
+    ]
+    with pytest.raises(DeviceTaken):
+        write(holding("ours", "gpu-1"))

@@ -108,6 +108,17 @@ def test_local_is_made_once_and_is_the_default(api: Api) -> None:
     assert "storageClassName" not in answer.json["spec"]
 
 
+@pytest.mark.parametrize(("has_default", "code"), [(True, 422), (False, 200)])
+def test_a_class_is_set_later_where_no_default_was_set_at_first(api: Api, has_default: bool, code: int) -> None:
+    """As recorded without a default class; with one, a claim has a class, which never changes."""
+    assert api.send("POST", CLASSES, body=storage_class("first", is_default=has_default)).code == 201
+    made = api.send("POST", CLAIMS, body=claim())
+    body = made.json
+    body["spec"]["storageClassName"] = "fast"
+    body["metadata"]["resourceVersion"] = ""
+    assert api.send("PUT", f"{CLAIMS}/{body['metadata']['name']}", body=body).code == code
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"), [({}, "second"), ({"storageClassName": ""}, ""), ({"storageClassName": "first"}, "first")]
 )

@@ -34,6 +34,8 @@ EMPTY = {
     "/usage": (texts.NOTHING_HELD,),
     "/usage?ns=vision": (texts.NOTHING_USED_OF_THE_CHOICE,),
     "/usage?by=state": (texts.NOTHING_RECORDED,),
+    "/autoscalers": ("No autoscaler yet", "kubectl autoscale"),
+    "/autoscalers?q=nothing": ("No matching autoscaler",),
     "/workloads": ("No workload yet", "kubectl apply"),
     "/workloads?q=nothing": ("No matching workload",),
     "/what-if": (texts.NOTHING_REHEARSED,),

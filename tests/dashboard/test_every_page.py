@@ -7,8 +7,9 @@ both engines are held to the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from html.parser import HTMLParser
 from http import HTTPStatus
 
@@ -24,7 +25,7 @@ from dashboard.capacity.overview import read_signs
 from dashboard.capacity.timeline import STEPS, Timeline, TimelineQuery
 from dashboard.kit.charts import ChosenTime, Window
 from manciple.people import ALL_NAMESPACES, Person, person_of_user
-from manciple.processes.demolab.pages import every_page
+from manciple.processes.demolab.pages import every_page, is_document
 from manciple.processes.demolab.views import save_views
 from manciple.store import history, objects
 from manciple.store.event_log import latest_revision
@@ -33,6 +34,7 @@ from manciple.wire.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
 from tests.examples import ALL, sample
 from tests.laboratory import NOW, furnish
+from tests.page_words import sentences, words
 
 #: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
 PEOPLE = {"ada": None, "vic": "", "nora": "nlp-lab"}
@@ -104,22 +106,60 @@ class Backticks(HTMLParser):
             self.found.append(" ".join(text.split()))
 
 
+@cache
+def pages() -> Mapping[str, str]:
+    """Address -> page, or part of one, as the administrator sees the laboratory."""
+    client, _ = signed_in("ada")
+    answers = {page.path: client.get(page.path) for page in every_page()}
+    return {
+        path: answer.content.decode()
+        for path, answer in answers.items()
+        if "text/html" in answer.headers.get("Content-Type", "") and not answer.streaming
+    }
+
+
 def test_no_page_shows_a_backtick(lab: None) -> None:
     """Texts mark names with backticks, which pages make code of (`with_code`), or leave out where that cannot be."""
-    client, _ = signed_in("ada")
-    shown = {}
-    for page in every_page():
-        answer = client.get(page.path)
-        if "text/html" not in answer.headers.get("Content-Type", "") or answer.streaming:
-            continue
-        if found := Backticks(answer.content.decode()).found:
-            shown[page.path] = found
+    shown = {path: found for path, page in pages().items() if (found := Backticks(page).found)}
     assert not shown, "\n".join(f"{path}: {found}" for path, found in shown.items())
+
+
+#: Words of sentences on a page, on average: a text that says more has to say something else in fewer.
+MOST_WORDS = 34
+
+
+def test_pages_have_few_words(lab: None) -> None:
+    counted = {
+        path: words(page)
+        for path, page in pages().items()
+        if is_document("text/html", page) and not path.startswith("/manual")
+    }
+    wordiest = sorted(counted.items(), key=lambda item: -item[1])[:5]
+    total = sum(counted.values())
+    assert total <= MOST_WORDS * len(counted), f"{total} words; the wordiest: {wordiest}"
 
 
 def test_backticks_are_found_in_texts_and_labels_and_not_in_code() -> None:
     page = '<p>a `b`</p><code>`c`</code><a title="`d`" href="?q=`e`">f</a><pre><b>`g`</b></pre><p>`h</p>'
     assert Backticks(page).found == ["a `b`", "`d`", "`h"]
+
+
+#: What has words that count, beside much that has none.
+SHOWN = ["The first of two sentences.", "The second of them,", "with more of it"]
+
+
+def test_words_are_those_of_sentences_that_are_shown() -> None:
+    page = """
+        <h1>What this page is about</h1>
+        <p>The <b>first</b> of two sentences.</p>
+        <p hidden>One that nobody sees here.</p>
+        <p>Two words</p>
+        <table><tr><td>What a cell says at length.</td></tr></table>
+        <ul><li>The second of them,<br>with more of it</li></ul>
+        <p class="row facts">created by somebody long ago</p>
+    """
+    assert sentences(page) == SHOWN
+    assert words(page) == 13
 
 
 # The timeline --------------------------------------------------------------------------------------------------------

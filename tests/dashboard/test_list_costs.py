@@ -25,11 +25,13 @@ from dashboard.models import SavedView
 from dashboard.people import people as people_pages
 from dashboard.tools import events as event_pages
 from dashboard.tools import saved_views
+from dashboard.workloads import autoscalers as autoscaler_pages
 from dashboard.workloads import ended as ended_pages
 from dashboard.workloads.claims import views as claim_pages
 from dashboard.workloads.pods import views as pod_pages
 from dashboard.workloads.workloads import views as workload_pages
 from inventory.models import DeviceClass, Incident
+from manciple.store import objects
 from manciple.wire.resources import PODS
 from tests.builders import (
     make_claim,
@@ -46,6 +48,8 @@ from tests.dashboard.browsing import admin
 from tests.dashboard.tools.test_events import say
 from tests.dashboard.workload_scene import deploys
 from tests.scheduling.cluster import Cluster
+from tests.workloads.test_horizontal_pod_autoscalers import make_autoscaler
+from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
 
 __all__ = ["admin"]
 
@@ -112,6 +116,13 @@ def workloads(cluster: Cluster) -> None:
         deploys(cluster, f"web-{number}", replicas=number % 2, gpus=1)
 
 
+def autoscalers(cluster: Cluster) -> None:
+    with objects.writing() as writer:
+        for number in range(MANY):
+            one = make_autoscaler(f"web-{number}", target=f"web-{number}")
+            writer.create(HORIZONTAL_POD_AUTOSCALER, HORIZONTAL_POD_AUTOSCALER.prepare_create(one))
+
+
 def sorted_by(path: str, *columns: str) -> list[str]:
     return [f"{path}?sort={column}" for column in columns]
 
@@ -140,6 +151,10 @@ LISTS: dict[Callable[[Cluster], None], dict[str, int]] = {
         **dict.fromkeys(["/workloads", *sorted_by("/workloads", "name", "-kind", "state", "-ready", "devices")], PAGE),
         "/workloads?kind=ReplicaSet&state=Starting&q=web&page=2": PAGE,
     },
+    autoscalers: {
+        **dict.fromkeys(["/autoscalers", *sorted_by("/autoscalers", "name", "-target", "state", "pods")], PAGE),
+        "/autoscalers?state=New&q=web&page=2": PAGE,
+    },
     people: {"/views": PAGE + 1, "/views?page=2": PAGE + 1, "/people": PAGE, "/people?sort=-tokens&page=2": PAGE},
 }
 #: The constants that say how many rows a page has, but for events.
@@ -148,6 +163,7 @@ PAGES: tuple[tuple[ModuleType, str], ...] = (
     (claim_pages, "PAGE"),
     (pod_pages, "PAGE"),
     (workload_pages, "PAGE"),
+    (autoscaler_pages, "PAGE"),
     (ended_pages, "SHOWN"),
     (class_pages, "ROWS"),
     (node_pages, "SHOWN"),

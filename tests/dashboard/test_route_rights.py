@@ -91,6 +91,7 @@ IN_NAMESPACES = {
     "pods/new/diagnostics": "r00555", "pods/new/made": "r00555", "pods/<str:namespace>/<str:name>": "r00222",
     "pods/<str:namespace>/<str:name>/delete": "r00022", "pods/<str:namespace>/<str:name>/move": "r00222",
     "pods/<str:namespace>/<str:name>/replace": "r00022",
+    "autoscalers": "r00222", "autoscalers.csv": "r00222", "autoscalers/<str:namespace>/<str:name>": "r00444",
     "workloads": "r00222", "workloads.csv": "r00222",
     "workloads/<str:resource>/<str:namespace>/<str:name>": "r00444",
     "workloads/<str:resource>/<str:namespace>/<str:name>/<str:act>": "r00444",
@@ -315,7 +316,7 @@ def test_every_topic_that_is_told_has_rights(db: None) -> None:
     )  # fmt: skip
     kinds = {
         "pods", "pod", "claims", "claim", "template", "events", "accounts", "quotas", "budgets", "node-pods", "node",
-        "nodes", "pool", "slices", "class", "classes", "namespaces", "workloads",
+        "nodes", "pool", "slices", "class", "classes", "namespaces", "workloads", "autoscalers",
     }  # fmt: skip
     assert set(NAMESPACED) | set(SHARED) | {NAMESPACES} == kinds
     for resource, functions in topics._registered.items():

@@ -30,7 +30,7 @@ __all__ = ["admin", "viewer"]
 #: All but the audit trail, which has files of its own.
 LISTS = (
     *("claims", "templates", "pods", "classes", "nodes", "quotas", "incidents", "taint-rules", "drivers"),
-    *("namespaces", "events", "roles", "people", "ended", "workloads"),
+    *("namespaces", "events", "roles", "people", "ended", "workloads", "autoscalers"),
 )
 #: Files of pages that are no lists of objects.
 OTHER_FILES = {"audit", "devices", "timeline", "usage"}

@@ -130,7 +130,7 @@ def driver_lost(of: Subject) -> Case:
 def no_worker(of: Subject) -> Case:
     """Nothing is placed, and the nodes, devices and pods are as they were."""
     kept = {page: said for page, said in well(of).items() if page not in {"overview", "wallboard"}}
-    broken = ("No worker has processed the queue", r"Free \d+", "Node agents each reported", "every pool is complete")
+    broken = ("No worker has run", r"Free \d+", "Node agents each reported", "every pool is complete")
     return {**kept, "overview": (broken, ("[Uu]nreachable",)), "wallboard": (("Scheduler",), ("All is well",))}
 
 

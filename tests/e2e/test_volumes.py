@@ -130,6 +130,25 @@ def test_a_claim_in_use_waits_for_its_pod_and_one_of_an_unknown_class_says_why(t
     )
 
 
+def test_an_ephemeral_volume_comes_and_goes_with_its_pod(tenant: Kubectl) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    container = {"name": "main", "image": "x", "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [container], "volumes": [volume], "terminationGracePeriodSeconds": 1},
+    }
+    tenant("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
+    tenant("wait", "-n", NAMESPACE, "--for=condition=Ready", "pod/web")
+    made = claims(tenant)["web-scratch"]
+    assert (made["status"]["phase"], made["metadata"]["ownerReferences"][0]["name"]) == ("Bound", "web")
+    assert "Used By:       web" in tenant("describe", "pvc", "-n", NAMESPACE, "web-scratch")
+    tenant("delete", "pod", "-n", NAMESPACE, "web")
+    wait_for("claim and volume to go", lambda: not claims(tenant) and not volumes(tenant))
+
+
 @pytest.mark.long
 def test_what_pods_have_written_stays_on_the_node_through_all_that_happens_and_goes_with_the_claim(
     tenant: Kubectl, keeper: RealNode, tmp_path: Path

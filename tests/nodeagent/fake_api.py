@@ -22,12 +22,13 @@ Address = tuple[str, str, str]  # (plural, namespace, name)
 class Refused(Exception):
     """An answer that is an error."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, *, details: Document | None = None) -> None:
         super().__init__(message)
-        self.code, self.reason = code, reason
+        self.code, self.reason, self.details = code, reason, details
 
     def status(self) -> Document:
-        return {"kind": "Status", "status": "Failure", "code": self.code, "reason": self.reason, "message": str(self)}
+        told = {"kind": "Status", "status": "Failure", "code": self.code, "reason": self.reason, "message": str(self)}
+        return told if self.details is None else {**told, "details": self.details}
 
 
 class FakeApi(httpx.BaseTransport):

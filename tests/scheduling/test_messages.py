@@ -63,7 +63,7 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
         "quota `most` is too small: 1 of 2 `gpu/devices` used, 2 more needed",
         NO_SINGLE_CHANGE,
     ),
-    "no nodes": (NoNodeFits(nodes=0), "there is no node yet", "Start a node agent, or register a Node."),
+    "no nodes": (NoNodeFits(nodes=0), "there is no node yet", "Add a node."),
     "cordoned nodes": (
         NoNodeFits(nodes=2, refused=((NodeRefusal("NodeUnschedulable"), 2),)),
         "no node takes it: 2 nodes are cordoned",

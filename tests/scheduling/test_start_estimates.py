@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from claims.kinds.pods import Affinity, NodeAffinity
 from claims.models import PastAllocation, Pod
+from insight import start_estimates
 from insight.start_estimates import (
     Alike,
     HeldDevices,
     WaitingEntry,
+    end_of,
     estimate_starts,
     read_queue,
     share,
     time_left,
 )
+from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint
 from manciple.wire.base import timestamp
-from tests.builders import make_claim, make_pod, make_request
+from tests.builders import make_claim, make_devices, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 
 GPU, NIC, BOTH = frozenset({"gpu"}), frozenset({"nic"}), frozenset({"gpu", "any"})
@@ -32,6 +38,14 @@ def wait(uid: str, count: int = 1, *, of: str = "gpu", lasts: float | None = Non
 
 def hold(left: float | None, count: int = 1, *, on: str = "a", of: Alike = GPU) -> HeldDevices:
     return HeldDevices(on, {of: count}, left)
+
+
+def at(entry: WaitingEntry, *places: str) -> WaitingEntry:
+    return dataclasses.replace(entry, places=frozenset(places))
+
+
+def until(seconds: float, entry: WaitingEntry) -> WaitingEntry:
+    return dataclasses.replace(entry, until=seconds)
 
 
 Free = Mapping[str, Mapping[Alike, int]]
@@ -80,6 +94,28 @@ CASES: dict[str, tuple[Sequence[WaitingEntry], Sequence[HeldDevices], Free, dict
     ),
     "a class of which there is nothing": ([wait("x", of="tpu")], [hold(5)], {}, {}),
     "what comes free at once": ([wait("x")], [hold(0)], {}, {"x": 0}),
+    "on nodes that it may use": (
+        [at(wait("x", lasts=9), "b"), wait("y")],
+        [hold(5, on="a"), hold(7, on="b")],
+        {},
+        {"x": 7, "y": 5},
+    ),
+    "what is free elsewhere is no help": ([at(wait("x"), "b")], [hold(5, on="b")], {"a": {GPU: 1}}, {"x": 5}),
+    "what is free where it may go": ([at(wait("x"), "a", "b")], [hold(5, on="b")], {"a": {GPU: 1}}, {}),
+    "devices of no node are for all": ([at(wait("x"), "b")], [hold(5, on="")], {}, {"x": 5}),
+    "no node will do": ([at(wait("x")), wait("y")], [hold(5)], {}, {"y": 5}),
+    "whose time is over by then takes nothing": (
+        [until(4, wait("x", lasts=100)), wait("y")],
+        [hold(5)],
+        {},
+        {"x": 5, "y": 5},
+    ),
+    "a limit that began before the start ends it": (
+        [until(8, wait("x", lasts=100)), until(90, wait("y")), wait("z")],
+        [hold(5)],
+        {},
+        {"x": 5, "y": 8, "z": 90},
+    ),
 }
 
 
@@ -203,3 +239,76 @@ def test_selectors_of_requests_count(cluster: Cluster) -> None:
     asks(cluster, "picky", expressions=[f'device.attributes["gpu.example.com"].index == {index}'])
     (place,) = read_queue(cluster.now).values()
     assert place.starts_at == cluster.now + timedelta(seconds=600)
+
+
+HOST = "kubernetes.io/hostname"
+_ON_SECOND = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key=HOST, operator="In", values=("node-2",)),))
+CHOICES: dict[str, dict[str, Any]] = {
+    "by a label": {"node_selector": {HOST: "node-2"}},
+    "by affinity": {
+        "affinity": Affinity(
+            node_affinity=NodeAffinity(
+                required_during_scheduling_ignored_during_execution=NodeSelector(node_selector_terms=(_ON_SECOND,))
+            )
+        )
+    },
+}
+
+
+def held_by_two(cluster: Cluster) -> None:
+    """A GPU each on two nodes: that of node-1 is given back after 60 s, the other after 600."""
+    cluster.with_gpus("node-1", "node-2", each=1)
+    for name, limit, node in (("first", 60, "node-1"), ("second", 600, "node-2")):
+        waits_at(cluster, name, active_deadline_seconds=limit, node_selector={HOST: node})
+        runs_since(cluster, name, 0)
+
+
+def waits_at(cluster: Cluster, name: str, **spec: Any) -> None:
+    cluster.create(make_claim(name, requests=[make_request()]))
+    pod = make_pod(name, claims={"gpu": name})
+    cluster.create(replace(pod, spec=replace(pod.spec, **spec)))
+    cluster.settle()
+
+
+def starts_in(cluster: Cluster) -> dict[str, float | None]:
+    places = read_queue(cluster.now).values()
+    return {one.name: (one.starts_at - cluster.now).total_seconds() if one.starts_at else None for one in places}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_pod_starts_on_the_nodes_that_it_may_use(choice: str, cluster: Cluster) -> None:
+    held_by_two(cluster)
+    waits_at(cluster, "picky", **CHOICES[choice])
+    waits_at(cluster, "any")
+    assert starts_in(cluster) == {"picky": 600, "any": 60}
+
+
+def test_what_is_free_on_a_node_that_no_pod_may_use_is_not_expected_to_help(cluster: Cluster) -> None:
+    """Before, a pod that waits for devices elsewhere had no estimate: it seemed to fit already."""
+    held_by_two(cluster)
+    node = make_node("node-3")
+    taint = Taint(key="team", value="a", effect="NoSchedule")
+    cluster.create(replace(node, spec=replace(node.spec, taints=(taint,))))
+    cluster.create(make_slice(node="node-3", devices=make_devices(1)))
+    waits_at(cluster, "shy")
+    waits_at(cluster, "closed", node_selector={HOST: "node-3"})
+    assert starts_in(cluster) == {"shy": 60, "closed": None}
+
+
+def test_of_very_many_choices_of_nodes_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_estimates, "MOST_CHOICES", 1)
+    held_by_two(cluster)
+    waits_at(cluster, "any")
+    waits_at(cluster, "picky", node_selector={HOST: "node-2"})
+    assert starts_in(cluster) == {"any": 60, "picky": None}
+
+
+def test_a_time_limit_beyond_any_calendar_is_none(cluster: Cluster) -> None:
+    """It would cost every page that shows the queue."""
+    cluster.with_gpus("node-1", each=1)
+    asks(cluster, "first")
+    runs_since(cluster, "first", 0)
+    Pod.objects.filter(name="first").update(time_limit=2**62)
+    asks(cluster, "second")
+    assert starts_in(cluster) == {"second": None}
+    assert end_of(cluster.now, 2**62) is None

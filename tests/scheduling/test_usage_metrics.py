@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[int, str]] = {
     f"{NODES}/nosuch": (404, 'nodemetrics.metrics.k8s.io "nosuch" not found'),
     f"{PODS}?labelSelector=a%3D%3D%3Db": (400, "unable to parse labelSelector"),
     f"{NODES}?fieldSelector=spec.nosuch%3Db": (400, "field label not supported"),
-    f"{PODS}?watch=true": (405, "does not allow this method"),
+    f"{PODS}?watch=true": (405, 'watch is not supported on resources of kind "pods.metrics.k8s.io"'),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError
 from msgspec import structs
 
+from claims.controllers import ephemeral_volumes
 from claims.controllers import volume_claims as binder
 from claims.kinds.persistent_volumes import (
     FOLDER_FINALIZER,
@@ -18,15 +19,19 @@ from claims.kinds.persistent_volumes import (
     VolumeNodeAffinity,
 )
 from claims.kinds.pods import MOST_CLAIMED_VOLUMES, Pod
+from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec
 from claims.kinds.storage_classes import LOCAL, StorageClass
 from claims.kinds.volume_claims import PersistentVolumeClaim
 from claims.kinds.volumes import (
     HostPathVolumeSource,
     PersistentVolumeClaimSpec,
+    Volume,
     VolumeResourceRequirements,
     claim_volume,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from manciple.store import sql
+from manciple.wire import codec
 from manciple.wire.base import LabelSelector, ObjectMeta, ObjectReference
 from tests.builders import NAMESPACE, make_node, make_pod
 from tests.scheduling.cluster import Cluster, with_spec
@@ -78,10 +83,18 @@ def bind(cluster: Cluster) -> None:
     """Let the binder and the scheduler do all that they have to do."""
     for _ in range(20):
         cluster.settle()
-        if not binder.reconcile(cluster.now):
+        if not ephemeral_volumes.reconcile(cluster.now) + binder.reconcile(cluster.now):
             cluster.retry()
             return
     raise AssertionError("the binder finds no rest")
+
+
+def make_ephemeral(name: str = "web", volume: str = "disk", **spec: Any) -> Pod:
+    filled = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    metadata = {"labels": {"tier": "scratch"}, "annotations": {"why": "fast"}}
+    source = {"volumeClaimTemplate": {"metadata": metadata, "spec": filled}}
+    declared = codec.decode_value(Volume, {"name": volume, "ephemeral": source})
+    return with_spec(make_pod(name), volumes=(declared,))
 
 
 def claim_of(cluster: Cluster, name: str = "data") -> PersistentVolumeClaim:
@@ -332,7 +345,7 @@ def test_a_claim_whose_volume_is_gone_is_lost(stored: Cluster) -> None:
     assert 'bound to non-existent persistentvolume "disk"' in stored.why_pending("web")
 
 
-def test_an_ephemeral_volume_and_too_many_claims_are_refused_with_words(stored: Cluster) -> None:
+def test_too_many_claims_are_refused_with_words(stored: Cluster) -> None:
     names = [f"c{number}" for number in range(MOST_CLAIMED_VOLUMES + 2)]
     for name in names:
         stored.create(make_volume_claim(name))
@@ -358,6 +371,101 @@ def test_a_class_that_comes_later_serves_the_claims_that_wait(stored: Cluster) -
     bind(stored)
     assert stored.pod("web").spec.node_name
     assert claim_of(stored).status.phase == "Bound"
+
+
+# Ephemeral volumes ----------------------------------------------------------------------------------------------------
+
+
+def has_ephemeral_work() -> bool:
+    return bool(sql.fetch(*ephemeral_volumes.ANY)[0][0])
+
+
+def test_the_claim_of_an_ephemeral_volume_is_made_and_goes_with_its_pod(stored: Cluster) -> None:
+    assert not has_ephemeral_work()
+    pod = stored.create(make_ephemeral(storageClassName="local"))
+    stored.settle()
+    assert 'ephemeral volume controller to create the persistentvolumeclaim "web-disk"' in stored.why_pending("web")
+    assert has_ephemeral_work()
+    bind(stored)
+    claim, pod = claim_of(stored, "web-disk"), stored.pod("web")
+    assert pod.spec.node_name
+    assert claim.status.phase == "Bound"
+    (owner,) = claim.metadata.owner_references
+    assert (owner.kind, owner.name, owner.uid) == ("Pod", "web", pod.metadata.uid)
+    assert owner.controller
+    assert owner.block_owner_deletion
+    assert claim.metadata.labels == {"tier": "scratch"}
+    assert claim.metadata.annotations["why"] == "fast"
+    assert stored.get(PersistentVolume, claim.spec.volume_name).node == pod.spec.node_name
+    assert not has_ephemeral_work()
+
+    stored.delete(claim)  # it is protected while the pod uses it
+    bind(stored)
+    assert claim_of(stored, "web-disk").metadata.deletion_timestamp is not None
+    stored.delete(pod)
+    bind(stored)
+    assert not stored.all(PersistentVolumeClaim)
+
+
+def test_the_claim_of_another_is_not_taken_for_an_ephemeral_volume(stored: Cluster) -> None:
+    stored.create(make_volume_claim("web-disk"))
+    stored.create(make_ephemeral())
+    bind(stored)
+    why = f"PVC {NAMESPACE}/web-disk was not created for pod {NAMESPACE}/web (pod is not owner)"
+    assert why in stored.why_pending("web")
+    assert told(stored, "FailedBinding") == {f"ephemeral volume disk: {why}"}
+    before = stored.events("FailedBinding")
+    ephemeral_volumes.reconcile(stored.now)
+    assert stored.events("FailedBinding") == before, "said once, not at each look"
+    stored.delete(claim_of(stored, "web-disk"))
+    bind(stored)
+    assert stored.pod("web").spec.node_name
+    assert claim_of(stored, "web-disk").metadata.owner_references
+
+
+def test_the_claim_of_a_former_pod_is_not_taken_either(stored: Cluster) -> None:
+    first = stored.create(make_ephemeral())
+    bind(stored)
+    stored.delete(stored.pod("web"))
+    stored.create(make_ephemeral())
+    stored.settle()
+    assert "(pod is not owner)" in stored.why_pending("web")
+    stored.delete(claim_of(stored, "web-disk"))  # as the garbage collector does, in time
+    bind(stored)
+    (owner,) = claim_of(stored, "web-disk").metadata.owner_references
+    assert owner.uid == stored.pod("web").metadata.uid != first.metadata.uid
+
+
+def test_a_claim_that_cannot_be_made_is_told_and_made_later(stored: Cluster) -> None:
+    quota = ResourceQuota(
+        api_version="v1",
+        kind="ResourceQuota",
+        metadata=ObjectMeta(name="no-volumes", namespace=NAMESPACE),
+        spec=ResourceQuotaSpec(hard={"persistentvolumeclaims": "0"}),
+    )
+    quota = stored.create(quota)
+    stored.create(make_ephemeral())
+    stored.create(make_ephemeral("other"))
+    bind(stored)
+    assert not stored.all(PersistentVolumeClaim)
+    said = sorted(told(stored, "FailedBinding"))
+    assert len(said) == 2
+    assert said[0].startswith("ephemeral volume disk: create PVC other-disk: ")
+    assert "exceeded quota: no-volumes" in said[0]
+    stored.delete(quota)
+    bind(stored)
+    assert {claim.metadata.name for claim in stored.all(PersistentVolumeClaim)} == {"web-disk", "other-disk"}
+    assert stored.pod("web").spec.node_name
+
+
+def test_pods_that_end_or_are_being_deleted_get_no_claim(stored: Cluster) -> None:
+    stored.create(make_ephemeral("ended"))
+    stored.finish("ended")
+    stored.create(make_ephemeral("leaving"))
+    stored.delete(stored.pod("leaving"), grace=30)
+    ephemeral_volumes.reconcile(stored.now)
+    assert not has_ephemeral_work()
+    assert not stored.all(PersistentVolumeClaim)
 
 
 # Volumes of a class that an administrator makes, one a disk -----------------------------------------------------------

@@ -87,7 +87,7 @@ def timed(client: Client, path: str) -> tuple[float, Any]:
     [
         (WORKBENCH, "Incomplete. Evaluated"),
         (FILTERED, "Incomplete: "),
-        (f"{FILTERED}&group=class", "simplify it, or reload to continue"),
+        (f"{FILTERED}&group=class", "Simplify the expression, or reload to continue"),
     ],
 )
 def test_a_costly_expression_in_a_link_gives_a_partial_page_that_says_so(

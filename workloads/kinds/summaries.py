@@ -26,7 +26,7 @@ class State(StrEnum):
     STARTING = "Starting"  #: fewer pods are ready than wanted
     RUNNING = "Running"  #: a Job's pods
     READY = "Ready"
-    PAUSED = "Paused"  #: a Deployment that does not take over another template
+    PAUSED = "Paused"  #: a Deployment that does not take over another template; a Job that may have no pod
     SUSPENDED = "Suspended"  #: a Job or CronJob that makes no pods
     SCHEDULED = "Scheduled"  #: a CronJob
     EMPTY = "No pods"  #: none are wanted
@@ -49,6 +49,9 @@ class Summary:
     time_limit: int | None = None
 
 
+NO_PARALLELISM = "Its parallelism is 0, so no pod is made."
+#: What it means that a Job's time limit is over. Its pods may have waited all the while (`insight.start_estimates`).
+DEADLINE_EXCEEDED = "Its time limit ran out."
 #: Reasons of conditions -> what they mean. `{}`: the condition's message.
 MEANINGS: Mapping[str, str] = {
     "MinimumReplicasAvailable": "Enough pods are available.",
@@ -62,7 +65,7 @@ MEANINGS: Mapping[str, str] = {
     "DeploymentResumed": "The update goes on.",
     "ReplicaSetCreateError": "{}",
     "BackoffLimitExceeded": "Its pods have failed more often than it allows.",
-    "DeadlineExceeded": "It ran longer than its time limit.",
+    "DeadlineExceeded": DEADLINE_EXCEEDED,
     "PodFailurePolicy": "A pod failed in a way that ends it: {}",
     "FailedIndexes": "Some of its indexes have failed.",
     "MaxFailedIndexesExceeded": "More of its indexes have failed than it allows.",
@@ -160,6 +163,8 @@ def _of_job(one: Job) -> Summary:
         state, reason = State.FAILED, meaning(ended)
     elif spec.suspend:
         state = State.SUSPENDED
+    elif spec.parallelism == 0 and not status.active:
+        state, reason = State.PAUSED, NO_PARALLELISM
     else:
         state = State.RUNNING if status.ready else State.STARTING
     is_finished = ended is not None and ended.type != FAILURE_TARGET

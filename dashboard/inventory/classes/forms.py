@@ -360,7 +360,7 @@ def parse(text: str, *, name: str = "") -> DeviceClass:
     if not isinstance(device_class, DeviceClass):
         raise Unreadable([finding(*place_of(text, "kind"), "The kind must be DeviceClass.")])
     if name and device_class.metadata.name != name:
-        message = f"The name stays {name}. Make a new class for another name."
+        message = f"The name stays {name}. Make a new class instead."
         raise Unreadable([finding(*place_of(text, "metadata.name"), message)])
     return structs.replace(device_class, metadata=structs.replace(device_class.metadata, managed_fields=()))
 
@@ -423,7 +423,7 @@ def of_expression(expression: str, features: CelFeatures) -> list[Finding]:
         return [*_problems(expression, error)]
     if selector.exceeds_cost_limit:
         cost = f"{selector.estimated_max_cost:,} of {COST_LIMIT:,}"
-        message = f"It may cost too much on the worst device: {cost}."
+        message = f"It may cost too much: {cost}."
         return [finding(1, 1, message, hint="Use fewer attributes or shorter lists.")]
     return []
 

@@ -433,7 +433,7 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
 def _explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
-        return "Somebody else changed this class. Open it again to see how your text differs."
+        return "Somebody else changed this class. Open it again to compare."
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message
@@ -478,7 +478,7 @@ def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
     seen = [one for one in started if person.sees(one.namespace)]
     links = tuple((f"{one.namespace}/{one.name}", pod_url(one.namespace, one.name)) for one in seen[:NAMED])
     then = f"{counted(len(started), 'waiting pod starts', 'waiting pods start')}." if started else (
-        "No waiting pod starts by that alone."
+        "No waiting pod starts by that."
     )  # fmt: skip
     effect = ActionEffect(
         consequences=(
@@ -539,26 +539,26 @@ def effect_of_deletion(existing: DeviceClass, person: Person) -> ActionEffect:
 
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
-    held = f"{holding} {keep}." if holding else "None holds devices through it."
+    held = f"{holding} {keep}." if holding else "None."
     lost, blocked = "could not be allocated", "would create claims that wait"
     consequences = [
-        concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None waits for this class."),
-        concerned("Templates", _keys(users.templates), blocked, template_url, "None names this class."),
+        concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None."),
+        concerned("Templates", _keys(users.templates), blocked, template_url, "None."),
         Consequence(term="Claims that hold", sentences=(held,)),
     ]
     if users.unserved:
-        without = "could not start: they ask for its extended resource"
+        without = "could not start"
         consequences.append(concerned("Pods that wait", users.unserved, without, pod_url, ""))
     if users.served:
-        again = "keep their devices, and would get none if created again"
+        again = "keep their devices, but could not be created again"
         consequences.append(concerned("Pods with devices", users.served, again, pod_url, ""))
     if resource := existing.spec.extended_resource_name:
         sentence = f"Containers that ask for {resource} would get no devices."
         consequences.append(Consequence(term="Extended resource", sentences=(sentence,)))
     if person.namespaces is not None:
-        sentence = "Namespaces that you do not see are not counted."
+        sentence = "Only namespaces that you see count."
         consequences.append(Consequence(term="Elsewhere", sentences=(sentence,)))
-    summary = "It is removed immediately. Claims for it wait until a class of this name exists again."
+    summary = "Claims for it wait until a class of this name exists again."
     return ActionEffect(summary=summary, consequences=tuple(consequences))
 
 

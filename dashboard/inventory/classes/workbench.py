@@ -236,7 +236,7 @@ class Bench:
         number = len(self.verdicts.selectors)
         if number > 1:
             return f"a device must pass all {number}"
-        return "a device must pass it" if number else "without one, every device matches"
+        return "a device must pass it" if number else "every device matches"
 
     @property
     def judged_sentence(self) -> str:
@@ -255,7 +255,7 @@ class Bench:
         devices = f"{self.verdicts.judged:,} of {self.verdicts.total:,} devices"
         return (
             f"Evaluated {devices} in {self.milliseconds / 1000:.1f} s, the limit. Simplify the selectors, or check "
-            "again to continue."
+            "again."
         )
 
     @property
@@ -277,15 +277,12 @@ class Bench:
     @property
     def cost_sentence(self) -> str:
         if not self.cost.known:
-            return "Cost is estimated once every selector compiles."
+            return "Unknown until every selector compiles."
         if self.cost.exceeds:
-            return "Selector cost may exceed the limit: use fewer attributes or shorter lists."
+            return "May exceed the limit: use fewer attributes or shorter lists."
         if not self.cost.cost:
             return "No selector is evaluated."
-        return (
-            f"{self.cost.share} of the limit for the most expensive selector (logarithmic scale). "
-            f"{counted(self.verdicts.total, 'device is', 'devices are')} evaluated."
-        )
+        return f"{self.cost.share} of the limit, on a logarithmic scale."
 
     @property
     def used_sentence(self) -> str:
@@ -329,7 +326,7 @@ class Bench:
                 subject, verb = ("Selector", "does") if len(self.broken) == 1 else ("Selectors", "do")
                 why = f"{subject} {' and '.join(self.broken)} {verb} not compile."
             return why
-        return "Nothing is sent until you save." if self.existing and not self.lines else ""
+        return ""
 
     @property
     def domains(self) -> tuple[Domain, ...]:
@@ -435,7 +432,7 @@ class Impact:
     def sentence(self) -> str:
         """`Matches 160 → 48. 9 waiting claims would see fewer devices; 22 held claims are not touched.`"""
         if self.partial:
-            return "The effect on claims is unknown: the selectors take too long."
+            return "Effect on claims unknown: the selectors take too long."
         if self.before is None:
             return f"Matches {counted(self.after, 'device')}."
         same = self.before == self.after

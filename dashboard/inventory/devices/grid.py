@@ -54,13 +54,13 @@ STATES: Mapping[str, str] = {
 
 #: state -> one sentence for a person who meets the mark for the first time
 MEANINGS: Mapping[str, str] = {
-    DeviceState.FREE: "No claim holds it; it can be allocated now.",
+    DeviceState.FREE: "It can be allocated now.",
     DeviceState.RESERVED: "Held by a claim in use.",
     DeviceState.ALLOCATED: "Held by a claim that is not in use.",
     DeviceState.PREPARING: "Held for a pod that is starting on its node.",
     DeviceState.PARTLY_SHARED: "Part of it is held.",
     DeviceState.BLOCKED: "Other claims hold hardware that it needs.",
-    DeviceState.CLOSED: "Not held, but its node is cordoned, tainted, full or gone.",
+    DeviceState.CLOSED: "Its node is cordoned, tainted, full or gone.",
     DeviceState.TAINTED: "Claims need a toleration.",
     DeviceState.UNHEALTHY: "Its driver reports a fault.",
     DeviceState.UNPUBLISHED: "Not published now, or its pool is incomplete.",

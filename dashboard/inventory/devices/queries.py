@@ -53,6 +53,7 @@ from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
 from dashboard.templatetags.kit import clock, counted, device_url, listed
 from insight.selector_matches import SelectorVerdict, judge
+from insight.start_estimates import latest_ends
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintRules
@@ -64,6 +65,7 @@ from manciple.store import objects
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
+from manciple.wire.resources import Key
 from manciple.wire.validation import natural
 
 #: Attributes with fewer values tell nothing apart, those with more are names.
@@ -568,6 +570,7 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
     lines = [line for line in lines_of(snapshot) if topic in line.topics]
     line = next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
     pods, state = _pods(seen[:DESCRIBED]), pool.state(key)
+    ends = latest_ends(pods)
     lost = state is DeviceState.UNREACHABLE
     health = _health(key, candidate, seen, pods)
     if lost:
@@ -579,7 +582,7 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
         candidate=candidate,
         state=state,
         level=level_of(candidate, holders) if candidate else 0,
-        holders=tuple(_held_by(holder, key, pods, lost=lost) for holder in seen[:DESCRIBED]),
+        holders=tuple(_held_by(holder, key, pods, ends, lost=lost) for holder in seen[:DESCRIBED]),
         more_holders=max(0, len(seen) - DESCRIBED),
         history=read_history(person, key, seen, now=datetime.now(UTC), place=line.node if line else ""),
         health=health,
@@ -619,7 +622,7 @@ class HeldBy:
     cdi_ids: tuple[str, ...]
 
 
-def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
+def _pods(holders: Iterable[Holder]) -> dict[Key, Pod]:
     """Those that the holders are reserved for, in one query; who may not be named has none."""
     names = {(holder.namespace, pod) for holder in holders for pod in holder.pods}
     if not names:
@@ -629,37 +632,32 @@ def _pods(holders: Iterable[Holder]) -> dict[tuple[str, str], Pod]:
     return {pod.key: pod for pod in found if isinstance(pod, Pod)}
 
 
-def _held_by(holder: Holder, key: DeviceKey, pods: dict[tuple[str, str], Pod], *, lost: bool) -> HeldBy:
-    """lost: its node is unreachable, so no deadline ends it."""
+def _held_by(
+    holder: Holder, key: DeviceKey, pods: dict[Key, Pod], ends: Mapping[Key, datetime | None], *, lost: bool
+) -> HeldBy:
+    """ends: when each pod ends at the latest. lost: its node is unreachable, so no time limit ends it."""
     using = [pods[holder.namespace, name] for name in holder.pods if (holder.namespace, name) in pods]
     ids = dict.fromkeys(one for pod in using for one, _, _ in _reports(pod, key, holder) if "=" in one)
     return HeldBy(
         holder=holder,
         share=", ".join(f"{Quantity(amount).canonical()} of {name}" for name, amount in holder.consumed.items()),
-        ends="Free again: unknown. Its node is unreachable." if lost else _ends(using, holder.others),
+        ends="Free again: unknown. Its node is unreachable."
+        if lost
+        else _ends([ends.get(pod.key) for pod in using], holder.others),
         cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
         cdi_ids=tuple(ids),
     )
 
 
-def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
-    """When the device is free again, as far as it is known."""
+def _ends(ends: Sequence[datetime | None], others: Sequence[Other]) -> str:
+    """When the device is free again, as far as it is known. ends: of the pods that use it, at the latest."""
     if others:
-        return (
-            f"Free again: unknown. Held until the controller of {listed(list(map(str, others)), 1)} removes it"
-            " from the claim's status.reservedFor."
-        )
-    if not pods:
+        return f"Free again: unknown. The controller of {listed(list(map(str, others)), 1)} decides."
+    if not ends:
         return ""
-    deadlines = [
-        datetime.fromisoformat(started) + timedelta(seconds=seconds) if seconds and started else None
-        for pod in pods
-        for seconds, started in [(pod.spec.active_deadline_seconds, pod.status.start_time)]
-    ]
-    if len(pods) == 1 and deadlines[0] is not None:
-        return f"Free again: by {clock(deadlines[0])}, the pod's deadline."
-    sets = "The pod sets" if len(pods) == 1 else "The pods set"
-    return f"Free again: unknown. {sets} no deadline." if None in deadlines else "Free again: unknown."
+    if None in ends:
+        return f"Free again: unknown. {'The pod has' if len(ends) == 1 else 'The pods have'} no time limit."
+    return f"Free again: by {clock(max(filter(None, ends)))}, when its time limit ends."
 
 
 def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, str, str]]:

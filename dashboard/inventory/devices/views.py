@@ -490,10 +490,8 @@ def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET
     chosen = read_chosen(data, read_devices(), class_selectors())
     if not chosen.keys:
-        why = f"The expression does not compile, so it chooses no device: {chosen.complaint}"
-        messages.error(
-            request, why if chosen.complaint else "No device is chosen. Choose some in the grid, or use the filters."
-        )
+        why = f"The expression does not compile: {chosen.complaint}"
+        messages.error(request, why if chosen.complaint else "Choose devices in the grid, or use the filters.")
         return redirect(_back(request, data))
     return show(request, data, act, chosen)
 
@@ -565,7 +563,7 @@ def _effect_of_tainting(act: Act, rules: Sequence[DeviceTaintRule], person: Pers
     summary = f"{count}, with the taint {taint_in_words(taint)}"
     if pools:
         which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
-        summary += f"; devices published later in {which} are tainted as well"
+        summary += f"; later devices in {which} are tainted too"
     changes = [RuleChange(after=rule) for rule in rules]
     effect = effect_of(changes, person, chosen.snapshot, datetime.now(UTC), summary=f"{summary}.")
     gone = Consequence(term="Unknown", sentences=(f"Nobody publishes {', '.join(chosen.gone[:3])}.",))

@@ -46,9 +46,9 @@ What = Literal["cordon", "uncordon", "drain", "taint", "untaint"]
 WHATS: tuple[What, ...] = ("cordon", "uncordon", "drain", "taint", "untaint")
 #: What each effect means for pods without a toleration.
 EFFECT_MEANINGS = {
-    "NoSchedule": "new pods without a toleration stay away",
-    "PreferNoSchedule": "new pods without a toleration come only where nothing else fits",
-    "NoExecute": "pods without a toleration leave, and new ones stay away",
+    "NoSchedule": "keeps new pods without a toleration away",
+    "PreferNoSchedule": "avoids the node for pods without a toleration",
+    "NoExecute": "also evicts running pods without a toleration",
 }
 #: Waiting pods that are asked whether they could come, the first by name.
 ASKED = 500

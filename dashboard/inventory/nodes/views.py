@@ -391,9 +391,9 @@ class ShownChange:
         if self.effects.kept_off:
             said = f"{len(pods)} of {asked} could no longer start here:"
         elif self.effects.let_in:
-            said = f"{len(pods)} of {asked} could then start here, if devices are free:"
+            said = f"{len(pods)} of {asked} could then start here if devices are free:"
         else:
-            said = f"For {'the one that waits' if asked == 1 else f'the {asked} that wait'} nothing changes."
+            said = "Nothing changes for them."
         return said, [("/".join(pod.key), pod_url(*pod.key)) for pod in pods]
 
 
@@ -513,11 +513,10 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
 
 def _troubles(known: Known, pools: Iterable[DevicePool], stay: int) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do). stay: pods there that have not ended, and that nobody deletes."""
-    check = f"Check the agent on the machine: `systemctl status manciple-agent@{known.name}`."
+    check = f"Check its agent: `systemctl status manciple-agent@{known.name}`."
     if known.state == "Unreachable":
-        unknown = "This page shows its last report."
         then = "Its pods are evicted when their tolerations end, by default after 5 min. " if stay else ""
-        yield f"{known.name} is unreachable. {unknown}", f"{then}{check}"
+        yield f"{known.name} is unreachable. Its last report is shown.", f"{then}{check}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason
@@ -525,7 +524,7 @@ def _troubles(known: Known, pools: Iterable[DevicePool], stay: int) -> Iterator[
     for type_ in PRESSURES:
         one = conditions.get(type_)
         if one is not None and one.status == "True":
-            then = "No new pods are placed here until it ends; running pods continue."
+            then = "No new pods until it ends; running ones continue."
             yield f"{type_}: {one.message or one.reason}", then
     for pool in pools:
         if not pool.complete:

@@ -68,13 +68,13 @@ AWAITING_RELEASE = {"held", "few-free", "one-node", "together"}
 FATES = {
     "preparing": "Its devices are being prepared.",
     "running": "Running.",
-    "unreachable": "State unknown: its node is unreachable.",
+    "unreachable": "Its node is unreachable.",
     "ended": "It has ended.",
     "ending": "It is being deleted.",
     "overdue": "Its deletion does not end.",
     "gone": "Not found.",
-    "replaced": "Not found; another pod has its name.",
-    "other": "Its controller decides when it is done.",
+    "replaced": "Replaced by another pod.",
+    "other": "Ended by its controller.",
 }
 
 
@@ -317,9 +317,9 @@ def _first_start(pods: Iterable[Pod], users: Sequence[User]) -> datetime | None:
 
 #: Who sets well-known finalizers.
 HOLDERS_OF_FINALIZERS = {
-    FINALIZER: "the claim controller, once no pod uses the claim",
-    "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
-    "orphan": "the garbage collector, once what the claim owns is free",
+    FINALIZER: "the claim controller, once unused",
+    "foregroundDeletion": "the garbage collector, once its dependents are gone",
+    "orphan": "the garbage collector, once its dependents are free",
 }
 
 
@@ -376,20 +376,19 @@ def advise(
     if row.state == "unused":
         step = "Create a pod that names it, or delete it."
         if row.immediate:
-            step = f"With allocation mode Immediate it keeps its devices until it is deleted. {step}"
+            step = f"Mode Immediate keeps its devices. {step}"
         elif row.driver:
-            only = f"Only the controller of driver `{row.driver}` can deallocate it."
+            only = f"Only driver `{row.driver}` can deallocate it."
             step = f"{only} {step}"
         else:
-            step = "Create a pod that names it; otherwise its devices are released after a minute."
+            step = "Create a pod that names it, or it releases its devices within a minute."
         return Advice(title=f"{_it_holds(row)}, reserved for no pod.", next_step=step)
     if row.state == "allocated" and not any(user.is_pod for user in row.users):
         # The end of the users is not known here: the claim may be in use, or forgotten.
         return Advice(
             title=f"{_it_holds(row)} for {row.users[0].title}, and no pod uses it.",
-            text="Only its owner knows when it is done, and then removes it from `status.reservedFor`. "
-            f"Allocated since {clock(row.allocated_at)}.",
-            next_step="Ask them. If the work is done, remove the entry; that releases the devices.",
+            text=f"Only its owner knows when it is done. Allocated since {clock(row.allocated_at)}.",
+            next_step="Ask them. If the work is done, remove the entry from `status.reservedFor`.",
         )
     return None
 
@@ -403,7 +402,7 @@ def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Perso
 
 
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
-    holds, worker = _it_holds(row), "Check that a worker runs (see the overview)."
+    holds, worker, text = _it_holds(row), "Check that a worker runs.", ""
     place = f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
     asked = f"Deletion was requested {f'{age(row.deleted_at)} ago' if row.deleted_at else 'a while ago'}"
     match row.cause:
@@ -411,53 +410,46 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
             user = next(user for user in row.users if user.is_over)
             title = f"{holds} for a pod that {'has ended' if user.fate == 'ended' else 'no longer exists'}."
             other = " Another pod has its name." if user.fate == "replaced" else ""
-            text = f"It is reserved for pod {user.name}, uid {user.uid}.{other}"
-            text, step = f"{text} The claim controller should have removed that.", worker
+            text = f"Pod {user.name}, uid {user.uid}.{other}"
+            step = worker
         case "pod-stays":
             user = next(user for user in row.users if user.fate == "overdue")
             late = f" {age(user.ends_at)} ago" if user.ends_at else ""
             title = f"{holds} for a pod that does not end."
-            text = (
-                f"Pod {user.name} should have ended{late}. {place.capitalize()} has not confirmed that its devices are "
-                "unprepared."
-            )
+            text = f"Pod {user.name} should have ended{late}. {place.capitalize()} has not unprepared its devices."
             step = f"Check the agent and the drivers on {user.node or 'its node'}."
         case "node-gone":
             title = f"{holds} on node {row.gone_nodes[0]}, which no longer exists."
-            text = "Nobody can unprepare them there."
-            step = "Delete the pods of that node; then the devices are released."
+            step = "Delete the pods of that node to release the devices."
         case "node-silent":
             title = (
                 f"{holds} on node {row.silent_nodes[0]}, which is {'unreachable' if row.unreachable else 'not ready'}."
             )
-            text = (
-                "Its pods are evicted when their tolerations end; the devices are released once the node confirms it."
-            )
+            text = "Its pods are evicted when their tolerations end; the devices follow once the node confirms it."
             step = f"Start the agent on {row.silent_nodes[0]} again."
         case "finalizer":
             name = row.foreign_finalizers[0]
             title = f"Deletion is blocked by finalizer `{name}`."
             text = f"{asked}. It is removed by {holder_of(name)}."
-            step = "Check that controller; if it is gone for good, release by force."
+            step = "Check that controller; if it is gone, release by force."
         case "controller":
             title = "It is deleted and unused, but still there."
-            text = f"{asked}, and {holds.lower()}. The claim controller should have removed it."
+            text = f"{asked}, and {holds.lower()}."
             step = worker
         case "driver":
             title = f"{holds} that nobody uses, and driver {row.driver} does not deallocate it."
-            text = "`status.deallocationRequested` is set; only the driver's controller can clear the allocation."
-            step = f"Check the log of the controller of driver `{row.driver}`."
+            text = "`status.deallocationRequested` is set."
+            step = "See the log of its controller."
         case "leaked":
             title = f"{holds} that nobody uses, since {clock(row.allocated_at)}."
-            text = "The claim controller should have released them after a minute."
             step = worker
             if FINALIZER not in row.finalizers:
-                text = f"Without the finalizer `{FINALIZER}` the claim controller leaves its allocation alone."
+                text = f"Finalizer `{FINALIZER}` is missing."
                 step = "Delete the claim."
         case unknown:
             raise KeyError(unknown)
     if complaint:
-        text = f"{text} {complaint.text}"
+        text = f"{text} {complaint.text}".strip()
         if row.cause in ("pod-gone", "pod-stays"):
             step = f"Fix what {place} reports; it retries."
     return Advice(title=title, text=text, next_step=step, alarming=True)

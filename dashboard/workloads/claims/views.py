@@ -278,16 +278,16 @@ IN_USE = "it is in use, and not stuck; delete its pods instead"
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
-    goes_on = "goes on using it; the claim is removed when that pod has ended."
+    goes_on = "goes on using it until it has ended."
     others = line.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
         ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
         *(("Pods", f"Pod {name} {goes_on}") for name in living),
-        *(("Pods", f"Pod {name} waits for it, and would wait forever.") for name in line.wanted_by),
-        *(("Finalizers", f"Finalizer {name} blocks it until its owner removes it.") for name in others),
+        *(("Pods", f"Pod {name} would wait for it forever.") for name in line.wanted_by),
+        *(("Finalizers", f"Finalizer {name} blocks it until removed.") for name in others),
     ]
     waits = bool(living or others)
-    summary = "It is marked for deletion, and removed later." if waits else "It is removed immediately."
+    summary = "It is removed later." if waits else ""
     return ActionEffect(summary=summary, consequences=consequences(found))
 
 
@@ -296,23 +296,23 @@ def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     users = [f"pod {user.name}" if user.is_pod else user.title for user in line.users]
     deleted = claim.metadata.deletion_timestamp is not None
     found = [
-        ("Devices", _devices(claim, line, freed="are free at once, for waiting pods")),
+        ("Devices", _devices(claim, line, freed="are free at once")),
         *(("Reserved for", f"The reservation for {user} is removed.") for user in users),
         *(("Finalizers", f"Finalizer {name} is removed.") for name in removed_finalizers(claim)),
-        ("Claim", "It is already deleted, so it is removed." if deleted else ""),
+        ("Claim", "It is removed." if deleted else ""),
     ]
     refused = "" if line.state in ("stuck", "unused", "deleting") else IN_USE
     if claim.status.allocation is None:
         owners = [name for name in removed_finalizers(claim) if name != FINALIZER]
         who = f"whoever set finalizer {owners[0]}" if owners else "its controllers"
         summary = f"{line.name} is removed without waiting for {who}."
-        warning = f"The cleanup by {who} is skipped. Do this only if that controller is gone."
+        warning = f"Skips the cleanup by {who}: do this only if that controller is gone."
     else:
         node = line.nodes[0] if line.nodes else "its node"
         summary = f"{line.name} releases what it holds without asking {node}."
         warning = (
-            f"{node if line.nodes else 'Its node'} may still use what it held, and another pod may get the same "
-            "device. Do this only if the machine is off, or if nothing of the claim runs on it."
+            f"{node if line.nodes else 'Its node'} may still use what another pod then gets. "
+            "Do this only if the machine is off or runs nothing of the claim."
         )
     return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
 
@@ -391,6 +391,6 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
     sentences = [f"{whose} {listed(given, NAMED)} {freed}."] if given else []
     for why in dict.fromkeys(kept.values()):
         alike = [names[key] for key in kept if kept[key] == why]
-        are, it = ("is", "it") if len(alike) == 1 else ("are", "they")
-        sentences.append(f"{listed(alike, NAMED)} {are} {why}, so {it} cannot be allocated yet.")
+        are = "is" if len(alike) == 1 else "are"
+        sentences.append(f"{listed(alike, NAMED)} {are} not allocatable yet: {why}.")
     return " ".join(sentences)

@@ -99,7 +99,7 @@ def effect_of_deletion(
         lines += [("Stays", sentence) for sentence in what_stays(lost)]
     elif node := pods[0].spec.node_name:
         warning = (
-            f"{node} is not asked: the pod may keep running there, on a device that another pod gets. Do this only "
+            f"The pod may keep running on {node}, on a device that another pod gets. Do this only "
             "if the machine is off or runs nothing of the pod."
         )
     return ActionEffect(consequences=consequences(lines), warning=warning)
@@ -112,7 +112,7 @@ def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Itera
     for fate in found.claims:
         allocation = fate.claim.status.allocation
         for device in allocation.devices.results if allocation and fate.frees else ():
-            if node_of(allocation) not in lost:
+            if allocation and node_of(allocation) not in lost:
                 pools.setdefault(device.pool, []).append(device.device)
     where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
     frees = sum(map(len, pools.values()))
@@ -130,7 +130,7 @@ def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Itera
         if fate.others:
             yield "Keeps", f"{kept} and its devices, for {joined(fate.others, NAMED)}."
         else:
-            yield "Keeps", f"{kept}, without devices until a pod uses it again." if fate.frees else f"{kept}."
+            yield "Keeps", f"{kept}, without devices." if fate.frees else f"{kept}."
 
 
 def _stops(pods: Sequence[Pod]) -> str:
@@ -138,10 +138,10 @@ def _stops(pods: Sequence[Pod]) -> str:
     if not running:
         return ""
     if len(pods) == 1:
-        return f"Its containers get {running[0][1]} s to end on node {pods[0].spec.node_name}."
+        return f"It gets {running[0][1]} s to end on node {pods[0].spec.node_name}."
     where = counted(len({pod.spec.node_name for pod, _ in running}), "node")
     longest = max(grace for _, grace in running)
-    return f"{len(running)} of them run, on {where}; their containers get up to {longest} s to end."
+    return f"{len(running)} of them run, on {where}; they get up to {longest} s to end."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +215,7 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
         names = f"pod {others[0]} names" if len(others) == 1 else f"pods {joined(others, NAMED)} name"
         found.lines.append(("Template", f"{new_name} is created. {name} stays: {names} it."))
     else:
-        found.lines.append(("Template", f"{name} is replaced; no other pod names it."))
+        found.lines.append(("Template", f"{name} is replaced."))
         found.old.append((kind(TEMPLATES), old))
     found.create(TEMPLATES, new, new_name, old)
     return new_name
@@ -229,7 +229,7 @@ def _claim(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) -> 
         raise NotFound.of(CLAIMS, name)
     old = decoded(stored, ResourceClaim)
     new_name = free_name(name, {one.name for one in objects.list(kind(CLAIMS), namespace=namespace).items})
-    found.lines.append(("Claim", f"{new_name} is created. {name} stays, without devices until a pod uses it."))
+    found.lines.append(("Claim", f"{new_name} is created. {name} stays, without devices."))
     found.create(CLAIMS, structs.replace(old, spec=spec), new_name, old)
     return new_name
 
@@ -266,13 +266,13 @@ def effect_of_replacement(
         if answer.placed:
             devices = ", ".join(one.device for one in answer.placed[0].devices)
             with_devices = f", with {devices}" if devices else ""
-            then = f"It starts on {answer.placed[0].node}{with_devices}, unless another pod takes them first."
+            then = f"It starts on {answer.placed[0].node}{with_devices}, if still free."
     words = in_words(changes, workload.claims)
     lines = [
-        ("Goes", "This pod; nothing of it runs."),
+        ("Goes", "This pod."),
         ("Comes", f"A pod of the same name, {words}." if words else ""),
         *found.lines,
         ("Then", then),
-        ("Queue", "It is a new pod: older ones of its priority come first."),
+        ("Queue", "Older pods of its priority come first."),
     ]
     return ActionEffect(consequences=consequences(lines), refused=refused, differences=tuple(found.differences))

@@ -182,7 +182,7 @@ def _served(value: Any) -> Served | str:
 def _plain(text: str, path: str) -> str:
     last = path.rpartition(".")[2]
     if text.startswith("unknown field"):
-        return f"{last} is not a field of this; Ctrl-Space lists the fields that are allowed here."
+        return f"{last} is not a field here; Ctrl-Space lists them."
     if text.startswith("duplicate field"):
         return f"{last} is set twice here."
     if types := _GO.search(text):

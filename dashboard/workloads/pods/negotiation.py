@@ -252,7 +252,7 @@ def _classic_awaited(
     since = steps[-1].at if steps else None
     if nodes and all(one.refused_by for one in nodes):
         who = ", ".join(sorted({driver for one in nodes for driver, _ in one.refused_by}))
-        return (AwaitedTurn(who=who, text="to accept a node: it refused all that were offered", since=since),)
+        return (AwaitedTurn(who=who, text="to accept a node: it refused all", since=since),)
     return (AwaitedTurn(who="the scheduler", text="to try the pod", since=since),)
 
 

@@ -165,7 +165,9 @@ class PodQuery(ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLine:
-    """One row of the list. since: when it began to wait; devices: how many its claims hold."""
+    """One row of the list. since: when it began to wait; devices: how many its claims hold. reason: why it waits, does
+    not run or is not ready.
+    """
 
     uid: str
     namespace: str
@@ -274,7 +276,7 @@ def read_lines(
                 name=row.name,
                 state=state,
                 node=row.node_name,
-                reason=brief(cause, names_claim=False) if waiting else "",
+                reason=brief(cause, names_claim=False) if waiting else row.trouble,
                 since=waiting.created_at if waiting else None,
                 devices=held.get(row.uid, 0),
                 claims=tuple(row.claim_names),

@@ -35,7 +35,7 @@ from dashboard.templatetags.kit import claim_url, counted, page_url, pod_url, te
 from dashboard.tools.objects import TAB, ShownHistory, history_of
 from dashboard.workloads import whatif
 from dashboard.workloads.changes import as_query, as_text, changes_of, meant
-from dashboard.workloads.owners import Owner, owner_of
+from dashboard.workloads.owners import Owner, may_extend, owner_of
 from dashboard.workloads.pods import actions, forms, queries
 from dashboard.workloads.pods.actions import pages_above, pods_url, stored_pod
 from dashboard.workloads.pods.composer import FIELDS, JOB, compose
@@ -55,7 +55,7 @@ from dashboard.workloads.pods.why import PodVerdict, Why, read_stay, read_why
 from insight.advice import Subject, advise
 from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
-from insight.start_estimates import QueuePlace, read_queue
+from insight.start_estimates import QueuePlace, end_of, estimate_new, limit_warning, read_queue
 from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
@@ -74,7 +74,7 @@ from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
 from scheduling.rehearsal.simulation import Placed, try_one
-from scheduling.rehearsal.workload import NotRehearsable, of_documents, of_pod, spoken
+from scheduling.rehearsal.workload import NotRehearsable, Workload, of_documents, of_pod, spoken
 from workloads.kinds.jobs import Job
 
 #: Pods on one page of the list.
@@ -156,6 +156,7 @@ def may_create(person: Person) -> bool:
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
 
+    extend_url: where the time limit of its Job is extended, "" for who may not.
     tabs: (name, word, number beside it or ""). conversation, why, log, terminal, text, history: of the `tab` that shows
     them. verdict: why it waits, or why it still exists.
     """
@@ -169,6 +170,7 @@ class PodContext(PageContext):
     gang: str
     owner: Owner | None
     queue_place: QueuePlace | None
+    extend_url: str
     placement: str
     unreachable: bool
     tried: str
@@ -241,6 +243,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     topics = f"pod:{namespace}/{name} claims:{namespace} events:{namespace}"
     if pod.spec.node_name:
         topics += f" node:{pod.spec.node_name}"
+    owner = owner_of(pod, person) if pod.metadata.owner_references else None
     context = PodContext(
         place="pods",
         revision=explained.revision,
@@ -251,8 +254,9 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         icon=STATES.get(state, "i-wait"),
         waits=waits,
         gang=_gang(pod),
-        owner=owner_of(pod, person) if pod.metadata.owner_references else None,
+        owner=owner,
         queue_place=read_queue(now).get(pod.metadata.uid) if waits else None,
+        extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
         unreachable=unreachable,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
@@ -499,7 +503,7 @@ def show_written(request: HttpRequest) -> HttpResponse:
 def _creator(request: HttpRequest) -> Person:
     person = person_of(request)
     if not may_create(person):
-        raise PermissionDenied("Only administrators and members of a namespace's group may create pods.")
+        raise PermissionDenied("Only administrators and members of a namespace may create pods.")
     return person
 
 
@@ -562,7 +566,7 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
         for text in texts
     )
     if wrong or reading.problems:
-        return PodVerdict(good=False, title="It cannot be created as it is.", problems=wrong)
+        return PodVerdict(good=False, title="It cannot be created.", problems=wrong)
     return _start(reading, person)
 
 
@@ -585,7 +589,22 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
         return PodVerdict(good=True, title=f"Starts now on `{answer.node}`{f', with {devices}' if devices else ''}.")
     because = f" because {spoken(clause(answer))}" if answer else ""
     subject = Subject(namespace=workload.pod.metadata.namespace, workload=workload, cause=answer)
-    return PodVerdict(good=False, title=f"It would wait{because}.", next_step=advise(subject).sentence(person.sees))
+    return PodVerdict(
+        good=False,
+        title=f"It would wait{because}.",
+        text=_limit_warning(reading, workload),
+        next_step=advise(subject).sentence(person.sees),
+    )
+
+
+def _limit_warning(reading: Reading, workload: Workload) -> str:
+    """That the time limit of the Job that somebody writes would end before, or soon after, its first pod starts."""
+    limit = next((one.spec.active_deadline_seconds for one in reading.objects if isinstance(one, Job)), None)
+    if limit is None:
+        return ""
+    now = datetime.now(UTC)
+    starts_at = estimate_new(workload.pod, workload.claims.values(), now)
+    return limit_warning(limit, end_of(now, limit), starts_at, now)
 
 
 def _first_text(request: HttpRequest, person: Person) -> str:

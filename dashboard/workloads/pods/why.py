@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from claims.causes.causes import NotTogether, OfPreemption
@@ -27,13 +27,12 @@ from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun
 from insight.advice import Repair, advice_of, in_words, words_of
+from insight.start_estimates import latest_ends
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.people import Person
-from manciple.store import objects
-from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
-from manciple.wire.resources import PODS, kind
+from manciple.wire.resources import Key
 from manciple.wire.validation import natural
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.allocation import Examined
@@ -439,11 +438,11 @@ class HeldDevices:
     @property
     def aside(self) -> str:
         ends = any(line.free_again for line in self.lines)
-        return "free again where a pod has a deadline" if ends else "no deadline known"
+        return "free again where a time limit says so" if ends else "no time limit known"
 
 
 def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | None = None) -> HeldDevices:
-    """The holders of these devices, the largest first. Two queries, however many devices."""
+    """The holders of these devices, the largest first. Three queries, however many devices."""
     if not keys:
         return HeldDevices()
     snapshot = read_devices()
@@ -464,8 +463,7 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
         for (pool, by), devices in grouped.items()
     }
     shown = sorted(grouped.items(), key=lambda group: ranks[group[0]])[:NAMED_HELD]
-    names = {(holder.namespace, name) for (_, by), _ in shown for holder in by for name in holder.pods}
-    pods = {pod.key: pod for pod in (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), names))}
+    ends = latest_ends([(holder.namespace, name) for (_, by), _ in shown for holder in by for name in holder.pods])
     lines = []
     for (pool, by), devices in shown:
         state = snapshot.pools.get(pool)
@@ -483,25 +481,24 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
                 holders=tuple(one if person.sees(one.namespace) else None for one in by),
                 since=by[0].since if by else None,
                 marks=marks,
-                free_again=_free_again(by, pods, now or datetime.now(UTC)),
+                free_again=_free_again(by, ends, now or datetime.now(UTC)),
             )
         )
     return HeldDevices(lines=tuple(lines), more=len(grouped) - len(shown), count=len(keys))
 
 
-def _free_again(holders: Sequence[Holder], pods: Mapping[tuple[str, str], Pod], now: datetime) -> str:
-    """When the last holder must have released them: known only if each of its pods has an activeDeadlineSeconds."""
-    ends = []
+def _free_again(holders: Sequence[Holder], ends: Mapping[Key, datetime | None], now: datetime) -> str:
+    """When the last holder must have released them: known only if each of its pods has a time limit."""
+    found = list[datetime]()
     for holder in holders:
         for name in holder.pods or ("",):
-            pod = pods.get((holder.namespace, name))
-            started = moment(pod.status.start_time) if pod else None
-            if holder.others or pod is None or started is None or pod.spec.active_deadline_seconds is None:
+            end = ends.get((holder.namespace, name))
+            if holder.others or end is None:
                 return ""
-            ends.append(started + timedelta(seconds=pod.spec.active_deadline_seconds))
-    if not ends:
+            found.append(end)
+    if not found:
         return ""
-    left = (max(ends) - now).total_seconds()
+    left = (max(found) - now).total_seconds()
     return f"in {duration(left)} at the latest" if left > 0 else "any moment"
 
 
@@ -584,7 +581,7 @@ def _report_parts(report: Report, left_out: LeftOut) -> _ReportParts:
 
 def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     if explained.state == "Schedulable":
-        return PodVerdict(good=True, title="A node fits; the pod is being scheduled.")
+        return PodVerdict(good=True, title="A node fits; it is being scheduled.")
     advice = advice_of(explained)
     notes = [*(explained.report.notes if explained.report else ()), eviction_words(explained.preemption, pod, person)]
     repairs = [words_of(step.act.trouble, person.sees)[0] for step in advice.steps if isinstance(step.act, Repair)]
@@ -616,8 +613,7 @@ def _rehearsal_verdict(
         return PodVerdict(
             good=False,
             title=f"{tried} it would still wait{f' because {spoken(clause(answer.cause))}' if answer.cause else ''}.",
-            text="A rehearsal: nothing was changed.",
-            next_step="Try other changes, or go back to the pod as written.",
+            next_step="Try other changes.",
             rehearsed=True,
         )
     placed, do_url = answer.placed[0], replace_url(pod, changes, person)
@@ -635,7 +631,6 @@ def _rehearsal_verdict(
     return PodVerdict(
         good=True,
         title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
-        text="A rehearsal: nothing was changed.",
         next_step=step if recreated and not do_url else "",
         do_url=do_url,
         rehearsed=True,
@@ -663,7 +658,7 @@ def read_stay(
         lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
-            text="This page shows its last report.",
+            text="Its last report is shown.",
             next_step=f"Start the agent on `{pod.spec.node_name}`.",
         )
     ends = moment(pod.metadata.deletion_timestamp)
@@ -673,14 +668,14 @@ def read_stay(
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
     if failure:
         title, text = "Its devices cannot be released.", f"{failure}."
-        step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
+        step = f"Start the driver's plugin on {node}, with its feature gate on."
     elif lost:
         title, text = lost.title, "The pod keeps its devices until the agent there confirms that it has ended."
-        step = f"{lost.next_step} Use force only if the machine is off, or nothing of the pod runs there."
+        step = f"{lost.next_step} Use force only if nothing of the pod runs there."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
-        text = f"The agent on {node} has not confirmed that its devices are unprepared."
-        step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there."
+        text = f"The agent on {node} has not unprepared its devices."
+        step = "Check that agent. Use force only if nothing of the pod runs there."
     else:
         return None
     forced = [

@@ -6,9 +6,9 @@ person's identity. What some acts need besides (a number of pods, minutes, a rev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
@@ -18,9 +18,11 @@ from claims.kinds.pods import Pod
 from dashboard.kit.differences import difference, dump
 from dashboard.kit.previews import ActionEffect, BelowAnObject, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, listed
+from dashboard.workloads.owners import TIME_LIMITS, WORDS
 from dashboard.workloads.pods.actions import NAMED, effect_of_deletion
 from dashboard.workloads.pods.forms import free_name, manifest
 from dashboard.workloads.workloads.queries import pods_of, read_revisions
+from insight.start_estimates import end_of
 from manciple.api import verbs
 from manciple.durations import duration, moment
 from manciple.people import Person
@@ -42,7 +44,7 @@ from scheduling.rehearsal.workload import NotRehearsable, of_documents, spoken
 from workloads.kinds.cron_jobs import CronJob
 from workloads.kinds.jobs import JOB, NAME_LABELS, UID_LABELS, Job
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
-from workloads.models import Workload
+from workloads.models import Autoscaler, Workload
 
 #: How many pods a preview rehearses the end of. Beyond that it gives only their number.
 REHEARSED = 200
@@ -50,8 +52,6 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 #: Kinds by what can be done to them.
 SCALED = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 ROLLED = frozenset({"Deployment", "DaemonSet", "StatefulSet"})
-#: No resource of the API: a role grants it to whoever may extend time limits without changing Jobs otherwise.
-TIME_LIMITS = f"{JOB.resource}/timelimit"
 #: Minutes by which a time limit is extended unless another number is asked for, and at most.
 MINUTES, MOST_MINUTES = 60, 60 * 24 * 90
 #: The most pods that may be asked for: an Int32.
@@ -60,85 +60,91 @@ MOST_PODS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAct:
-    """word: of the button. offers: whether the workload, as it is now, offers it. asks: the parameter that it needs, ""
-    for none; label: of its input. Somebody needs the right to `verb` one of `resources`: "" is the workload's own.
+    """word: of the button. kinds: that have it. refuses: why a workload does not offer it as it is now, "" where it
+    does. asks: the parameter that it needs, "" for none; label: of its input. Somebody needs the right to `verb` one of
+    `resources`: "" is the workload's own.
     """
 
     word: str
     verb: str
-    offers: Callable[[Any], bool]
+    kinds: frozenset[str]
+    refuses: Callable[[Any], str] = lambda _one: ""
     resources: tuple[str, ...] = ("",)
     asks: str = ""
     label: str = ""
     destroys: bool = False
 
+    def offers(self, one: Any) -> bool:
+        return one.kind in self.kinds and not self.refuses(one)
+
     def is_allowed(self, person: Person, kind: Kind, namespace: str, name: str) -> bool:
         return any(person.may(self.verb, one or kind.resource, namespace, name) for one in self.resources)
 
 
-def _is_open_job(one: Any) -> bool:
-    return one.kind == "Job" and not one.status.is_finished
+def _has_ended(one: Any) -> str:
+    return "it has ended" if one.kind == "Job" and one.status.is_finished else ""
 
 
-def _can_resume(one: Any) -> bool:
+def _is_stopped(one: Any) -> str:
+    return _has_ended(one) or ("it is suspended already" if one.spec.suspend else "")
+
+
+def _goes_on(one: Any) -> str:
     if one.kind == "Deployment":
-        return bool(one.spec.paused)
-    return (one.kind == "CronJob" or _is_open_job(one)) and bool(one.spec.suspend)
+        return "" if one.spec.paused else "it is not paused"
+    return _has_ended(one) or ("" if one.spec.suspend else "it is not suspended")
 
 
-def _can_extend(one: Any) -> bool:
-    return _is_open_job(one) and one.spec.active_deadline_seconds is not None
+def _is_paused(one: Any) -> str:
+    return "it is paused" if getattr(one.spec, "paused", False) else ""
 
+
+_JOB, _CRON_JOB, _DEPLOYMENT = frozenset({"Job"}), frozenset({"CronJob"}), frozenset({"Deployment"})
 
 #: The last part of the address -> the act, in the order of the buttons.
 ACTS: Mapping[str, WorkloadAct] = {
-    "scale": WorkloadAct(
-        word="Scale", verb="patch", asks="pods", label="Number of pods", offers=lambda one: one.kind in SCALED
-    ),
+    "scale": WorkloadAct(word="Scale", verb="patch", asks="pods", label="Number of pods", kinds=SCALED),
+    "restart": WorkloadAct(word="Restart", verb="patch", kinds=ROLLED, refuses=_is_paused),
+    "pause": WorkloadAct(word="Pause", verb="patch", kinds=_DEPLOYMENT, refuses=_is_paused),
+    "resume": WorkloadAct(word="Resume", verb="patch", kinds=_DEPLOYMENT | _JOB | _CRON_JOB, refuses=_goes_on),
+    "suspend": WorkloadAct(word="Suspend", verb="patch", kinds=_CRON_JOB, refuses=_is_stopped),
+    "stop": WorkloadAct(word="Stop", verb="patch", kinds=_JOB, refuses=_is_stopped, destroys=True),
     "extend": WorkloadAct(
         word="Extend",
         verb="patch",
         resources=("", TIME_LIMITS),
         asks="minutes",
         label="Minutes to add",
-        offers=_can_extend,
+        kinds=_JOB,
+        refuses=_has_ended,
     ),
-    "restart": WorkloadAct(
-        word="Restart", verb="patch", offers=lambda one: one.kind in ROLLED and not getattr(one.spec, "paused", False)
-    ),
-    "pause": WorkloadAct(
-        word="Pause", verb="patch", offers=lambda one: one.kind == "Deployment" and not one.spec.paused
-    ),
-    "resume": WorkloadAct(word="Resume", verb="patch", offers=_can_resume),
-    "suspend": WorkloadAct(
-        word="Suspend", verb="patch", offers=lambda one: one.kind == "CronJob" and not one.spec.suspend
-    ),
-    "stop": WorkloadAct(
-        word="Stop", verb="patch", offers=lambda one: _is_open_job(one) and not one.spec.suspend, destroys=True
-    ),
-    "rerun": WorkloadAct(
-        word="Run again", verb="create", resources=(JOB.resource,), offers=lambda one: one.kind == "Job"
-    ),
-    "run": WorkloadAct(
-        word="Run now", verb="create", resources=(JOB.resource,), offers=lambda one: one.kind == "CronJob"
-    ),
-    "undo": WorkloadAct(word="Roll back", verb="patch", asks="to", offers=lambda one: one.kind in ROLLED),
-    "delete": WorkloadAct(word="Delete", verb="delete", offers=lambda _one: True, destroys=True),
+    "rerun": WorkloadAct(word="Run again", verb="create", resources=(JOB.resource,), kinds=_JOB),
+    "run": WorkloadAct(word="Run now", verb="create", resources=(JOB.resource,), kinds=_CRON_JOB),
+    "undo": WorkloadAct(word="Roll back", verb="patch", asks="to", kinds=ROLLED),
+    "delete": WorkloadAct(word="Delete", verb="delete", kinds=frozenset(WORDS.values()), destroys=True),
 }
+
+
+def word_of(key: str, one: Any) -> str:
+    """Of the button."""
+    return "Set a time limit" if key == "extend" and one.spec.active_deadline_seconds is None else ACTS[key].word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreview(BelowAnObject):
     """What `workloads/workloads/act.html` shows. effect: None while something has to be typed first. asked: what was
-    typed; complaint: what is wrong with it.
+    typed, where `label` asks for something; complaint: what is wrong with it. scaled_by: autoscalers that set their own
+    number of pods again.
     """
 
     key: str
     act: WorkloadAct
+    word: str
     noun: str
     uid: str
     effect: ActionEffect | None
     asked: str = ""
+    scaled_by: Sequence[Autoscaler] = ()
     complaint: str = ""
     error: str = ""
     topics: str = ""
@@ -146,7 +152,14 @@ class WorkloadPreview(BelowAnObject):
 
     @property
     def action(self) -> str:
-        return self.act.word
+        return self.word
+
+    @property
+    def label(self) -> str:
+        """Of the input; "" where nothing is asked."""
+        if self.effect is not None and self.effect.refused and not self.asked:
+            return ""
+        return "Minutes from its start" if self.word != self.act.word else self.act.label
 
     @property
     def url(self) -> str:
@@ -154,12 +167,15 @@ class WorkloadPreview(BelowAnObject):
 
     @property
     def button(self) -> str:
-        return f"{self.act.word} {self.noun}" if self.key != "undo" else f"Roll back to revision {self.asked}"
+        if self.key == "undo":
+            return f"Roll back to revision {self.asked}"
+        return self.word if self.word != self.act.word else f"{self.word} {self.noun}"
 
     @property
     def question(self) -> str:
         to = f" to revision {self.asked}" if self.key == "undo" else ""
-        return f"{self.act.word} {self.noun} {self.name}{to}?"
+        word = self.word if self.word == self.act.word else f"{self.word} for"
+        return f"{word} {self.noun} {self.name}{to}?"
 
 
 class NotAsked(ValueError):
@@ -177,6 +193,8 @@ class PlannedAct:
 
 def plan(key: str, one: Any, asked: str, person: Person) -> PlannedAct:
     """What the act would do to the workload as it is. Raises: NotAsked."""
+    if why := ACTS[key].refuses(one):
+        return PlannedAct(effect=ActionEffect(consequences=(), refused=why))
     return _PLANS[key](one, asked, person)
 
 
@@ -205,7 +223,8 @@ def _scale(one: Any, asked: str, _person: Person) -> PlannedAct:
         lines.append(("After", f"{owner.kind} {owner.name} controls it and may set its own number again."))
     return PlannedAct(
         effect=ActionEffect(
-            consequences=consequences(lines), refused="" if more else f"it has {counted(wanted, 'pod')} already"
+            consequences=consequences(lines),
+            refused="" if more else f"it has {counted(wanted, 'pod')} already",
         ),
         change=lambda now: _with_spec(now, replicas=wanted),
     )
@@ -287,14 +306,20 @@ def _stop(one: Any, _asked: str, person: Person) -> PlannedAct:
     return PlannedAct(effect=effect, change=lambda now: _with_spec(now, suspend=True))
 
 
-def _extend(one: Any, asked: str, _person: Person) -> PlannedAct:
+def _extend(one: Any, asked: str, person: Person) -> PlannedAct:
     minutes = _number(asked or str(MINUTES), 1, MOST_MINUTES, "Minutes")
-    before = one.spec.active_deadline_seconds or 0
-    limit = before + minutes * 60
-    lines = [("Time limit", f"{duration(before)} become {duration(limit)}.")]
-    if started := moment(one.status.start_time):
-        left = (started + timedelta(seconds=limit) - datetime.now(UTC)).total_seconds()
-        lines.append(("Left", f"{duration(left)}, if it has not ended before." if left > 0 else "Nothing, even so."))
+    before, meta = one.spec.active_deadline_seconds, one.metadata
+    if before is None and not person.may("patch", JOB.resource, meta.namespace, meta.name):
+        refused = "it has no time limit to extend, and to set one takes the right to change the Job"
+        return PlannedAct(effect=ActionEffect(consequences=(), refused=refused))
+    limit = (before or 0) + minutes * 60
+    lines = [("Time limit", f"{'None becomes' if before is None else f'{duration(before)} become'} {duration(limit)}.")]
+    ends_at = end_of(moment(one.status.start_time), limit)
+    if ends_at is not None:
+        left = (ends_at - datetime.now(UTC)).total_seconds()
+        lines.append(
+            ("Left", f"{duration(left)}, if it has not ended before." if left > 0 else "Nothing: it ends now.")
+        )
     effect = ActionEffect(consequences=consequences(lines))
     return PlannedAct(effect=effect, change=lambda now: _with_spec(now, active_deadline_seconds=limit))
 

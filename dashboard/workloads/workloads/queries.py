@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Case, CharField, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -13,12 +13,15 @@ from django.db.models.functions import Coalesce
 from claims.causes.causes import decode
 from claims.causes.messages import brief
 from claims.models import AllocatedDevice, Pod, Reservation
+from claims.pod_troubles import NOT_READY
 from dashboard.kit.differences import DiffLine, difference, dump
 from dashboard.kit.lists import ListColumn, ListQuery, Natural, parameter
 from dashboard.kit.previews import Link
-from dashboard.templatetags.kit import device_url
+from dashboard.templatetags.kit import counted, device_url
 from dashboard.workloads.owners import WORDS
 from dashboard.workloads.pods.queries import IS_WAITING, PodLine, read_lines
+from dashboard.workloads.workloads.refusals import last_refusals
+from insight.start_estimates import end_of, never_started
 from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import objects
@@ -52,8 +55,8 @@ ICONS: Mapping[str, str] = {
     State.COMPLETE: "i-ok",
     State.DELETING: "i-x",
 }
-#: States in which pods may wait.
-UNSETTLED = (State.STUCK, State.UPDATING, State.STARTING, State.RUNNING)
+#: States in which something may be wrong with its pods; of a CronJob, with those of its Jobs.
+UNSETTLED = (State.STUCK, State.UPDATING, State.STARTING, State.RUNNING, State.SCHEDULED)
 
 _BY_STATE = Case(
     *(When(state=state, then=Value(place)) for place, state in enumerate(State)), output_field=IntegerField()
@@ -77,6 +80,25 @@ def _held(pods: QuerySet[Pod]) -> Coalesce:
     return Coalesce(Subquery(number, output_field=IntegerField()), 0)
 
 
+#: The same as subqueries of that row.
+_OWN_PODS = Pod.objects.filter(controller_uid=OuterRef("uid"))
+_SETS_PODS = Pod.objects.filter(
+    controller_uid__in=Workload.objects.filter(controller_uid=OuterRef(OuterRef("uid"))).values("uid")
+)
+
+
+def _waiting(pods: QuerySet[Pod]) -> Coalesce:
+    """How many of them wait."""
+    found = pods.filter(IS_WAITING).order_by().annotate(one=Value(1)).values("one")
+    return Coalesce(Subquery(found.annotate(number=Count("uid")).values("number"), output_field=IntegerField()), 0)
+
+
+def _trouble(pods: QuerySet[Pod], column: str) -> Subquery:
+    """Of the trouble that most of the pods have: the text (`trouble`), or how many have it (`number`)."""
+    groups = pods.exclude(trouble="").order_by().values("trouble").annotate(number=Count("uid"))
+    return Subquery(groups.order_by("-number", "trouble").values(column)[:1])
+
+
 def _cause(pods: QuerySet[Pod]) -> Subquery:
     queued = QueuedPod.objects.filter(uid__in=pods.filter(IS_WAITING).values("uid")).exclude(cause="")
     return Subquery(queued.values("cause")[:1], output_field=CharField())
@@ -86,6 +108,14 @@ def _cause(pods: QuerySet[Pod]) -> Subquery:
 _DEVICES = _held(_of_own_pods()) + _held(_of_sets_pods())
 #: Why one of its waiting pods waits.
 _CAUSE = Coalesce(_cause(_of_own_pods()), _cause(_of_sets_pods()), Value(""))
+#: What its row says of its pods.
+_OF_PODS: Mapping[str, Any] = {
+    "devices": _DEVICES,
+    "cause": _CAUSE,
+    "waiting": _waiting(_OWN_PODS) + _waiting(_SETS_PODS),
+    "trouble": Coalesce(_trouble(_OWN_PODS, "trouble"), _trouble(_SETS_PODS, "trouble"), Value("")),
+    "troubled": Coalesce(_trouble(_OWN_PODS, "number"), _trouble(_SETS_PODS, "number"), 0),
+}
 #: `sort` in the address -> what the database sorts by
 _ORDERS: Mapping[str, Any] = {
     "name": Natural("name"),
@@ -162,21 +192,63 @@ COLUMNS = (
 
 
 def read_workloads(rows: QuerySet[Workload]) -> Iterator[WorkloadLine]:
-    """One query. rows: in their order, sliced."""
+    """Four queries, and more where pods are refused or time limits ran out. rows: in their order, sliced."""
     uids = list(rows.values_list("uid", flat=True))
-    found: dict[str, Any] = {
-        row.uid: row for row in Workload.objects.filter(uid__in=uids).annotate(devices=_DEVICES, cause=_CAUSE)
-    }
+    found: dict[str, Any] = {row.uid: row for row in Workload.objects.filter(uid__in=uids).annotate(**_OF_PODS)}
+    unsettled = [uid for uid, row in found.items() if row.state in UNSETTLED]
+    refusals = last_refusals(unsettled) if unsettled else {}
+    waited = never_started(found.values())
     for uid in uids:
         if (row := found.get(uid)) is not None:
-            yield WorkloadLine(row=row, devices=row.devices, why=why_not_ready(row, row.cause))
+            why = waited.get(uid) or why_not_ready(row, refusals.get(uid, ""))
+            yield WorkloadLine(row=row, devices=row.devices, why=why)
 
 
-def why_not_ready(row: Workload, cause: str) -> str:
-    """cause: of one of its waiting pods. What a pod waits for says more than that nothing goes on."""
-    if cause and row.state in UNSETTLED:
-        return f"Waits: {brief(decode(cause), names_claim=False)}"
-    return row.reason
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong with `number` pods, as a sentence. waits: they wait for a node. refused: they are not created. pod:
+    (uid, namespace, name) of one of them.
+    """
+
+    number: int
+    text: str
+    waits: bool = False
+    refused: bool = False
+    pod: tuple[str, str, str] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """With their number; `3 pods: ...`, `1 pod waits: ...`."""
+        if self.refused:
+            return self.text
+        words = ("pod waits", "pods wait") if self.waits else ("pod", "pods")
+        return f"{counted(self.number, *words)}: {self.text}"
+
+    @property
+    def alone(self) -> str:
+        """Of a workload of one pod."""
+        return f"Waits: {self.text}" if self.waits else self.text
+
+
+def worst_first(problems: Iterable[Problem]) -> list[Problem]:
+    """What fails, waits or is refused comes before what runs and is not ready, then what most pods have."""
+    return sorted(problems, key=lambda one: (one.text.startswith(NOT_READY), -one.number, one.text))
+
+
+def why_not_ready(row: Any, refusal: str) -> str:
+    """What is wrong with most of its pods, or else what its conditions say. refusal: of its next pod."""
+    if row.state not in UNSETTLED:
+        return str(row.reason)
+    found = [Problem(number=row.troubled, text=row.trouble)] if row.trouble else []
+    if row.cause and row.waiting:
+        cause = brief(decode(row.cause), names_claim=False)
+        found.append(Problem(number=row.waiting, text=cause, waits=True))
+    if refusal:
+        found.append(Problem(number=max(row.wanted - row.ready, 1), text=refusal, refused=True))
+    if not found:
+        return str(row.reason)
+    worst = worst_first(found)[0]
+    return worst.sentence if row.wanted > 1 else worst.alone
 
 
 def workload_states(person: Person, namespace: str) -> list[tuple[str, int]]:
@@ -270,7 +342,7 @@ def read_progress(job: Any, now: datetime) -> JobProgress | None:
         return None
     spec, status = job.spec, job.status
     started, limit = moment(status.start_time), spec.active_deadline_seconds
-    ends_at = started + timedelta(seconds=limit) if started and limit is not None and not status.is_finished else None
+    ends_at = None if status.is_finished else end_of(started, limit)
     return JobProgress(
         completions=spec.completions,
         parallelism=spec.parallelism or 0,

@@ -23,6 +23,7 @@ from dashboard.kit.rendering import ListContext, PageContext, ValueContext, rend
 from dashboard.kit.undo import UndoStep, offer
 from dashboard.templatetags.kit import counted, page_url, workload_url, yaml_url
 from dashboard.tools.objects import TAB, ShownHistory, history_of
+from dashboard.workloads.autoscalers import scaled_by
 from dashboard.workloads.owners import WORDS, Owner, owner_of
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.queries import Moment
@@ -41,13 +42,14 @@ from dashboard.workloads.workloads.queries import (
 from dashboard.workloads.workloads.why import WorkloadVerdict, read_verdict
 from insight.start_estimates import QueuePlace, read_queue
 from inventory.reachability import unreachable_nodes
+from manciple.notifications.models import Happening, NotificationRule
 from manciple.people import Person, demand_sight, denied, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire.registry import Kind, registry
 from workloads.kinds.jobs import JOB
 from workloads.kinds.summaries import SUMMARIES, State, Summary, summary_of
-from workloads.models import Workload
+from workloads.models import Autoscaler, Workload
 
 #: Workloads on one page of the list.
 PAGE = 100
@@ -101,7 +103,8 @@ class WorkloadPage:
     """One workload, for one person. counts: state of pods -> how many. number: of its pods. devices: that they hold.
 
     tabs: (name, word, number beside it or ""). acts: (last part of the address, button, whether it destroys). shown,
-    conditions, runs, revisions, moments, history: of the `tab` that shows them. above: what controls it.
+    conditions, runs, revisions, moments, history: of the `tab` that shows them. above: what controls it; scaled_by: its
+    autoscalers. notify_url: where somebody asks to be told of Jobs that end, "" for who has.
     """
 
     object: Any
@@ -109,6 +112,7 @@ class WorkloadPage:
     plural: str
     summary: Summary
     above: Owner | None
+    scaled_by: Sequence[Autoscaler]
     number: int
     devices: int
     counts: Sequence[tuple[str, int]]
@@ -127,6 +131,7 @@ class WorkloadPage:
     runs: CronRuns | None = None
     children: Sequence[WorkloadLine] = ()
     may_read_logs: bool = False
+    notify_url: str = ""
     history: ShownHistory | None = None
 
     @property
@@ -148,6 +153,11 @@ class WorkloadPage:
     @property
     def url(self) -> str:
         return workload_url(self.plural, self.meta.namespace, self.meta.name)
+
+    @property
+    def extend_url(self) -> str:
+        """Where the time limit is extended; "" for who may not."""
+        return f"{self.url}/extend" if any(key == "extend" for key, *_ in self.acts) else ""
 
     @property
     def yaml(self) -> str:
@@ -182,7 +192,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         (TAB, "History", ""),
     ]
     tab = next((word for word, _, _ in tabs if word == request.GET.get("tab")), "pods")
-    why = read_verdict(one, summary, rows, person)
+    why = read_verdict(one, summary, rows, unreachable, person)
     held = Reservation.objects.filter(uid__in=rows.values("uid")).values("claim")
     page = WorkloadPage(
         object=one,
@@ -190,6 +200,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         plural=resource,
         summary=summary,
         above=owner_of(one, person),
+        scaled_by=scaled_by(kind.kind, namespace, name, person) if kind.kind in actions.SCALED else (),
         number=number,
         devices=AllocatedDevice.objects.filter(claim__in=held).count(),
         counts=[(state, counts[state]) for state in pods.STATES if counts.get(state)],
@@ -197,7 +208,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         tabs=tabs,
         tab=tab,
         acts=[
-            (key, act.word, act.destroys)
+            (key, actions.word_of(key, one), act.destroys)
             for key, act in ACTS.items()
             if key != "undo" and act.offers(one) and act.is_allowed(person, kind, namespace, name)
         ],
@@ -207,6 +218,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         runs=queries.read_runs(one, now),
         children=queries.read_children(one, person) if tab == "pods" else (),
         may_read_logs=person.may("get", "pods/log", namespace),
+        notify_url=_notify_url(one, person),
         shown=queries.read_pods(rows, unreachable, person) if tab == "pods" else (),
         conditions=queries.condition_lines(one) if tab in ("pods", "rollout") else (),
         revisions=queries.read_revisions(one) if tab == "rollout" else (),
@@ -216,6 +228,13 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
     )
     context = ValueContext(place="workloads", revision=revision, page=page)
     return render_page(request, "workloads/workloads/page.html", context)
+
+
+def _notify_url(one: Any, person: Person) -> str:
+    if one.kind != JOB.kind or one.status.is_finished:
+        return ""
+    known = NotificationRule.objects.filter(person__username=person.name, happening=Happening.JOB_ENDED)
+    return "" if known.exists() else f"{page_url('notifications')}?when={Happening.JOB_ENDED.value}#h-new-rule"
 
 
 def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> tuple[Person, Kind, Any]:
@@ -239,8 +258,8 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
     revision = latest_revision()
     person, kind, one = _stored(request, resource, namespace, name)
     known = ACTS.get(act)
-    if known is None or not known.offers(one):
-        raise Http404(f"{kind.kind} {name} has no such act now.")
+    if known is None or kind.kind not in known.kinds:
+        raise Http404(f"{kind.kind}s have no such act.")
     if not known.is_allowed(person, kind, namespace, name):
         what = f"{known.word.lower()} {kind.plural} in namespace {namespace}"
         raise denied(request, what, known.verb, known.resources[0] or kind.resource, namespace)
@@ -250,11 +269,13 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
     preview = WorkloadPreview(
         key=act,
         act=known,
+        word=actions.word_of(act, one),
         noun=kind.kind,
         uid=one.metadata.uid,
         above=(*_pages_above(namespace), (name, url)),
         effect=None,
         asked=asked,
+        scaled_by=scaled_by(kind.kind, namespace, name, person) if act == "scale" else (),
         topics=f"workloads:{namespace} pods:{namespace}",
     )
     try:
@@ -264,9 +285,12 @@ def act_on_workload(request: HttpRequest, resource: str, namespace: str, name: s
             raise Http404(str(missing)) from missing
         preview = replace(preview, asked=asked or actions.usual(act, one), complaint=str(missing))
         return _show(request, preview, revision, status=422 if missing.args[0] else 200)
-    preview = replace(preview, effect=planned.effect, asked=asked or actions.usual(act, one))
+    helpless = bool(planned.effect.refused) and planned.change is None  # whatever is asked
+    preview = replace(preview, effect=planned.effect, asked="" if helpless else asked or actions.usual(act, one))
     if request.method != "POST":
         return _show(request, preview, revision)
+    if planned.effect.refused:
+        return _show(request, preview, revision, status=409)
     error, after = actions.carry_out(act, planned, kind=kind, one=one, uid=values.get("uid", ""), person=person)
     if error:
         return _show(request, replace(preview, error=error), revision, status=409)

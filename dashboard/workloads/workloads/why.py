@@ -1,105 +1,174 @@
-"""Why a workload is not what it should be, as its page says: the pod that waits longest, pods that cannot be made, pods
-that fail, or what its conditions say, with what to do about it.
+"""Why a workload is not what it should be, as its page says: what is wrong with most of its pods, with their number and
+one of them, and what to do about it; then what else is wrong with others.
+
+The same for all kinds: pods that are refused, that wait, that fail or do not start, whose nodes are unreachable, that
+are not ready. Where its pods are well, its conditions speak.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
+from claims.causes.causes import decode
+from claims.causes.messages import brief
 from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod
+from claims.pod_troubles import USUAL_WAITS
 from dashboard.templatetags.kit import counted, pod_url
 from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.why import PodVerdict, read_why
-from dashboard.workloads.workloads.queries import UNSETTLED
+from dashboard.workloads.workloads.queries import UNSETTLED, Problem, worst_first
+from dashboard.workloads.workloads.refusals import last_refusals
 from insight.advice import Advice, RaiseQuota, Step
+from insight.start_estimates import never_started
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
-from manciple.wire.base import condition_of
 from manciple.wire.errors import NotFound
-from manciple.wire.resources import FINISHED_PHASES, PODS
+from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES, PODS
 from manciple.wire.resources import kind as kind_of
+from scheduling.models import QueuedPod
 from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import raises_for_pods
 from scheduling.rehearsal.workload import Changes
-from workloads.kinds.deployments import REPLICA_FAILURE
-from workloads.kinds.summaries import State, Summary, meaning
+from workloads.kinds.summaries import State, Summary
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import FAILED_CREATE
+from workloads.models import Workload
 
-#: Pods that are looked at for one whose containers fail.
-LOOKED_AT = 20
+#: Kinds of troubles that are shown; waiting pods that are looked at, those that wait longest.
+SHOWN, MOST_WAITING = 5, 500
 #: Missing pods that are imagined.
 MOST_IMAGINED = 20
-#: What containers wait for as each does in the beginning.
-_USUAL = ("ContainerCreating", "PodInitializing")
+#: What to do about a Job that waited until its time limit was over.
+LIMIT_COUNTS = "Run it again with a longer time limit: the limit also counts while its pods wait."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadVerdict:
-    """of: (uid, name) of the pod that the verdict is about; waits: that pod is in the queue."""
+    """of: (uid, namespace, name) of the pod that the verdict is about; waits: that pod is in the queue. others: what
+    else is wrong with its pods.
+    """
 
     verdict: PodVerdict
-    of: tuple[str, str] | None = None
+    of: tuple[str, str, str] | None = None
     waits: bool = False
+    others: Sequence[Problem] = ()
 
 
-def read_verdict(workload: Any, summary: Summary, rows: QuerySet[Pod], person: Person) -> WorkloadVerdict | None:
-    """rows: its pods. None where all is well."""
+def read_verdict(
+    workload: Any, summary: Summary, rows: QuerySet[Pod], unreachable: Collection[str], person: Person
+) -> WorkloadVerdict | None:
+    """rows: its pods. unreachable: nodes. None where all is well."""
     if summary.state in UNSETTLED:
-        found = _of_waiting(rows, person) or _of_refused(workload, summary, person) or _of_failing(rows, person)
-        if found is not None:
-            return found
-    if summary.state == State.FAILED and (found := _of_failed(rows, summary, person)) is not None:
-        return found
+        found = worst_first(_problems(workload, summary, rows, unreachable))
+        if found:
+            worst, *others = found
+            return replace(_verdict(worst, workload, summary, person), others=others)
+    if summary.state == State.FAILED:
+        return _of_failed(workload, rows, summary, person)
     return WorkloadVerdict(verdict=PodVerdict(good=False, title=summary.reason)) if summary.reason else None
 
 
-def _of_waiting(rows: QuerySet[Pod], person: Person) -> WorkloadVerdict | None:
-    """What the page of the pod says that waits longest."""
-    waiting = rows.filter(pods.IS_WAITING).order_by(pods.SINCE.asc(nulls_last=True), "name")
-    for uid, namespace, name in waiting.values_list("uid", "namespace", "name")[:1]:
+def _problems(workload: Any, summary: Summary, rows: QuerySet[Pod], unreachable: Collection[str]) -> Iterator[Problem]:
+    """Of its pods, each kind once, with their number."""
+    meta = workload.metadata
+    if refusal := last_refusals([meta.uid], meta.namespace).get(meta.uid, ""):
+        yield Problem(number=max(_missing(workload, summary), 1), text=refusal, refused=True)
+    there = rows.filter(deleting=False)
+    yield from _of_waiting(there)
+    lost = there.filter(node_name__in=unreachable).exclude(phase__in=FINISHED_PHASES)
+    if number := lost.count():
+        yield Problem(number=number, text="Their nodes are unreachable.", pod=_first(lost))
+    troubled = there.exclude(trouble="").exclude(node_name__in=unreachable)
+    groups = troubled.order_by().values_list("trouble").annotate(number=Count("uid"))
+    for text, number in groups.order_by("-number", "trouble")[:SHOWN]:
+        yield Problem(number=number, text=text, pod=_first(troubled.filter(trouble=text)))
+    yield from _of_starting(there.filter(trouble="", phase__in=NEW_PHASES).exclude(node_name=""))
+    failed = rows.filter(phase="Failed")
+    if workload.kind == "Job" and summary.state == State.STARTING and (number := failed.count()):
+        yield Problem(number=number, text="Failed. The next is made after a delay.", pod=_last(failed))
+
+
+def _first(rows: QuerySet[Pod]) -> tuple[str, str, str] | None:
+    found: tuple[str, str, str] | None = rows.order_by("name").values_list("uid", "namespace", "name").first()
+    return found
+
+
+def _last(failed: QuerySet[Pod]) -> tuple[str, str, str] | None:
+    """The pod that failed last."""
+    order = failed.order_by("-started_at", "-name")
+    found: tuple[str, str, str] | None = order.values_list("uid", "namespace", "name").first()
+    return found
+
+
+def _of_waiting(rows: QuerySet[Pod]) -> Iterator[Problem]:
+    """By what they wait for; the pod that waits longest stands for those that wait for the same."""
+    waiting = rows.filter(pods.IS_WAITING)
+    number = waiting.count()
+    queued = QueuedPod.objects.filter(uid__in=waiting.values("uid")).exclude(cause="").order_by("created_at", "name")
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for uid, namespace, name, cause in queued.values_list("uid", "namespace", "name", "cause")[:MOST_WAITING]:
+        groups.setdefault(brief(decode(cause), names_claim=False), []).append((uid, namespace, name))
+    unseen = max(number - sum(map(len, groups.values())), 0) if number > MOST_WAITING else 0
+    for text, those in groups.items():
+        yield Problem(number=len(those) + unseen, text=text, waits=True, pod=those[0])
+        unseen = 0
+
+
+def _of_starting(rows: QuerySet[Pod]) -> Iterator[Problem]:
+    """What the last warning about the first of them says: a volume, a claim or a network that is not ready."""
+    first = _first(rows)
+    stored = objects.get(kind_of(PODS), *first[1:]) if first is not None else None
+    if stored is None:
+        return
+    moments = pods.read_moments(decoded(stored, PodObject))
+    if moments and moments[-1].warning:
+        yield Problem(number=rows.count(), text=f"{moments[-1].text.rstrip('.')}.", pod=first)
+
+
+def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) -> WorkloadVerdict:
+    """What to do about it: of a pod that waits what its page says, of one that fails its log."""
+    is_one = summary.wanted <= 1 or worst.refused
+    if worst.refused:
+        steps = _raised(workload, worst.number, person)
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=worst.text, steps=steps))
+    assert worst.pod is not None  # noqa: S101 - what exists has a name
+    _, namespace, name = worst.pod
+    if worst.waits:
         try:
             explained = explain_pod(namespace, name)
         except NotFound:
-            return None
-        if explained.state == "Waiting":
-            return WorkloadVerdict(verdict=read_why(explained, person, Changes()).verdict, of=(uid, name), waits=True)
-    return None
+            explained = None
+        if explained is not None and explained.state == "Waiting":
+            verdict = read_why(explained, person, Changes()).verdict
+            if not is_one and worst.number > 1:
+                verdict = replace(verdict, title=worst.sentence)
+            return WorkloadVerdict(verdict=verdict, of=worst.pod, waits=True)
+    title = worst.alone if is_one else worst.sentence
+    return _of_pod(worst.pod, title, person, text=_details(namespace, name))
 
 
-def _of_refused(workload: Any, summary: Summary, person: Person) -> WorkloadVerdict | None:
-    """Why its next pod is not created: the last refusal its controller got, and the quota limits to raise for the
-    missing pods.
-    """
+def _raised(workload: Any, missing: int, person: Person) -> tuple[StepLine, ...]:
+    """The quota limits to raise for the missing pods; none where something else refuses them."""
     template = getattr(workload.spec, "template", None)
-    told = _last_refusal(workload)
-    if not told or template is None:
-        return None
-    number = min(max(_missing(workload, summary), 1), MOST_IMAGINED)
+    if template is None:
+        return ()
+    number = min(missing, MOST_IMAGINED)
     raised = raises_for_pods(kind_of(PODS).prepare_create(pod_of(template, workload)), number)
     then = f"{counted(number, 'more pod')} can be made"
     act = Step(act=RaiseQuota(workload.metadata.namespace, raised), then=then)
-    steps = step_lines(Advice(steps=(act,)), person) if raised else ()
-    return WorkloadVerdict(verdict=PodVerdict(good=False, title=told, steps=steps))
-
-
-def _last_refusal(workload: Any) -> str:
-    """What the API said against its next pod, as its conditions tell, or its last event about making pods; ""."""
-    condition = condition_of(getattr(workload.status, "conditions", ()), REPLICA_FAILURE)
-    if condition is not None and condition.status == "True":
-        return meaning(condition)
-    made = [one for one in pods.read_moments(workload) if one.reason in (FAILED_CREATE, "SuccessfulCreate")]
-    return made[-1].text if made and made[-1].reason == FAILED_CREATE else ""
+    return step_lines(Advice(steps=(act,)), person) if raised else ()
 
 
 def _missing(workload: Any, summary: Summary) -> int:
     """Pods that are to be made."""
+    if workload.kind == "CronJob":
+        return 1
     if workload.kind == "Job":
         left = summary.wanted - summary.ready
         return int(min(workload.spec.parallelism or 0, left) - workload.status.active)
@@ -107,44 +176,42 @@ def _missing(workload: Any, summary: Summary) -> int:
     return int(summary.wanted - (workload.status.current_number_scheduled if there is None else there))
 
 
-def _of_failing(rows: QuerySet[Pod], person: Person) -> WorkloadVerdict | None:
-    """A pod whose container has failed or does not start; of those that run, the first by name."""
-    keys = rows.exclude(node_name="").exclude(phase__in=FINISHED_PHASES).filter(deleting=False).order_by("name")
-    for pod in _read(keys):
-        if said := _failure(pod):
-            return _of_pod(pod, f"Pod `{pod.metadata.name}` does not run: {said}.", person)
-    return None
+def _details(namespace: str, name: str) -> str:
+    """What the containers of this pod say of themselves, or its last warning; ""."""
+    stored = objects.get(kind_of(PODS), namespace, name)
+    if stored is None:
+        return ""
+    pod = decoded(stored, PodObject)
+    if said := _failure(pod) or pod.status.message.rstrip(".") or pod.status.reason:
+        return f"Pod `{name}`: {said}."
+    warnings = [one.text for one in pods.read_moments(pod) if one.warning]
+    return f"Pod `{name}`: {warnings[-1].rstrip('.')}." if warnings else ""
 
 
-def _of_failed(rows: QuerySet[Pod], summary: Summary, person: Person) -> WorkloadVerdict | None:
+def _of_failed(workload: Any, rows: QuerySet[Pod], summary: Summary, person: Person) -> WorkloadVerdict:
     """Of a Job that has failed, with its last pod that did."""
-    for pod in _read(rows.filter(phase="Failed").order_by("-started_at", "-name")):
-        said = _failure(pod) or pod.status.message.rstrip(".") or pod.status.reason
-        text = f"Pod `{pod.metadata.name}` failed{f': {said}' if said else ''}."
-        return _of_pod(pod, summary.reason, person, text=text)
-    return None
-
-
-def _read(rows: QuerySet[Pod]) -> list[PodObject]:
-    keys = list(rows.values_list("namespace", "name")[:LOOKED_AT])
-    by_key = {one.key: one for one in (decoded(stored, PodObject) for stored in objects.get_many(kind_of(PODS), keys))}
-    return [by_key[key] for key in keys if key in by_key]
+    waited = never_started(Workload.objects.filter(uid=workload.metadata.uid)).get(workload.metadata.uid)
+    if waited:
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=waited, next_step=LIMIT_COUNTS))
+    failed = rows.filter(phase="Failed")
+    if (last := _last(failed)) is None:
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=summary.reason))
+    text = f"{counted(failed.count(), 'pod')} failed. {_details(*last[1:])}"
+    return _of_pod(last, summary.reason, person, text=text)
 
 
 def _failure(pod: PodObject) -> str:
     """What its first container that fails says of itself; ""."""
     for line in pods.container_lines(pod, (), unreachable=False):
-        fails = line.state == "Failed" or (line.state == "Not started" and not line.detail.startswith(_USUAL))
+        fails = line.state == "Failed" or (line.state == "Not started" and not line.detail.startswith(USUAL_WAITS[1:]))
         if fails and line.detail:
             return f"container `{line.name}`: {line.detail.rstrip('.')}"
     return ""
 
 
-def _of_pod(pod: PodObject, title: str, person: Person, *, text: str = "") -> WorkloadVerdict:
-    namespace, name = pod.key
+def _of_pod(of: tuple[str, str, str], title: str, person: Person, *, text: str = "") -> WorkloadVerdict:
+    _, namespace, name = of
     url = f"{pod_url(namespace, name)}?tab=logs"
     log = StepLine(word=f"Read the log of pod `{name}`", follows="", do_word="Open log", do_url=url)
-    steps = (log,) if pod.spec.node_name and person.may("get", "pods/log", namespace) else ()
-    return WorkloadVerdict(
-        verdict=PodVerdict(good=False, title=title, text=text, steps=steps), of=(pod.metadata.uid, name)
-    )
+    steps = (log,) if person.may("get", "pods/log", namespace) else ()
+    return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, text=text, steps=steps), of=of)

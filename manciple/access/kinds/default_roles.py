@@ -399,6 +399,13 @@ _CONTROL_PLANE = (
         EVENTS_RULE,
     ),
     cluster_role(
+        f"{CONTROLLER}ephemeral-volume-controller",
+        rule(READ, CORE, "pods"),
+        rule(("update",), CORE, "pods/finalizers"),
+        rule(("create", *READ), CORE, "persistentvolumeclaims"),
+        EVENTS_RULE,
+    ),
+    cluster_role(
         f"{CONTROLLER}generic-garbage-collector",
         rule(("delete", "get", "list", "patch", "update", "watch"), "*", "*"),
         EVENTS_RULE,

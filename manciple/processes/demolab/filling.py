@@ -256,7 +256,8 @@ class Filling:
     def _workloads(self) -> None:
         """What makes no pods: the laboratory has no controllers that would."""
         stopped = [jobs.deployment(space, name) for space, name in jobs.DEPLOYMENTS]
-        self._write([*stopped, jobs.stopped_job(), jobs.cron_job()], at=self._lab.now - timedelta(days=3))
+        scaled = [jobs.autoscaler(space, name) for space, name in jobs.DEPLOYMENTS]
+        self._write([*stopped, *scaled, jobs.stopped_job(), jobs.cron_job()], at=self._lab.now - timedelta(days=3))
         space, pod = jobs.REFUSED_POD
         asked = jobs.template(space, jobs.REFUSED_TEMPLATE, {"devices": {"requests": [jobs.request("gpu-l40s")]}})
         self._write([asked], at=self._lab.now - timedelta(days=1))

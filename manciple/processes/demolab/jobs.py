@@ -365,6 +365,16 @@ def deployment(namespace: str, name: str) -> Document:
     }
 
 
+def autoscaler(namespace: str, name: str) -> Document:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 6},
+    }
+
+
 #: (namespace, name)
 STOPPED_JOB, CRON_JOB = ("vision", "clip-sweep"), ("vision", "nightly-eval")
 

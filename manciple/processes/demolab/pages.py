@@ -160,6 +160,7 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
             label="cron-job", parameters={"resource": "cronjobs", "namespace": "vision", "name": "nightly-eval"}
         ),
     ),
+    "autoscaler": (PageExample(parameters={"namespace": "vision", "name": "sweep-viewer"}),),
     "workload-act": (
         PageExample(
             parameters={"resource": "deployments", "namespace": "vision", "name": "sweep-viewer", "act": "scale"},

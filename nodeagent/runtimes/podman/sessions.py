@@ -40,6 +40,7 @@ class RuncCommand(ProcessConversation):
 
     def __init__(self, container_id: str, options: StreamOptions, *, files: Path) -> None:
         self._pid, self._log = files.with_suffix(".pid"), files.with_suffix(".log")
+        self._has_started = False
         words = ["runc", "--log", str(self._log), "--log-format", "json", "exec", "--pid-file", str(self._pid)]
         super().__init__(
             [*words, *(("--tty",) if options.tty else ()), container_id, *options.command],
@@ -50,20 +51,28 @@ class RuncCommand(ProcessConversation):
             env=podman_environment(),
         )
 
+    def failed_to_start(self) -> bool:
+        """runc prints what it has written into its log; a command that it has started may print before its number is
+        written, but then there is no error in the log.
+        """
+        self._has_started = self._has_started or self._pid.exists()
+        return not self._has_started and bool(self._complaint())
+
     def status(self) -> dict[str, Any]:
         ended = super().status()
         if not self._pid.exists() and ended["status"] != "Success":
-            return failure(f"Internal error occurred: error executing command in container: {self._complaint()}")
+            why = self._complaint() or "the container has ended"
+            return failure(f"Internal error occurred: error executing command in container: {why}")
         return ended
 
     def _complaint(self) -> str:
-        """Why runc could not start the command."""
+        """Why runc could not start the command; ""."""
         with suppress(OSError):
             for line in self._log.read_bytes().splitlines():
                 with suppress(msgspec.MsgspecError):
                     if (found := _line_decoder.decode(line)).level == "error":
                         return found.msg
-        return "the container has ended"
+        return ""
 
     def _hang_up_inside(self) -> None:
         with suppress(OSError, ValueError):

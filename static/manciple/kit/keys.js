@@ -99,20 +99,39 @@
     if (target.matches("[data-saves-view]")) target.elements.query.value = location.search;
   });
 
+  const previewAt = async (url) => {
+    try {
+      const answer = await fetch(url); // what is wrong with what was typed (422) is said in the preview, too
+      return answer.ok || answer.status === 422 ? new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview") : null;
+    } catch { return null; }
+  };
   const preview = async (link) => {
-    const answer = await fetch(link.href);
-    const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+    const found = await previewAt(link.href);
     if (!found) { location.assign(link.href); return; }
     const dialog = document.createElement("dialog");
+    const show = (part) => {
+      dialog.replaceChildren(...document.importNode(part, true).children);
+      dialog.querySelector("[data-cancel]").addEventListener("click", (event) => { event.preventDefault(); dialog.close(); });
+    };
     dialog.className = "effect";
     dialog.setAttribute("aria-labelledby", "h-effect");
-    dialog.append(...document.importNode(found, true).children);
+    show(found);
     dialog.addEventListener("close", () => { dialog.remove(); link.isConnected && link.focus(); });
-    const cancel = dialog.querySelector("[data-cancel]");
-    cancel.addEventListener("click", (event) => { event.preventDefault(); dialog.close(); });
+    // A form that only asks is answered within the dialog.
+    dialog.addEventListener("submit", async (event) => {
+      const form = event.target;
+      if (form.method !== "get") return;
+      event.preventDefault();
+      const url = new URL(form.action);
+      url.search = new URLSearchParams(new FormData(form));
+      const answer = await previewAt(url);
+      if (!answer) { location.assign(url); return; }
+      show(answer);
+      dialog.querySelector('[aria-invalid="true"], form[method="post"] button, form[method="get"] input, [data-cancel]').focus();
+    });
     document.body.append(dialog);
     dialog.showModal();
-    cancel.focus();
+    dialog.querySelector("[data-cancel]").focus();
   };
 
   document.addEventListener("click", (event) => {

@@ -31,8 +31,8 @@
     allow.hidden = permission !== "default";
     state.textContent = {
       granted: "Allowed in this browser.",
-      denied: "This browser blocks notifications from here: allow them in its site settings. Until then they appear on the page.",
-      default: "Not allowed in this browser yet: notifications appear on the page.",
+      denied: "This browser blocks notifications: allow them in its site settings.",
+      default: "Not allowed yet: notifications appear on the page.",
       none: "This browser needs HTTPS for notifications: they appear on the page.",
     }[permission];
   };

@@ -33,7 +33,7 @@
       if (!answer.ok) {
         const told = await answer.json().catch(() => ({}));
         if (answer.status === 401) { location.reload(); return; } // signed out: the server asks to sign in
-        if (answer.status < 500) { stop(told.message ?? "The log cannot be read any more."); return; }
+        if (answer.status < 500) { stop(told.message ?? "The log can no longer be read."); return; }
         throw new Error(told.message);
       }
       say("Following");
@@ -45,7 +45,7 @@
         if (done) break;
         if (value) { put(value, afresh); afresh = false; }
       }
-      stop("The log has ended: the container does not run any more.");
+      stop("The log has ended with the container.");
     } catch (error) {
       if (own.signal.aborted) return;
       say(`The connection was lost${error instanceof TypeError || !error.message ? "" : `: ${error.message}`}. Trying again…`);

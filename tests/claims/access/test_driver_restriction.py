@@ -13,6 +13,7 @@ from manciple.access.authentication.chain import Authenticated
 from manciple.access.bootstrap import ensure_roles
 from manciple.wire.identity import AUTHENTICATED, Identity, account_groups, service_account_name
 from tests.builders import make_node
+from tests.manciple.admission.documents import BINDINGS, POLICIES, binding, policy, rule
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import TABLE, Api
 from tests.scheduling.cluster import Cluster
@@ -191,12 +192,51 @@ def test_a_driver_that_is_not_named_by_a_role_publishes_on_its_node_alone(root: 
     )
 
 
+POLICY = policy(
+    "own-slices",
+    rules=[rule("resourceslices", "CREATE", "UPDATE", "DELETE", group="resource.k8s.io", versions=("v1", "v1beta2"))],
+    matchConditions=[
+        {"name": "driver", "expression": "request.userInfo.username.startsWith('system:serviceaccount:drv')"}
+    ],
+    variables=[
+        {"name": "own", "expression": f"request.userInfo.extra[?'{NODE_KEY}'][0].orValue('')"},
+        {"name": "slice", "expression": "request.operation == 'DELETE' ? oldObject : object"},
+    ],
+    validations=[
+        {
+            "expression": "variables.own == variables.slice.spec.?nodeName.orValue('')",
+            "messageExpression": "'you are on ' + variables.own",
+        }
+    ],
+)
+
+
+def test_a_policy_of_the_driver_s_chart_says_why_it_is_refused(root: Api) -> None:
+    """As in Kubernetes, which has nothing but the policy; also where an update changes nothing."""
+    root.made(POLICIES, POLICY)
+    root.made(BINDINGS, binding("own-slices", "Deny"))
+    plugin, theirs = driver(), root.get(f"{SLICES}/theirs-2").json
+    changed = {**theirs, "spec": {**theirs["spec"], "pool": {**theirs["spec"]["pool"], "generation": 7}}}
+    for answer in (
+        plugin.post(SLICES, REFUSED["on another node"]),
+        plugin.post(SLICES, REFUSED["on all nodes"]),
+        plugin.put(f"{SLICES}/theirs-2", theirs),
+        plugin.put(f"{SLICES}/theirs-2", changed),
+        plugin.delete(f"{SLICES}/theirs-2"),
+    ):
+        assert answer.code in (403, 422)
+        assert "you are on node-1" in answer.message
+    refused = plugin.post(SLICES, REFUSED["for another driver"])  # the policy has no objection
+    assert "permission to write slices of that driver" in refused.message
+    assert code(plugin.post(SLICES, slice_of("own", node="node-1"))) == 201
+
+
 def test_a_driver_for_any_node_publishes_for_itself_alone(root: Api) -> None:
     rules = rules_of_the_manual()
-    for rule in rules:
-        rule["verbs"] = [verb.replace("associated", "arbitrary") for verb in rule["verbs"]]
-    for rule in (rule for rule in rules if rule["resources"] == ["resourceclaims"]):
-        rule["verbs"] = ["get", "list", "watch"]
+    for given in rules:
+        given["verbs"] = [verb.replace("associated", "arbitrary") for verb in given["verbs"]]
+    for given in (given for given in rules if given["resources"] == ["resourceclaims"]):
+        given["verbs"] = ["get", "list", "watch"]
     grant(root, "network", rules)
     network = driver("", "network")
     assert code(network.post(SLICES, slice_of("fabric"))) == 201

@@ -256,3 +256,43 @@ def test_an_agent_changes_only_its_own_events(api: Api, agents: tuple[Api, Api])
     assert agent.patch(f"{path}/mine", {"count": 2}).code == 200
     assert api.delete("/api/v1/namespaces/default/pods/p-n1?gracePeriodSeconds=0").code == 200
     assert agent.patch(f"{path}/mine", {"count": 3}).code == 200
+
+
+def about_uid(event: dict[str, Any], uid: str) -> dict[str, Any]:
+    return {**event, "involvedObject": {**event["involvedObject"], "uid": uid}}
+
+
+def test_an_agent_reports_on_its_pods_and_claims_that_are_gone(api: Api, agents: tuple[Api, Api]) -> None:
+    agent, other = agents
+    path, pods = EVENTS.format("default"), "/api/v1/namespaces/default/pods"
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    uids = {name: api.get(f"{pods}/{name}").json["metadata"]["uid"] for name in ("p-n1", "p-n2", "waits")}
+    for name in uids:
+        assert api.delete(f"{pods}/{name}?gracePeriodSeconds=0").code == 200
+    answer = agent.post(path, about_uid(said("killing", "Pod", "p-n1"), uids["p-n1"]))
+    assert answer.code == 201, answer.text
+    refused = {
+        "without its uid": said("e", "Pod", "p-n1"),
+        "by a uid that never was": about_uid(said("e", "Pod", "p-n1"), "none"),
+        "another node's": about_uid(said("e", "Pod", "p-n2"), uids["p-n2"]),
+        "another's uid, under a name of its own": about_uid(said("e", "Pod", "p-n1"), uids["p-n2"]),
+        "its own uid, under another's name": about_uid(said("e", "Pod", "p-n2"), uids["p-n1"]),
+        "one that never had a node": about_uid(said("e", "Pod", "waits"), uids["waits"]),
+        "in another namespace": about_uid(said("e", "Pod", "p-n1", namespace="kube-system"), uids["p-n1"]),
+    }
+    for phrase, event in refused.items():
+        namespace = event["metadata"]["namespace"]
+        assert agent.post(EVENTS.format(namespace), event).code == 403, phrase
+    assert other.post(path, about_uid(said("e", "Pod", "p-n1", host="n2"), uids["p-n1"])).code == 403
+
+    # A pod of the same name has taken its place, on another node.
+    Cluster().create(make_pod("p-n1", node="n2"))
+    successor = api.get(f"{pods}/p-n1").json["metadata"]["uid"]
+    assert agent.post(path, about_uid(said("killed", "Pod", "p-n1"), uids["p-n1"])).code == 201
+    assert agent.post(path, about_uid(said("e", "Pod", "p-n1"), successor)).code == 403
+    assert other.post(path, about_uid(said("started", "Pod", "p-n1", host="n2"), successor)).code == 201
+    assert other.post(path, about_uid(said("e", "Pod", "p-n1", host="n2"), uids["p-n1"])).code == 403
+
+    claim = api.get(f"{claims}/c-n1").json["metadata"]["uid"]
+    answer = agent.post(path, about_uid(said("e", "ResourceClaim", "c-n1"), claim))
+    assert answer.code == 403, "no pod of the node uses it any more"

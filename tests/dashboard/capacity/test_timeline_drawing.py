@@ -112,7 +112,7 @@ def test_a_range_ends_now_and_moments_of_ones_own_count_before_it() -> None:
     assert (window.begin.hour, window.end.hour, window.live, problem) == (3, 4, False, "")
 
 
-BACKWARDS = "has to be before the second"
+BACKWARDS = "must be before the second"
 WRONG = {
     "no time": ({"from": "yesterday"}, "Write a time as"),
     "backwards": ({"from": "2026-11-20T05:00", "to": "2026-11-20T04:00"}, BACKWARDS),

@@ -74,7 +74,6 @@ def test_a_node_is_a_row_and_a_page_with_what_it_gives_and_what_is_taken(viewer:
     text = words(viewer, "/nodes/node-1")
     assert "https://10.0.0.7:10250" in text
     assert texts.NODE_CLAIM_ROW("gpu-0") in text
-    assert texts.PREPARED_IN_CHECKPOINT in text
     assert "kubernetes.io/hostname=node-1" in text
     assert "kind: Node" in text
     assert "3 of 4 free" in text

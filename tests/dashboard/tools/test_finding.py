@@ -14,7 +14,12 @@ from claims.kinds.pods import Pod
 from dashboard.tools.find import EXACT, PART, PREFIX, Sought, search
 from inventory.kinds.devices import DeviceTaint
 from inventory.kinds.nodes import Taint
+from manciple.api.namespaces import ensure_namespaces
 from manciple.people import person_of_user
+from manciple.store import objects
+from manciple.wire.base import ObjectMeta
+from manciple.wire.registry import registry
+from networking.kinds.services import Service
 from tests.builders import (
     make_claim,
     make_class,
@@ -30,6 +35,16 @@ from tests.builders import (
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, signed_in, viewer, words
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.workloads.cluster import (
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_job,
+    make_replica_set,
+    make_stateful_set,
+)
+from tests.workloads.test_horizontal_pod_autoscalers import make_autoscaler
+from workloads.kinds.jobs import JOB
 
 __all__ = ["admin", "viewer"]
 
@@ -285,3 +300,105 @@ def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> N
     assert len(re.findall(r'href="/pods/default/web-\d"', answer)) == 5
     assert 'href="/find?q=web"' in answer, "the page has all of them"
     assert 'class="nothing"' in viewer.get("/find/suggestions?q=no-such").content.decode()
+
+
+# Workloads, and what is done to them ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(cluster: Cluster) -> Cluster:
+    """A workload of each kind, an autoscaler, a Service and a pod; the names of all begin with `x-`."""
+    ensure_namespaces()
+    workloads = (
+        make_deployment("x-deploy", replicas=0),
+        make_replica_set("x-set", replicas=0),
+        make_stateful_set("x-stateful", replicas=0),
+        make_daemon_set("x-daemon"),
+        make_job("x-job", parallelism=0),
+        make_cron_job("x-cron"),
+        make_autoscaler("x-scaler"),
+        Service(api_version="v1", kind="Service", metadata=ObjectMeta(name="x-service", namespace="default")),
+    )
+    with objects.writing() as writer:
+        for one in workloads:
+            kind = next(found for found in registry if found.kind == one.kind)
+            made = kind.prepare_create(one)
+            writer.create(kind, JOB.identified(made) if kind is JOB else made)
+    cluster.create(make_pod("x-pod"))
+    return cluster
+
+
+W = "/workloads"
+#: what is typed -> the address of what is done, which comes first
+MEANT = {
+    "scale deployment x-deploy": f"{W}/deployments/default/x-deploy/scale",
+    "scale deploy x-deploy": f"{W}/deployments/default/x-deploy/scale",
+    "scale x-deploy": f"{W}/deployments/default/x-deploy/scale",
+    "x-deploy scale": f"{W}/deployments/default/x-deploy/scale",
+    "Scale the Deployment x-deploy": f"{W}/deployments/default/x-deploy/scale",
+    "scale default/x-deploy": f"{W}/deployments/default/x-deploy/scale",
+    "scale statefulset x-stateful": f"{W}/statefulsets/default/x-stateful/scale",
+    "scale sts x-stateful": f"{W}/statefulsets/default/x-stateful/scale",
+    "scale rs x-set": f"{W}/replicasets/default/x-set/scale",
+    "restart daemonset x-daemon": f"{W}/daemonsets/default/x-daemon/restart",
+    "pause deployment x-deploy": f"{W}/deployments/default/x-deploy/pause",
+    "rerun job x-job": f"{W}/jobs/default/x-job/rerun",
+    "rerun x-job": f"{W}/jobs/default/x-job/rerun",
+    "stop job x-job": f"{W}/jobs/default/x-job/stop",
+    "suspend job x-job": f"{W}/jobs/default/x-job/stop",
+    "extend job x-job": f"{W}/jobs/default/x-job/extend",
+    "suspend cronjob x-cron": f"{W}/cronjobs/default/x-cron/suspend",
+    "suspend cj x-cron": f"{W}/cronjobs/default/x-cron/suspend",
+    "run cronjob x-cron": f"{W}/cronjobs/default/x-cron/run",
+    "resume cronjobs x-cron": f"{W}/cronjobs/default/x-cron/resume",
+    "delete job x-job": f"{W}/jobs/default/x-job/delete",
+    "logs of pod x-pod": "/pods/default/x-pod?tab=logs",
+    "logs pod x-pod": "/pods/default/x-pod?tab=logs",
+    "logs x-pod": "/pods/default/x-pod?tab=logs",
+    "history hpa x-scaler": "/autoscalers/default/x-scaler?tab=history",
+    "yaml svc x-service": "/yaml/services/x-service?ns=default",
+    "history deployment x-deploy": f"{W}/deployments/default/x-deploy?tab=history",
+}
+
+
+def meant(client: Client, text: str) -> list[str]:
+    """The addresses under "Do"."""
+    found = client.get("/find", {"q": text}).context["sections"]
+    return [hit.url for section in found if section.title == "Do" for hit in section.found]
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_what_is_done_to_workloads_is_found(text: str, admin: Client, shop: Cluster) -> None:
+    urls = meant(admin, text)
+    assert urls[:1] == [MEANT[text]], urls
+    assert len(urls) == len(set(urls))
+    assert admin.get(MEANT[text]).status_code == 200
+
+
+def test_nothing_is_offered_that_one_may_not_do(viewer: Client, shop: Cluster) -> None:
+    offered = {url.partition("?")[2] for text in MEANT for url in meant(viewer, text)}
+    assert offered <= {"tab=logs", "tab=history", "ns=default"}
+    assert meant(signed_in("sam", "namespace:other"), "scale deployment x-deploy") == []
+
+
+def test_a_verb_and_a_kind_ask_for_a_name(admin: Client, shop: Cluster) -> None:
+    assert meant(admin, "scale deployment") == ["/find?q=scale+"]
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("x-deploy", f"{W}/deployments/default/x-deploy"),
+        ("deployment x", f"{W}/deployments/default/x-deploy"),
+        ("job x", f"{W}/jobs/default/x-job"),
+        ("cronjob x", f"{W}/cronjobs/default/x-cron"),
+        ("statefulset x", f"{W}/statefulsets/default/x-stateful"),
+        ("daemonset x", f"{W}/daemonsets/default/x-daemon"),
+        ("x replicaset", f"{W}/replicasets/default/x-set"),
+        ("x-scaler", "/autoscalers/default/x-scaler"),
+        ("x-service", "/yaml/services/x-service?ns=default"),
+    ],
+)
+def test_workloads_are_found_by_their_kind_and_name(text: str, url: str, admin: Client, shop: Cluster) -> None:
+    found = [hit.url for section in admin.get("/find", {"q": text}).context["sections"] for hit in section.found]
+    assert url in found

@@ -33,7 +33,7 @@ def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -
 
 def test_a_claim_that_nobody_uses_goes_at_once_unless_it_is_another_by_then(pages: Client, cluster: Cluster) -> None:
     uid = cluster.create(make_claim("spare")).metadata.uid
-    assert texts.REMOVED_IMMEDIATELY in words(pages, "/claims/default/spare/delete")
+    assert texts.HOLDS_NO_DEVICE in words(pages, "/claims/default/spare/delete")
     answer = pages.post("/claims/default/spare/delete", {"uid": "0000-other"})
     assert answer.status_code == 409
     assert 'class="says error"' in answer.content.decode()

@@ -17,10 +17,12 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from dashboard.workloads.pods import composer
 from dashboard.workloads.pods.composer import limit_of, seconds_of
+from insight.start_estimates import latest_ends
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import searching
+from manciple.store import objects
 from manciple.wire.base import timestamp
 from manciple.wire.identity import SYSTEM, VIEWERS
 from tests.builders import make_request, make_template
@@ -99,8 +101,137 @@ def test_a_time_limit_is_extended_by_who_may(admin: Client, viewer: Client, clus
     assert admin.get(f"{TRAIN}/extend?minutes=x").status_code == 422
     admin.post(f"{TRAIN}/extend", {"minutes": "30", "uid": made.metadata.uid})
     assert cluster.get(Job, "train").spec.active_deadline_seconds == 2400
-    trains(cluster, "endless")
-    assert "extend" not in acts(admin, "/workloads/jobs/default/endless")
+
+
+def test_a_job_without_a_time_limit_gets_one_from_who_may_change_it(admin: Client, cluster: Cluster) -> None:
+    made = trains(cluster)
+    preview = admin.get(f"{TRAIN}/extend").context["preview"]
+    assert (preview.word, bool(preview.label), preview.effect.refused) == ("Set a time limit", True, "")
+    assert "1 h" in str(preview.effect)
+    grant("timekeepers", ("patch", "jobs.batch/timelimit"))
+    tess = signed_in("tess", VIEWERS, "timekeepers")
+    refused = tess.get(f"{TRAIN}/extend").context["preview"]
+    assert (bool(refused.effect.refused), refused.label) == (True, "")
+    form = {"minutes": "90", "uid": made.metadata.uid}
+    assert tess.post(f"{TRAIN}/extend", form).status_code == 409
+    assert cluster.get(Job, "train").spec.active_deadline_seconds is None
+    assert admin.post(f"{TRAIN}/extend", form).status_code == 302
+    assert cluster.get(Job, "train").spec.active_deadline_seconds == 5400
+    assert tess.get(f"{TRAIN}/extend").context["preview"].word == "Extend"
+
+
+def test_what_a_job_cannot_do_now_is_said(admin: Client, cluster: Cluster) -> None:
+    made = trains(cluster, active_deadline_seconds=600)
+    (pod,) = cluster.all(Pod)
+    ends(cluster, pod.metadata.name)
+    for act in ("extend", "stop", "resume"):
+        preview = admin.get(f"{TRAIN}/{act}").context["preview"]
+        assert ("ended" in preview.effect.refused, preview.label) == (True, ""), act
+        assert admin.post(f"{TRAIN}/{act}", {"uid": made.metadata.uid, "minutes": "5"}).status_code == 409, act
+    assert cluster.get(Job, "train").spec.active_deadline_seconds == 600
+    assert admin.get(f"{TRAIN}/scale").status_code == 404, "no Job has that"
+
+
+def test_a_job_that_may_have_no_pod_says_so(admin: Client, cluster: Cluster) -> None:
+    trains(cluster, parallelism=0, completions=3)
+    page = admin.get(TRAIN).context["page"]
+    assert (page.summary.state, page.why.verdict.title) == ("Paused", page.summary.reason)
+    assert "parallelism" in page.summary.reason
+    assert Workload.objects.get(name="train").reason == page.summary.reason
+
+
+# Time limits that run out in the queue --------------------------------------------------------------------------------
+
+
+def queued(cluster: Cluster, *, limit: int, held_for: int = 600) -> str:
+    """A Job that waits for the one GPU, which is held for so many seconds; returns the name of its pod."""
+    ensure_namespaces()
+    cluster.with_gpus("node-1", each=1)
+    trains(cluster, "holds", gpus=1, active_deadline_seconds=held_for)
+    trains(cluster, gpus=1, active_deadline_seconds=limit)
+    return next(pod.metadata.name for pod in cluster.all(Pod) if not pod.spec.node_name)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words_"),
+    [(300, "before the estimated start"), (900, "would be left"), (3600, ""), (2**62, "")],
+    ids=["over by then", "little left", "enough left", "endless"],
+)
+def test_a_time_limit_that_waiting_uses_up_is_warned_of(
+    limit: int, words_: str, admin: Client, viewer: Client, cluster: Cluster
+) -> None:
+    pod = queued(cluster, limit=limit)
+    page = admin.get(TRAIN).context["page"]
+    assert (bool(words_), words_ in page.place.warning) == (bool(page.place.warning), True)
+    context = admin.get(f"/pods/default/{pod}").context
+    assert (context["queue_place"].warning, context["extend_url"]) == (page.place.warning, f"{TRAIN}/extend")
+    shown = f'href="{TRAIN}/extend"' in admin.get(f"/pods/default/{pod}").content.decode()
+    assert shown == bool(words_)
+    assert viewer.get(f"/pods/default/{pod}").context["extend_url"] == ""
+    assert viewer.get(TRAIN).context["page"].extend_url == ""
+
+
+def test_the_form_warns_of_a_time_limit_that_the_queue_uses_up(admin: Client, cluster: Cluster) -> None:
+    queued(cluster, limit=3600)
+    told = {limit: made(admin, name="new", time_limit=limit)["started"].text for limit in ("10m", "75m", "7d", "")}
+    assert "before the estimated start" in told["10m"], "it comes after both: 70 min"
+    assert "would be left" in told["75m"]
+    assert (told["7d"], told[""]) == ("", "")
+
+
+def test_a_limit_whose_end_nobody_can_foresee_is_told_when_little_is_left(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    trains(cluster, "endless", gpus=1)
+    made_ = trains(cluster, gpus=1, active_deadline_seconds=600)
+    assert admin.get(TRAIN).context["page"].place.warning == ""
+    began = datetime.now(UTC) - timedelta(seconds=400)
+    status = replace(cluster.get(Job, "train").status, start_time=timestamp(began))
+    with objects.writing() as writer:
+        writer.update(JOB, replace(cluster.get(Job, "train"), status=status), subresource="status")
+    assert "left" in admin.get(TRAIN).context["page"].place.warning
+    assert made_.spec.active_deadline_seconds == 600
+
+
+def test_a_job_offers_to_tell_of_its_end_until_somebody_has_asked(admin: Client, cluster: Cluster) -> None:
+    trains(cluster)
+    url = admin.get(TRAIN).context["page"].notify_url
+    form = admin.get(url.partition("#")[0]).context["rule_form"]
+    assert form["happening"].value() == "job-ended"
+    admin.post("/notifications/rules", {"happening": "job-ended", "scope": "", "channels": ["browser"]})
+    assert admin.get(TRAIN).context["page"].notify_url == ""
+    for pod in cluster.all(Pod):
+        ends(cluster, pod.metadata.name)
+    assert signed_in("ann", VIEWERS).get(TRAIN).context["page"].notify_url == "", "it has ended"
+
+
+def test_a_job_whose_limit_ran_out_in_the_queue_never_started(admin: Client, cluster: Cluster) -> None:
+    queued(cluster, limit=300)
+    cluster.later(300)
+    work(cluster)
+    page = admin.get(TRAIN).context["page"]
+    assert page.summary.state == "Failed"
+    assert "5 min of its time limit of 5 min and never started" in page.why.verdict.title
+    (row,) = (row for row in admin.get("/workloads?q=train").context["table"].rows)
+    assert row.why == page.why.verdict.title
+    condition = next(one for one in cluster.get(Job, "train").status.conditions if one.type == "Failed")
+    assert condition.reason == "DeadlineExceeded", "Kubernetes' own words stay in the object"
+    assert "waited" not in condition.message
+    cluster.later(300)
+    work(cluster)
+    ran = admin.get("/workloads/jobs/default/holds").context["page"]
+    assert (ran.summary.state, ran.why.verdict.title) == ("Failed", ran.summary.reason)
+    assert "never" not in ran.why.verdict.title
+
+
+def test_who_holds_a_device_gives_it_back_by_the_limit_of_its_job(admin: Client, cluster: Cluster) -> None:
+    pod = queued(cluster, limit=3600)
+    (line,) = admin.get(f"/pods/default/{pod}").context["why"].held.lines
+    assert line.free_again.startswith("in ")
+    holder = next(one for one in cluster.all(Pod) if one.spec.node_name)
+    panel = admin.get("/devices/d/gpu.example.com/node-1/gpu-0").content.decode()
+    assert "Free again: by" in panel
+    ends_at = admin.get("/workloads/jobs/default/holds").context["page"].progress.ends_at
+    assert latest_ends([holder.key]) == {holder.key: ends_at}
 
 
 def test_a_job_is_stopped_and_resumed(admin: Client, cluster: Cluster) -> None:
@@ -111,10 +242,10 @@ def test_a_job_is_stopped_and_resumed(admin: Client, cluster: Cluster) -> None:
     admin.post(f"{TRAIN}/stop", uid)
     work(cluster)
     assert admin.get(TRAIN).context["page"].summary.state == "Suspended"
-    assert acts(admin) == ["resume", "rerun", "delete"]
+    assert acts(admin) == ["resume", "extend", "rerun", "delete"]
     admin.post(f"{TRAIN}/resume", uid)
     work(cluster)
-    assert acts(admin) == ["stop", "rerun", "delete"]
+    assert acts(admin) == ["stop", "extend", "rerun", "delete"]
     assert cluster.get(Job, "train").spec.suspend is False
 
 
@@ -141,7 +272,7 @@ def test_a_failed_job_says_why(admin: Client, cluster: Cluster) -> None:
     ends(cluster, pod.metadata.name, "Failed")
     page = admin.get(TRAIN).context["page"]
     assert (page.summary.state, page.why.verdict.title) == ("Failed", page.summary.reason)
-    assert (page.why.of, page.place) == ((pod.metadata.uid, pod.metadata.name), None)
+    assert (page.why.of, page.place) == ((pod.metadata.uid, *pod.key), None)
     assert page.summary.finished_at is not None
     assert Workload.objects.get(name="train").reason == page.summary.reason != ""
 

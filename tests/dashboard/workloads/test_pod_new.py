@@ -99,7 +99,7 @@ def test_checking_says_where_the_pod_would_start_and_stores_nothing(member: Clie
 
 
 WRONG: list[tuple[str, int, int, str]] = [
-    (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field of this"),
+    (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field here"),
     (POD.replace("    image: example.com/main", "    image: 7"), 9, 5, "image must be of type string, not number"),
     (POD.replace("  name: web", "  name: Web"), 4, 3, "metadata.name: Invalid value"),
     (POD.replace("kind: Pod", "kind: Pot"), 2, 1, "A Pot cannot be created here"),

@@ -52,13 +52,13 @@ def _pair(cluster: Cluster) -> None:
 
 PARTS = (
     ("waits", "", "gpu-0, gpu-1 holds"),
-    ("waits", "why", "no deadline known"),
+    ("waits", "why", "no time limit known"),
     ("waits", "claims", "from template two"),
     ("holds", "", "node-1 / gpu-0 request gpu"),
     ("holds", "why", "Its claims"),  # it does not wait: its first part is shown
     ("holds", "claims", "gpu: node-1 / gpu-0, node-1 / gpu-1"),
     ("waits", "events", "FailedScheduling"),
-    ("waits", "logs", "It has no node yet"),
+    ("waits", "logs", "No node yet"),
     ("holds", "yaml", "resourceClaimTemplateName: two"),
 )
 
@@ -299,7 +299,7 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
     with objects.writing(identity=SCHEDULER) as writer:
         event_recorder.record(writer, note, now=cluster.now)
     assert texts.STAYS_UNTIL_RELEASED(reason) in close_words(alice, "/pods/default/holds"), "its node says so"
-    assert "node-1 is not asked" in close_words(ann, "/pods/default/holds/delete?force=1")
+    assert "may keep running on node-1" in close_words(ann, "/pods/default/holds/delete?force=1")
     ann.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
     assert cluster.find(Pod, "holds") is None
     cluster.retry()

@@ -8,7 +8,16 @@ import pytest
 from django.test import Client
 from msgspec.structs import replace
 
-from claims.kinds.pods import ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod
+from claims.kinds.containers import ExecAction, Probe
+from claims.kinds.pods import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+)
 from claims.kinds.quotas import ResourceQuota
 from dashboard.workloads.workloads.why import MOST_IMAGINED
 from manciple.api.namespaces import ensure_namespaces
@@ -17,7 +26,14 @@ from tests.builders import make_node, make_quota
 from tests.dashboard.browsing import admin, signed_in, viewer
 from tests.dashboard.workload_scene import deploys, let_run, work
 from tests.scheduling.cluster import Cluster
-from tests.workloads.cluster import make_daemon_set, make_job, make_replica_set, make_stateful_set
+from tests.workloads.cluster import (
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_job,
+    make_replica_set,
+    make_stateful_set,
+)
 from workloads.kinds.jobs import JOB
 
 __all__ = ["admin", "viewer"]
@@ -118,7 +134,7 @@ def test_a_pod_that_fails_is_named_with_its_log(
     said = state.waiting.reason if state.waiting else "exit code 3"
     assert said in found.verdict.title
     (step,) = found.verdict.steps
-    assert step.do_url == f"/pods/default/{found.of[1]}?tab=logs"
+    assert step.do_url == f"/pods/default/{found.of[2]}?tab=logs"
     assert not found.waits
     ann = signed_in("ann")
     assert bool(why(ann, plural).verdict.steps) is True
@@ -138,3 +154,152 @@ def test_a_workload_that_is_as_it_should_be_says_nothing(admin: Client, nodes: C
     for plural in ("deployments",):
         is_made(nodes, plural)
         assert told(admin, plural) == "", plural
+
+
+# One why for all kinds ------------------------------------------------------------------------------------------------
+
+PROBE = Probe(exec=ExecAction(command=("ready",)))
+RUNS = ContainerState(running=ContainerStateRunning(started_at="2026-01-01T00:00:00Z"))
+
+
+def reports(cluster: Cluster, pod: Pod, state: ContainerState, *, phase: str = "Running") -> None:
+    status = ContainerStatus(name=pod.spec.containers[0].name, state=state, started=True)
+    unready = PodCondition(type="Ready", status="False", reason="ContainersNotReady")
+    now = cluster.pod(pod.metadata.name)
+    cluster.update(
+        replace(now, status=replace(now.status, phase=phase, container_statuses=(status,), conditions=(unready,)))
+    )
+
+
+def waiting(reason: str) -> ContainerState:
+    return ContainerState(waiting=ContainerStateWaiting(reason=reason, message="because"))
+
+
+def probed(plural: str) -> Any:
+    """A workload called x of three pods with a readiness probe."""
+    kinds: dict[str, Any] = {
+        "deployments": make_deployment("x", replicas=3),
+        "daemonsets": make_daemon_set("x"),
+        **KINDS,
+    }
+    one = kinds[plural]
+    if plural == "statefulsets":
+        one = replace(one, spec=replace(one.spec, pod_management_policy="Parallel"))
+    (container,) = one.spec.template.spec.containers
+    inner = replace(one.spec.template.spec, containers=(replace(container, readiness_probe=PROBE),))
+    return replace(one, spec=replace(one.spec, template=replace(one.spec.template, spec=inner)))
+
+
+#: phrase -> (what a container says, the pod's phase, words that the page and the list have)
+CAUSES = {
+    "crash loop": (waiting("CrashLoopBackOff"), "Running", "CrashLoopBackOff"),
+    "image": (waiting("ImagePullBackOff"), "Pending", "ImagePullBackOff"),
+    "configuration": (waiting("CreateContainerConfigError"), "Pending", "CreateContainerConfigError"),
+    "probe": (RUNS, "Running", "readiness probe"),
+}
+
+
+@pytest.mark.parametrize("phrase", CAUSES)
+@pytest.mark.parametrize("plural", ["deployments", "statefulsets", "daemonsets", "replicasets", "jobs"])
+def test_what_its_pods_say_is_said_of_every_kind(
+    plural: str, phrase: str, admin: Client, viewer: Client, nodes: Cluster
+) -> None:
+    state, phase, said = CAUSES[phrase]
+    for number in (2, 3):
+        nodes.create(make_node(f"node-{number}"))
+    one = probed(plural)
+    nodes.create(JOB.identified(JOB.prepare_create(one)) if plural == "jobs" else one)
+    work(nodes)
+    pods = nodes.all(Pod)
+    assert len(pods) == 3
+    for pod in pods:
+        reports(nodes, pod, state, phase=phase)
+    work(nodes)
+    found = why(viewer, plural)
+    assert ("3 pods" in found.verdict.title, said in found.verdict.title) == (True, True), found.verdict.title
+    assert found.of[2] in {pod.metadata.name for pod in pods}
+    rows = admin.get(f"/workloads?q=x&kind={make_kind(plural)}").context["table"].rows
+    assert [line.why for line in rows] == [found.verdict.title]
+    assert {line.reason for line in admin.get("/pods").context["table"].rows} != {""}
+
+
+def make_kind(plural: str) -> str:
+    kinds = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob")
+    return next(kind for kind in kinds if f"{kind.lower()}s" == plural)
+
+
+def test_what_most_pods_have_comes_first_and_the_rest_is_said_too(admin: Client, nodes: Cluster) -> None:
+    deploys(nodes, "x", replicas=6)
+    one, two, *others = nodes.all(Pod)
+    reports(nodes, one, waiting("ImagePullBackOff"), phase="Pending")
+    for pod in (two, *others[:2]):
+        reports(nodes, pod, waiting("CrashLoopBackOff"))
+    work(nodes)
+    found = why(admin, "deployments")
+    assert found.verdict.title.startswith("3 pods: ")
+    assert "CrashLoopBackOff" in found.verdict.title
+    assert [(other.number, "ImagePullBackOff" in other.text) for other in found.others] == [(1, True)]
+    text = admin.get("/workloads/deployments/default/x").content.decode()
+    assert f'href="/pods/default/{one.metadata.name}"' in text
+
+
+def test_pods_that_wait_for_the_same_are_counted_together(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    deploys(cluster, "x", replicas=4, gpus=1)
+    found = why(admin, "deployments")
+    assert (found.waits, found.verdict.title.startswith("3 pods wait: ")) == (True, True)
+    assert found.verdict.steps == admin.get(f"/pods/default/{found.of[2]}").context["verdict"].steps
+    (row,) = admin.get("/workloads?q=x").context["table"].rows
+    assert row.why.startswith("3 pods wait: ")
+
+
+@pytest.mark.parametrize("plural", [*KINDS, "deployments", "daemonsets", "cronjobs"])
+def test_the_list_says_who_is_refused_until_that_is_over(plural: str, admin: Client, nodes: Cluster) -> None:
+    limit = {"count/jobs.batch": "0"} if plural == "cronjobs" else {"pods": "0"}
+    nodes.create(make_quota(limit, name="few"))
+    if plural == "cronjobs":
+        nodes.create(make_cron_job("x", schedule="* * * * *"))
+        nodes.later(90)
+        work(nodes)
+    elif plural == "daemonsets":
+        nodes.create(make_daemon_set("x"))
+        work(nodes)
+    else:
+        is_made(nodes, plural)
+    query = f"/workloads?q=x&kind={make_kind(plural)}"
+    (row,) = admin.get(query).context["table"].rows
+    assert "exceeded quota: few" in row.why
+    assert "exceeded quota: few" in told(admin, plural)
+    quota = nodes.get(ResourceQuota, "few")
+    nodes.update(replace(quota, spec=replace(quota.spec, hard=dict.fromkeys(limit, "9"))))
+    for _ in range(4):
+        nodes.later(60)
+        work(nodes)
+        let_run(nodes)
+    (row,) = admin.get(query).context["table"].rows
+    assert "quota" not in row.why
+    assert "quota" not in told(admin, plural)
+
+
+def test_a_cron_job_tells_of_the_pods_that_its_jobs_do_not_get(admin: Client, nodes: Cluster) -> None:
+    nodes.create(make_quota({"pods": "0"}, name="few"))
+    nodes.create(make_cron_job("x", schedule="* * * * *"))
+    nodes.later(90)
+    work(nodes)
+    assert "exceeded quota: few" in told(admin, "cronjobs")
+    rows = {line.kind: line.why for line in admin.get("/workloads").context["table"].rows}
+    assert "exceeded quota: few" in rows["CronJob"]
+    assert "exceeded quota: few" in rows["Job"]
+
+
+def test_a_job_that_waits_after_a_failure_says_what_failed(admin: Client, nodes: Cluster) -> None:
+    is_made(nodes, "jobs")
+    for pod in nodes.all(Pod):
+        now = nodes.pod(pod.metadata.name)
+        ended = ContainerState(terminated=ContainerStateTerminated(exit_code=7, reason="Error"))
+        status = ContainerStatus(name="app", state=ended)
+        nodes.update(replace(now, status=replace(now.status, phase="Failed", container_statuses=(status,))))
+    work(nodes)
+    found = why(admin, "jobs")
+    assert found.verdict.title.startswith("3 pods: ")
+    assert "exit code 7" in found.verdict.text

@@ -64,7 +64,7 @@ def test_a_deployment_stands_for_its_replica_sets_with_its_devices_and_why_it_is
     }
     assert (rows["web"]["Ready"], rows["web"]["Devices"]) == ("2/3", "2")
     why = brief(cluster.cause(waiting.metadata.name), names_claim=False)
-    assert rows["web"]["Why not ready"] == f"Waits: {plain(why)}"
+    assert rows["web"]["Why not ready"] == f"1 pod waits: {plain(why)}"
     assert [row["Kind"] for row in listed(admin, "?kind=ReplicaSet")] == ["ReplicaSet"]
 
 
@@ -136,7 +136,7 @@ def test_a_workload_says_what_its_waiting_pod_says_and_shows_its_pods(admin: Cli
     (waiting,) = (pod for pod in cluster.all(Pod) if not pod.spec.node_name)
     page = admin.get(WEB).context["page"]
     verdict = admin.get(f"/pods/default/{waiting.metadata.name}").context["verdict"]
-    assert (page.why.verdict.title, page.why.of) == (verdict.title, (waiting.metadata.uid, waiting.metadata.name))
+    assert (page.why.verdict.title, page.why.of[0]) == (verdict.title, waiting.metadata.uid)
     assert page.why.verdict.steps == verdict.steps
     assert (page.ready_words, page.devices, page.number, page.more) == ("2 of 3 pods ready", 2, 3, 0)
     assert dict(page.counts) == {"Waiting": 1, "Running": 2}
@@ -250,7 +250,8 @@ def test_pausing_restarting_and_resuming(admin: Client, cluster: Cluster) -> Non
     work(cluster)
     assert admin.get(WEB).context["page"].summary.state == "Paused"
     assert acts(admin) == ["scale", "resume", "delete"]
-    assert admin.get(f"{WEB}/pause").status_code == 404, "it is paused already"
+    assert admin.get(f"{WEB}/pause").context["preview"].effect.refused == "it is paused"
+    assert admin.post(f"{WEB}/pause", uid).status_code == 409
     admin.post(f"{WEB}/resume", uid)
     admin.post(f"{WEB}/restart", uid)
     work(cluster)

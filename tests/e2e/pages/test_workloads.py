@@ -75,9 +75,15 @@ def test_a_deployment_is_scaled_restarted_paused_and_deleted_by_its_buttons(hall
 
     page.get_by_role("link", name="Scale…").click()
     dialog = page.get_by_role("dialog")
+    at = page.url
+    dialog.get_by_label("Number of pods").fill("many")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("whole number")
     dialog.get_by_label("Number of pods").fill("3")
     dialog.get_by_role("button", name="Preview").click()
-    page.get_by_role("button", name="Scale Deployment").click()
+    expect(dialog).to_contain_text("1 become 3")
+    assert page.url == at, "the preview is within the dialog"
+    dialog.get_by_role("button", name="Scale Deployment").click()
     expect(page.locator("#workload-head")).to_contain_text("3 of 3")
     assert spec_of(hall, f"{DEPLOYMENTS}/web")["replicas"] == 3
 

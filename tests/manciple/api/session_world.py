@@ -22,6 +22,7 @@ from manciple.wire.channels import CLOSE, ERROR, STDERR, STDOUT, Subprotocol
 from nodeagent.http import server as https
 from nodeagent.http.routes import Streams
 from nodeagent.http.server import Endpoint, HttpsAnswer, Request, Upgraded
+from nodeagent.http.sessions import SessionCount
 from tests.manciple.api.server import ApiServer
 from tests.manciple.wire.spdy_client import RST_STREAM, Frame, SpdyClient, control, data_frame
 from tests.nodeagent.local_runtime import LocalRuntime
@@ -39,7 +40,7 @@ class LocalAgent:
         self.requests: list[Request] = []
         pods = [msgspec.convert(pod("p", container()), Pod), msgspec.convert(pod("two", *map(container, "ab")), Pod)]
         runtime: Any = self.runtime  # a part of one
-        self._streams = Streams(lambda: pods, runtime)
+        self._streams = Streams(lambda: pods, runtime, SessionCount())
 
     def respond(self, request: Request) -> HttpsAnswer | Upgraded:
         self.requests.append(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,16 @@ import httpx
 import pytest
 
 from manciple.access.authentication import tokens
+from manciple.api import sessions
 from nodeagent.http import server as https
 from nodeagent.http.server import Endpoint, HttpsAnswer, Request
+from tests.e2e.processes import wait_for
 from tests.manciple.api.server import ApiServer
 from tests.services import free_port
 
 ANNOTATION = "manciple.dev/agent-certificate-sha256"
 PODS = "/api/v1/namespaces/default/pods"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 TIMEOUT = 60.0
 
 
@@ -65,6 +69,15 @@ def agent(certificate: https.Certificate) -> Iterator[FakeAgent]:
 def http(api_server: ApiServer) -> Iterator[httpx.Client]:
     with api_server.client() as client:
         yield client
+
+
+def let_view(http: httpx.Client, name: str) -> None:
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": name}],
+    }
+    assert http.post(BINDINGS, json=binding).status_code == 201
 
 
 def container(name: str) -> dict[str, Any]:
@@ -151,6 +164,34 @@ def test_following_sends_each_piece_as_it_comes_and_ends_with_the_client(
     assert bound.ended.get(timeout=TIMEOUT) == "ended"
 
 
+def test_logs_count_among_the_sessions_of_whoever_reads_them(
+    api_server: ApiServer, http: httpx.Client, bound: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound.answer = bound.stream
+    monkeypatch.setattr(sessions, "MOST_EACH", 2)
+    let_view(http, "bob")
+    follow = {"follow": "true"}
+    with api_server.client(token=tokens.issue("bob", [])) as bob:
+        with ExitStack() as held:
+            for _ in range(2):
+                held.enter_context(bob.stream("GET", f"{PODS}/p/log", params=follow))
+            refused = bob.get(f"{PODS}/p/log", params=follow)
+            assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+            assert {request.person for request in bound.requests} == {"bob"}
+            with http.stream("GET", f"{PODS}/p/log", params=follow) as response:  # others have theirs
+                assert response.status_code == 200
+        wait_for("room", lambda: sessions.OPEN.count("bob") == 0)
+        with bob.stream("GET", f"{PODS}/p/log", params=follow) as response:
+            assert response.status_code == 200
+
+
+def test_an_agent_with_too_many_logs_says_so(http: httpx.Client, bound: FakeAgent) -> None:
+    bound.answer = lambda _: HttpsAnswer(code=429, body="this node has 96 sessions and logs")
+    answer = http.get(f"{PODS}/p/log")
+    assert (answer.status_code, answer.json()["message"]) == (429, "this node has 96 sessions and logs")
+    assert answer.headers["retry-after"]
+
+
 def test_more_follow_than_there_are_threads(api_server: ApiServer, http: httpx.Client, bound: FakeAgent) -> None:
     bound.answer = bound.stream
     followers = [api_server.client() for _ in range(20)]
@@ -218,20 +259,14 @@ def test_a_container_that_cannot_be_chosen_is_a_bad_request(http: httpx.Client, 
 
 def test_a_log_ends_with_the_right_to_read_it(api_server: ApiServer, http: httpx.Client, bound: FakeAgent) -> None:
     bound.answer = bound.stream
-    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
-    binding = {
-        "metadata": {"name": "bob"},
-        "roleRef": {"kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "User", "name": "bob"}],
-    }
-    assert http.post(bindings, json=binding).status_code == 201
+    let_view(http, "bob")
     with (
         api_server.client(token=tokens.issue("bob", [])) as bob,
         bob.stream("GET", f"{PODS}/p/log", params={"follow": "true"}) as response,
     ):
         pieces = response.iter_text()
         assert next(pieces) == "one\n"
-        assert http.delete(f"{bindings}/bob").status_code == 200
+        assert http.delete(f"{BINDINGS}/bob").status_code == 200
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
     assert bound.ended.get(timeout=TIMEOUT) == "ended"

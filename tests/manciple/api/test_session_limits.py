@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,7 @@ from manciple.api.sessions import OPEN
 from manciple.wire.channels import STDIN
 from nodeagent.http import server as https
 from nodeagent.http.sessions import SessionCount, TooManySessions
-from tests.e2e.processes import wait_for
+from tests.e2e.processes import PATIENCE, wait_for
 from tests.manciple.api.server import ApiServer
 from tests.manciple.api.session_world import (
     END_OF_STDIN,
@@ -232,38 +232,77 @@ def _refused(api_server: ApiServer, path: str, token: str, how: str) -> int:
     return refused.value.response.status_code
 
 
+@pytest.mark.usefixtures("agent")
+def test_administrators_have_any_number(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of connections that their sessions make."""
+    monkeypatch.setattr(sessions, "MOST_EACH", 1)
+    path = path_of("exec", "sh", "-c", "echo on; cat", stdout=True, stdin=True)
+    with ExitStack() as held, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        listener.settimeout(PATIENCE)
+        for _ in range(3):
+            until(held.enter_context(websocket(api_server, path)), b"on")
+            forwarding = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io")
+            held.callback(forwarding.close)
+            forwarding.begin("error", port=port, number="1", last=True)
+            forwarding.begin("data", port=port, number="1")
+            held.callback(listener.accept()[0].close)
+
+
 def test_connections_of_a_forwarding_session_count_as_well(
     api_server: ApiServer, agent: LocalAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MOST_EACH", 3)
+    token = person("bob", api_server, "get", "create")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        session = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io")
+        session = SpdyConnection(api_server, path_of("portforward"), "portforward.k8s.io", token=token)
         errors = []
         for number in range(3):
             errors.append(session.begin("error", port=port, number=str(number), last=True))
             session.begin("data", port=port, number=str(number))
-        assert b"limit of open sessions" in session.read_all(errors[2])[errors[2]]
+        assert b"limit of open sessions and logs" in session.read_all(errors[2])[errors[2]]
         wait_for("the other connections", lambda: len(agent.runtime.begun) == 2)
         session.close()
 
 
 def test_an_agent_has_a_share_for_each_person_and_each_pod() -> None:
-    count = SessionCount(most=4, most_each=2, most_with_pod=3)
-    with count.one_more("bob", "p"), count.one_more("bob", "p"):
-        with pytest.raises(TooManySessions, match="you have 2"), count.one_more("bob", "q"):
+    count = SessionCount(most=12, most_with_pod=7)
+
+    def refused(person: str, pod: str) -> str:
+        with pytest.raises(TooManySessions) as error, count.one_more(person, pod):
             pass
-        with count.one_more("alice", "p"):
-            with pytest.raises(TooManySessions, match="this pod has 3"), count.one_more("carol", "p"):
-                pass
-            with (
-                count.one_more("carol", "q"),
-                pytest.raises(TooManySessions, match="this node has 4"),
-                count.one_more("dave", "q"),
-            ):
-                pass
-    with count.one_more("bob", "p"), count.one_more("bob", "p"), count.one_more("carol", "p"):
-        pass
+        return str(error.value)
+
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(count.one_more("bob", "p"))
+        assert "you have 6" in refused("bob", "q")
+        held.enter_context(count.one_more("alice", "p"))
+        assert "this pod has 7" in refused("carol", "p")
+        for number in range(5):
+            held.enter_context(count.one_more(f"person-{number}", "q"))
+        assert "this node has 12" in refused("carol", "r")
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(count.one_more("carol", "p"))
+
+
+@pytest.mark.parametrize("identities", [1, 2, 5, 20, 60])
+def test_whoever_has_many_identities_leaves_a_share_to_others(identities: int) -> None:
+    count = SessionCount(most=96, most_with_pod=1000)
+    with ExitStack() as held:
+        taken, refused = 0, 0
+        while refused < identities:
+            refused = 0
+            for number in range(identities):
+                try:
+                    held.enter_context(count.one_more(f"greedy-{number}", "p"))
+                    taken += 1
+                except TooManySessions:
+                    refused += 1
+        assert taken <= 96 - 96 // (identities + 1)
+        held.enter_context(count.one_more("alice", "q"))
 
 
 BAD_SPDY = {

@@ -96,6 +96,25 @@ def test_a_watch_from_a_revision_sends_what_came_after(server: Server) -> None:
         assert watching.take(1) == [("ADDED", "c")]
 
 
+#: path -> the code
+WATCHED_BY_NOBODY = {
+    "/apis/metrics.k8s.io/v1beta1/nodes": 405,
+    "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods": 405,
+    "/apis/metrics.k8s.io/v1beta1/watch/pods": 404,
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": 405,
+    "/apis/nosuch.example.com/v1/things": 404,
+    f"{CLAIMS}/a/status": 200,  # the query means nothing to it
+}
+
+
+@pytest.mark.parametrize("path", WATCHED_BY_NOBODY)
+def test_what_cannot_be_watched_says_so(server: Server, path: str) -> None:
+    server.made(CLAIMS, claim("a"))
+    answer = server.client.get(f"{path}?watch=true&timeoutSeconds=1")
+    assert answer.status_code == WATCHED_BY_NOBODY[path], answer.text
+    assert answer.status_code != 405 or answer.json()["reason"] == "MethodNotAllowed"
+
+
 def test_a_watch_in_its_old_spelling(server: Server) -> None:
     server.made(CLAIMS, claim("a"))
     with server.watch(CLAIMS.replace("/v1/", "/v1/watch/"), "timeoutSeconds=1") as watching:

@@ -301,6 +301,41 @@ def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(mon
             assert task_name("rests") not in sent.until("works")
 
 
+def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until something comes that it is for."""
+    monkeypatch.setitem(tasks.REST, Queue.SWEEPS, 0.0)
+    keeper = Controller(
+        name="keeper",
+        does="it",
+        reconcile=lambda _now: 0,
+        every=60,
+        wakes_on=frozenset({("things", "ADDED"), ("pods", "BOUND")}),
+        is_work=frozenset({("things", "ADDED")}),
+        has_work=("SELECT 0", ()),
+        rests_without_work=True,
+    )
+    asked, sent = list[str](), Sent()
+    dispatcher = Dispatcher(sent, sent, [keeper])
+
+    def with_work(names: Sequence[str]) -> Sequence[str]:
+        asked.extend(names)
+        return []
+
+    def tell(resource: str, type_: EventType) -> None:
+        with dispatcher._news:
+            dispatcher._note([_sketch(resource, type_, NODE)])
+        dispatcher._wake_concerned()
+
+    monkeypatch.setattr(dispatcher._table, "with_work", with_work)
+    tell("pods", "MODIFIED")
+    tell("pods", "MODIFIED")
+    assert (asked, sent.rest()) == (["keeper"], [])
+    tell("things", "ADDED")
+    assert (asked, sent.rest()) == (["keeper"], [task_name("keeper")])
+    tell("pods", "MODIFIED")
+    assert asked == ["keeper"] * 2, "a pod may be one of those"
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_what_is_announced_in_any_order_is_known_up_to_the_first_gap(order: tuple[int, ...]) -> None:
     stretches, coverage, heard = [(11, 12), (13, 13), (14, 20), (21, 22)], Coverage(10), set[int]()

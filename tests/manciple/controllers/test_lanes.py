@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from celery import Celery
 from django.db import connection
 
 from manciple.celery import app
-from manciple.controllers import tasks
+from manciple.controllers import coordination, tasks
 from manciple.controllers.declaration import Controller, Queue
 from manciple.controllers.tasks import THREADS_OF_A_QUEUE, ControllerTask, Lane
 from manciple.store import event_log
@@ -111,6 +112,60 @@ def test_nothing_waits_for_a_long_run() -> None:
     assert last.done.wait(30)
 
 
+def test_what_can_run_nowhere_else_waits_for_itself_alone() -> None:
+    lane, go_on, order = Lane(), threading.Event(), list[str]()
+    other, again = Task(lambda: go_on.wait(30)), Task(lambda: order.append("again"))
+    task = beginning(order, go_on)
+    assert lane.run_directly(other)
+    long_ago(lane)
+    assert lane.run_directly(task, patience=math.inf), "in another thread"
+    wait_for("the run beside the long one", lambda: order)
+    long_ago(lane)
+    assert lane.run_directly(task, patience=math.inf)
+    assert lane.run_directly(again, patience=math.inf), "no thread is left"
+    assert order == ["begun"]
+    go_on.set()
+    assert again.done.wait(30)
+    wait_for("an idle lane", lambda: not lane._running)
+    assert sorted(order) == ["again", "begun", "begun"]
+
+
+def test_a_task_does_not_run_beside_itself() -> None:
+    lane, go_on, order = Lane(), threading.Event(), list[str]()
+    task = beginning(order, go_on)
+    assert lane.run_directly(task)
+    wait_for("it to run", lambda: order)
+    long_ago(lane)
+    assert lane.run_directly(task, patience=math.inf)
+    assert len(lane._running) == 1
+    go_on.set()
+    wait_for("an idle lane", lambda: not lane._running)
+    assert order == ["begun"] * 2
+
+
+def test_while_one_thread_is_free_the_others_and_their_connections_rest() -> None:
+    lane, threads = Lane(), list[str]()
+    for _ in range(5):
+        task = Task(lambda: threads.append(threading.current_thread().name))
+        assert lane.run_directly(task)
+        wait_for("an idle lane", lambda: not lane._running)
+    assert len(threads) == 5
+    assert len(set(threads)) == 1
+
+
+def beginning(order: list[str], go_on: threading.Event) -> Task:
+    def begin() -> None:
+        order.append("begun")
+        go_on.wait(30)
+
+    return Task(begin)
+
+
+def long_ago(lane: Lane) -> None:
+    """What runs has run for long."""
+    lane._began -= 60
+
+
 def test_a_process_that_works_on_a_message_runs_nothing_directly(worker: Worker) -> None:
     lane = worker.lanes[Queue.SCHEDULING]
     asked = worker.hang(Queue.SCHEDULING)
@@ -198,6 +253,32 @@ def test_a_sweep_that_takes_long_is_left_to_whoever_is_free_when_its_time_comes(
         assert ran.wait(30)
         wait_for("an idle lane", lambda: not tasks.lanes.value[queue]._running)
         assert 0 < task.took < took + 5
+
+
+@pytest.mark.parametrize("given", [{"lock": coordination.TURN}, {"also_locks": coordination.TURN}])
+def test_who_needs_the_turn_runs_in_the_process_that_has_it(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = threading.Event()
+
+    def reconcile(_now: object) -> int:
+        ran.set()
+        return 0
+
+    name = f"turns-{next(iter(given))}"
+    controller = Controller(name=name, does="it", reconcile=reconcile, every=60, **given)  # type: ignore[arg-type]
+    task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
+    monkeypatch.setattr(task, "apply_async", lambda: pytest.fail("a message asks any process"))
+    task.took = 5.0
+    lane, go_on = tasks.lanes.value[controller.queue], threading.Event()
+    assert lane.run_directly(Task(lambda: go_on.wait(30)))
+    long_ago(lane)
+    for way in (task.wake, task.send, task.wake_in_time):
+        ran.clear()
+        way()
+        assert ran.wait(30)
+    go_on.set()
+    wait_for("an idle lane", lambda: not lane._running)
 
 
 def test_while_redis_is_away_everything_runs_here(

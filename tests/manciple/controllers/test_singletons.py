@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -275,6 +276,46 @@ def test_a_lock_that_the_thread_holds_already_is_not_asked_for() -> None:
     assert [query["sql"] for query in asked if "advisory" in query["sql"]] == []
     with elsewhere(lambda: coordination.alone(coordination.TURN)), coordination.turn(patience=0) as taken:
         assert taken is (connection.vendor != "postgresql")
+
+
+def test_in_the_process_that_keeps_the_turn_its_threads_take_it_from_each_other() -> None:
+    if connection.vendor != "postgresql":
+        return
+    with elsewhere(coordination.keeping_turn):
+        with CaptureQueriesContext(connection) as asked:
+            with coordination.turn(patience=0) as ours, coordination.alone(coordination.TURN) as again:
+                assert ours
+                assert again
+            with elsewhere(coordination.turn):
+                for attempt in (
+                    partial(coordination.turn, patience=0.01),
+                    partial(coordination.alone, coordination.TURN),
+                ):
+                    with attempt() as taken:
+                        assert not taken
+        assert not asked, "no round trip"
+        assert has_lock_to_itself(coordination.TURN) is False, "no other process gets it"
+        with coordination.turn(patience=0), coordination.alone("another") as another:
+            assert another
+            assert coordination.is_held("another")
+    with coordination.turn(patience=0) as ours:
+        assert ours
+        assert coordination.is_held(coordination.TURN), "it is asked for again"
+
+
+def has_lock_to_itself(name: str) -> bool:
+    """As the session of another process asks for it."""
+    found: bool = sql.fetch("SELECT pg_try_advisory_xact_lock(%s, %s)", coordination._key(name))[0][0]
+    return found
+
+
+def test_the_turn_is_not_kept_while_another_process_has_it() -> None:
+    if connection.vendor != "postgresql":
+        return
+    with elsewhere(coordination.turn), coordination.keeping_turn() as kept:
+        assert not kept
+        with coordination.turn(patience=0) as ours:
+            assert not ours
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -81,6 +81,19 @@ def test_changes_are_forgotten_in_order_and_pages_older_than_that_fetch_everythi
     assert not relay.join(lambda _: None, after=11).everything
 
 
+def test_what_a_flood_touches_is_forgotten_by_the_number_of_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "KEPT_TOPICS", 5)
+    relay = Relay(10)
+    for revision in (12, 14, 16):
+        relay.receive([record(revision - 1, f"a-{revision}"), record(revision, f"b-{revision}")])
+    assert relay.join(lambda _: None, after=10).everything
+    assert relay.join(lambda _: None, after=12).topics == {"thing:a-14", "thing:b-14", "thing:a-16", "thing:b-16"}
+    relay.receive([record(16 + number, f"c-{number}") for number in range(1, 7)])
+    assert relay.join(lambda _: None, after=16).everything
+    relay.receive([record(23, "d")])
+    assert relay.join(lambda _: None, after=22).topics == {"thing:d"}
+
+
 def test_a_page_that_left_hears_nothing_more() -> None:
     relay = Relay(10)
     heard: list[TopicChange] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from manciple import collector, layout
+from manciple import layout, memory
 from manciple.processes import command_line, completion
 from tests.architecture.test_documentation import commands
 from tests.e2e.processes import ROOT
@@ -34,7 +34,7 @@ def test_the_garbage_collector_is_asked_seldom_while_a_program_loads() -> None:
     try:
         gc.set_threshold(700, 10, 10)
         assert command_line.main(["--version"]) == 0
-        assert gc.get_threshold()[:2] == (collector.YOUNG, collector.OLDER)
+        assert gc.get_threshold()[:2] == (memory.YOUNG, memory.OLDER)
         gc.set_threshold(50_000)
         assert command_line.main(["--version"]) == 0
         assert gc.get_threshold()[0] == 50_000

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -95,6 +96,35 @@ def test_the_administrator_is_given_a_link_until_their_password_is_set() -> None
     admin.save()
     assert accounts.first_link("http://127.0.0.1:8000") == ""
     assert "as admin" in accounts.how_to_sign_in("")
+
+
+#: what the operator says, where browsers reach the dashboard -> where links lead
+PAGES = {
+    "nothing": (None, "http://127.0.0.1:18400"),
+    "an address of a proxy": ("https://dash.example.org", "https://dash.example.org"),
+}
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_links_of_other_commands_lead_where_the_dashboard_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, case: str
+) -> None:
+    said, expected = PAGES[case]
+    monkeypatch.setenv("MANCIPLE_HOME", str(tmp_path))
+    monkeypatch.delenv("MANCIPLE_PAGES_URL", raising=False)
+    if said is not None:
+        monkeypatch.setenv("MANCIPLE_PAGES_URL", said)
+    accounts.serves_pages(Home(tmp_path), "http://127.0.0.1:18400")
+    assert expected == settings.PAGES_URL
+    program = "from manciple import settings; print(settings.PAGES_URL)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+def test_a_home_that_cannot_be_written_to_keeps_nobody_from_serving(tmp_path: Path, settings: Any) -> None:
+    (tmp_path / "file").touch()
+    accounts.serves_pages(Home(tmp_path / "file"), "http://127.0.0.1:18400")
+    assert settings.PAGES_URL
 
 
 # What other users of this machine can read ----------------------------------------------------------------------------

@@ -12,9 +12,15 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from claims.devices.cache import read_devices
+from insight.capacity import read_census
+from manciple.api import health
 from manciple.per_process import reset_all
 from manciple.processes import listeners
 from manciple.processes.listeners import Listeners
+from manciple.store import objects
+from manciple.wire.resources import CLASSES, kind
+from scheduling.cel import selector
+from tests.builders import make_class
 from tests.claims.devices.scene import publish
 
 
@@ -42,15 +48,30 @@ def test_a_database_that_is_away_stops_nothing(caplog: pytest.LogCaptureFixture)
     thread.join()
     assert filled == []
     assert "connection refused" in caplog.text
+    assert "pages" not in health.ready().asked
     assert thread.daemon
 
 
-def test_the_process_serves_while_it_fills() -> None:
+@pytest.mark.django_db
+def test_the_process_serves_while_it_fills_and_is_ready_afterwards() -> None:
     go = threading.Event()
     thread = listeners.warm([go.wait])  # a database that takes its time
     assert thread.is_alive()
+    assert set(health.ready().failures) == {"pages"}
     go.set()
     thread.join()
+    assert not health.ready().failures
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_overview_compiles_no_selector(monkeypatch: pytest.MonkeyPatch) -> None:
+    with objects.writing() as writer:
+        writer.create(kind(CLASSES), make_class(expressions=['device.driver == "of.this.test"']))
+    listeners.warm().join()
+    compiled: list[str] = []
+    monkeypatch.setattr(selector, "_compile", lambda expression, *_: compiled.append(expression))
+    assert [one.name for one in read_census().classes] == [make_class().metadata.name]
+    assert compiled == []
 
 
 @pytest.mark.django_db  # which keys open it is checked first

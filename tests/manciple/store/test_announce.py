@@ -133,6 +133,44 @@ def test_without_redis_an_announcement_neither_fails_nor_waits_and_it_is_said_on
     assert logged(caplog) == ["Redis is away"]
 
 
+def test_whoever_commits_waits_for_no_answer(
+    announcers: Callable[[], RedisAnnouncer], redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, send_and_wait = set[str](), announce_redis.Line.send_and_wait
+
+    def noted(line: announce_redis.Line, message: bytes) -> None:
+        waited.add(threading.current_thread().name)
+        send_and_wait(line, message)
+
+    monkeypatch.setattr(announce_redis.Line, "send_and_wait", noted)
+    here, there, theirs = announcers(), announcers(), Listener()
+    there.subscribe(theirs)
+    assert there.listening.wait(PATIENCE)
+    here.announce(pod(1))
+    assert theirs.wait_for(1)
+    waited.clear()
+    here.announce(pod(2))
+    assert theirs.wait_for(2)
+    assert not waited, "the kernel took it"
+    redis_server.pause()
+    try:
+        for revision in range(3, 3 + announce_redis.MOST_AWAITED * 2):
+            here.announce(pod(revision))
+    finally:
+        redis_server.resume()
+    for revision in range(1000, 1_000_000):
+        here.announce(pod(revision))
+        if wait_briefly(theirs, 1000):
+            break
+    assert waited == {"announce-publish"}, "not whoever committed"
+
+
+def wait_briefly(listener: Listener, revision: int) -> bool:
+    """Whether something as new was heard, after a moment."""
+    threading.Event().wait(0.02)
+    return max(listener.heard) >= revision
+
+
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message.partition(";")[0] for record in caplog.records]
 
@@ -148,16 +186,18 @@ def test_each_outage_is_logged_with_its_end_though_only_one_thread_noticed_it(
     there.subscribe(theirs)
     assert here.listening.wait(PATIENCE)
     assert there.listening.wait(PATIENCE)
-    publish = redis.Redis.publish
+    ways = {way: getattr(announce_redis.Line, way) for way in ("send", "send_and_wait")}
 
-    def refuse(*_: object) -> None:
-        raise redis.TimeoutError("too slow")
+    def refuse(*_: object) -> bool:
+        raise TimeoutError("too slow")
 
     for outage in (1, 2):
-        monkeypatch.setattr(redis.Redis, "publish", refuse)
+        for way in ways:
+            monkeypatch.setattr(announce_redis.Line, way, refuse)
         here.announce(pod(10 * outage))
         wait_for("the outage to be noticed", lambda outage=outage: len(caplog.records) == 2 * outage - 1)  # type: ignore[misc]
-        monkeypatch.setattr(redis.Redis, "publish", publish)
+        for way, send in ways.items():
+            monkeypatch.setattr(announce_redis.Line, way, send)
         here.announce(pod(10 * outage + 1))
         assert theirs.wait_for(10 * outage + 1)
         wait_for("its end to be noticed", lambda outage=outage: len(caplog.records) == 2 * outage)  # type: ignore[misc]

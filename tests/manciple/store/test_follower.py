@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -172,6 +173,46 @@ def test_what_no_announcement_told_is_found_after_a_while(monkeypatch: pytest.Mo
         assert view.objects == {}
     with following.view(within=1e-9) as view:
         assert view.objects == listed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_view_that_nobody_has_used_while_much_was_written_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "MOST_MISSED", 3)
+    following = Follower(Names)
+    with following.view() as view:
+        kept = weakref.ref(view)
+    del view
+    for number in range(3):
+        put(f"{number}")
+    event_log.drop_outdated()
+    assert kept() is not None  # catching up is cheap
+    put("another")
+    event_log.drop_outdated()
+    assert kept() is None
+    assert following.place == ("", 0)
+    with following.view() as view:
+        assert view.objects == listed()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_view_is_kept_while_it_is_used_or_others_are_written(is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "MOST_MISSED", 3)
+
+    class Shelves(Names):
+        resources: ClassVar[Sequence[str]] = (SHELVES.resource,)
+
+    following = Follower(Names if is_used else Shelves)
+    with following.view() as view:
+        kept = weakref.ref(view)
+    del view
+    for number in range(9):
+        put(f"{number}")
+        if is_used and number % 3 == 2:
+            with following.view():
+                pass
+        event_log.drop_outdated()
+    assert kept() is not None
 
 
 def test_inside_a_transaction_the_database_is_asked_whatever_was_announced() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,10 +14,10 @@ from django.db import DatabaseError
 from msgspec import structs
 
 from manciple.store import event_log, objects, records, sql
-from manciple.store.event_log import Tail
+from manciple.store.event_log import Announcement, Tail
 from manciple.store.records import EventRecord
 from manciple.store.space import prune
-from manciple.store.writer import with_meta
+from manciple.store.writer import Writer, with_meta
 from manciple.wire.errors import Expired
 from tests.e2e.processes import wait_for
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -197,6 +197,11 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
         assert reader.revisions == list(range(after + 1, newest + 1))
 
 
+def tell_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written has to be read in the log."""
+    monkeypatch.setattr(Writer, "entries", lambda *_: ())
+
+
 def read_at_most(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     read: Any = event_log.stretch_after
     monkeypatch.setattr(event_log, "stretch_after", partial(read, limit=limit))
@@ -212,6 +217,7 @@ def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest
 
 
 def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell_no_entries(monkeypatch)
     monkeypatch.setattr(Tail, "_start", lambda _tail: None)
     reads, read = list[int](), event_log.stretch_after
 
@@ -229,6 +235,76 @@ def test_the_end_of_the_log_is_not_read_again_after_what_was_new(monkeypatch: py
     write("d", "e", "f")
     tail._deliver()
     assert reader.revisions == [3, 4, 5, 6, 7]
+
+
+def _by_another_process(announcement: Announcement) -> Announcement:
+    return replace(announcement, entries=())
+
+
+Told = list[Announcement]
+
+
+@pytest.mark.parametrize(
+    ("heard", "reads"),
+    [
+        pytest.param(lambda told: told, 0, id="all"),
+        pytest.param(lambda told: told[::-1], 0, id="in-another-order"),
+        pytest.param(lambda told: told[:2], 0, id="the-last-is-late"),
+        pytest.param(lambda told: told[1:], 1, id="the-first-is-lost"),
+        pytest.param(lambda told: [told[0], told[2]], 1, id="one-between-is-lost"),
+        pytest.param(lambda told: [told[0], _by_another_process(told[1]), told[2]], 1, id="one-of-another-process"),
+        pytest.param(lambda told: [*told[:2], _by_another_process(told[2])], 1, id="the-last-of-another-process"),
+        pytest.param(lambda _told: [], 1, id="none"),
+    ],
+)
+def test_what_its_process_has_written_is_read_only_where_something_is_missing(
+    heard: Callable[[Told], Told], reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tail, "_start", lambda _tail: None)
+    told, read, stretch_after = Told(), list[int](), event_log.stretch_after
+
+    def counted(revision: int, **options: Any) -> event_log.Stretch[EventRecord]:
+        read.append(revision)
+        return stretch_after(revision, **options)
+
+    monkeypatch.setattr(event_log, "stretch_after", counted)
+    tail, reader = Tail(), Reader()
+    tail.subscribe(reader, after=write("a"), on_expired=unexpected)
+    announce = event_log.announce
+    monkeypatch.setattr(event_log, "announce", told.append)
+    for name in "bcd":
+        changed(name)
+    read.clear()
+    for announcement in heard(told):
+        announce(announcement)
+    tail._deliver()
+    assert len(read) == reads
+    tail._deliver()  # a poll
+    records.cache.reset()
+    assert reader.records == event_log.read_after(2), "each once, and as the log has it"
+
+
+@pytest.mark.parametrize(
+    ("quick", "told"),
+    [
+        pytest.param([True, True], True, id="all-are-quick"),
+        pytest.param([True, False], False, id="one-is-not"),
+    ],
+)
+def test_who_only_hands_on_is_called_by_whoever_announces(
+    quick: list[bool], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tail, "_start", lambda _tail: None)
+    tail, readers = Tail(), [Reader() for _ in quick]
+    first = write("a")
+    for reader, is_quick in zip(readers, quick, strict=True):
+        tail.subscribe(reader, after=first, on_expired=unexpected, quick=is_quick)
+    stop = event_log.subscribe(tail._on_announcement)
+    newest = write("b", "c")
+    stop()
+    assert [reader.revisions for reader in readers] == [[newest - 1, newest] if told else []] * 2
+    tail._deliver()
+    assert [reader.revisions for reader in readers] == [[newest - 1, newest]] * 2
 
 
 def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> None:
@@ -309,7 +385,8 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
 
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tail's reads fail as long as `away` is set."""
+    """The tail's reads, which whatever is written takes, fail as long as `away` is set."""
+    tell_no_entries(monkeypatch)
     read = event_log.stretch_after
 
     def read_or_fail(revision: int) -> event_log.Stretch[EventRecord]:

@@ -10,6 +10,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from nodeagent.config import AgentConfig, ListenAddress
 from nodeagent.failures import ListenFailed
 from nodeagent.http import routes
 from nodeagent.http.routes import AgentHealth, Unhealthy
+from nodeagent.http.sessions import SessionCount
 from nodeagent.node.registration import CERTIFICATE_ANNOTATION
 from nodeagent.options import configuration, parser
 from nodeagent.storage import Disk
@@ -384,6 +387,26 @@ def test_following_goes_on_until_the_pod_is_gone(port: int, api: ReviewingApi) -
         assert next(lines).startswith("#")
         api.delete("pods", "p", grace=0)
         assert any("GPU_DEVICE_0" in line for line in lines)
+
+
+def test_logs_take_a_part_of_the_agent_and_no_more(
+    api: ReviewingApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SessionCount", partial(SessionCount, most=4))
+    api.put("pods", pod("p"))
+    made = agent_of(api, tmp_path)
+    with running(made), ExitStack() as held:
+        wait_for("the pod to run", lambda: made.runtime.runs("uid-p"))
+        http = held.enter_context(client(port_of(api), "server"))
+        follow, bob = {"follow": "true"}, {"X-Remote-User": "bob"}
+        with ExitStack() as read:
+            for _ in range(2):
+                assert read.enter_context(http.stream("GET", LOGS, params=follow, headers=bob)).status_code == 200
+            refused = http.get(LOGS, headers=bob)
+            assert (refused.status_code, "you have 2" in refused.text) == (429, True)
+            assert http.get(LOGS, headers={"X-Remote-User": "alice"}).status_code == 200
+            assert http.get("/metrics").status_code == 200
+        wait_for("room", lambda: http.get(LOGS, headers=bob).status_code == 200)
 
 
 # Where to listen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from nodeagent.pods.claimed_volumes import FOLDER_MODE, ClaimedVolumes
 from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.podman.kernel import bind
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
-from nodeagent.storage import remove_tree
+from nodeagent.storage import DEEPEST, remove_tree
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import NODE, container, pod
 from tests.nodeagent.runtimes.containers import needs_podman
@@ -178,11 +179,95 @@ def test_what_cannot_be_mounted_is_told(machine: Machine, what: str) -> None:
     assert machine.agent.runtime.runs("uid-p") == {}
 
 
-def test_an_ephemeral_volume_is_told_of(machine: Machine) -> None:
-    machine.api.put("pods", pod("p", container("main"), spec={"volumes": [{"name": "v", "ephemeral": {}}]}))
+def filled(machine: Machine, *, deep: int = 0) -> dict[str, Path]:
+    """The volume as a pod of before has left it, with links that lead out of it."""
+    top, outside = folder(machine), machine.folder / "outside"
+    places = {"top": top, "folder": top / "folder", "file": top / "folder" / "file", "outside": outside}
+    places["folder"].mkdir(parents=True)
+    for one in (places["file"], outside):
+        one.write_text("")
+        one.chmod(0o600)
+    places["folder"].chmod(0o700)
+    (top / "link").symlink_to(outside)
+    (top / "gone").symlink_to(top / "nowhere")
+    (top / "up").symlink_to(machine.folder)
+    inner = top
+    for _ in range(deep):
+        inner /= "d"
+        inner.mkdir()
+    return places
+
+
+def modes(places: dict[str, Path]) -> dict[str, str]:
+    return {name: f"{stat.S_IMODE(path.stat().st_mode):o}" for name, path in places.items()}
+
+
+def grouped(policy: str | None, *, read_only: bool = False) -> Document:
+    document = user(read_only=read_only)
+    context = {"fsGroup": os.getgid(), **({"fsGroupChangePolicy": policy} if policy else {})}
+    document["spec"]["securityContext"] = context
+    return document
+
+
+UNTOUCHED = {"top": "777", "folder": "700", "file": "600", "outside": "600"}
+HANDED_OVER = {"top": "2777", "folder": "2770", "file": "660", "outside": "600"}
+#: policy, whether the folder itself is the group's already, whether it is mounted read-only -> what becomes of all
+GROUPS = {
+    "always": ("Always", True, False, HANDED_OVER),
+    "without a policy": (None, True, False, HANDED_OVER),
+    "where the folder is not the group's": ("OnRootMismatch", False, False, HANDED_OVER),
+    "not where it is": ("OnRootMismatch", True, False, {**UNTOUCHED, "top": "2777"}),
+    "not to be read only": ("Always", False, True, UNTOUCHED),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_a_volume_is_handed_to_the_group_of_its_pod(machine: Machine, case: str) -> None:
+    policy, is_own, read_only, expected = GROUPS[case]
+    places = filled(machine)
+    places["top"].chmod(0o2777 if is_own else 0o777)
+    machine.api.put("persistentvolumeclaims", claim())
+    machine.api.put("persistentvolumes", {**(document := volume()), "metadata": marked(document)})
+    machine.api.put("pods", grouped(policy, read_only=read_only))
+    machine.settle()
+    assert machine.pod("p")["status"]["phase"] == "Running"
+    assert modes(places) == expected
+
+
+def marked(document: Document) -> Document:
+    """Its folder is there."""
+    meta: Document = document["metadata"]
+    return {**meta, "finalizers": [*meta["finalizers"], FOLDER_FINALIZER]}
+
+
+def test_folders_too_deep_for_a_group_are_told(machine: Machine) -> None:
+    filled(machine, deep=DEEPEST + 1)
+    machine.api.put("persistentvolumeclaims", claim())
+    machine.api.put("persistentvolumes", {**(document := volume()), "metadata": marked(document)})
+    machine.api.put("pods", grouped("Always"))
     machine.look()
     (told,) = machine.events("FailedMount")
-    assert "ephemeral volumes are not served here" in told
+    assert f"fsGroup: folders lie more than {DEEPEST} deep" in told
+
+
+@pytest.mark.parametrize("owner", ["uid-p", "uid-of-a-former-pod", ""])
+def test_an_ephemeral_volume_mounts_the_claim_that_was_made_for_its_pod(machine: Machine, owner: str) -> None:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}] if owner else []
+    machine.api.put("persistentvolumeclaims", claim(name="p-v", ownerReferences=owners))
+    reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "p-v", "uid": "uid-claim"}
+    machine.api.put("persistentvolumes", volume(claimRef=reference))
+    main = container("main", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+    template = {"spec": {"accessModes": ["ReadWriteOnce"]}}
+    source = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]}
+    machine.api.put("pods", pod("p", main, spec=source))
+    machine.look()
+    if owner == "uid-p":
+        machine.settle()
+        assert mounts(machine) == [("hostPath", str(folder(machine)), False)]
+        return
+    (told,) = machine.events("FailedMount")
+    assert "PVC default/p-v was not created for pod default/p (pod is not owner)" in told
+    assert machine.agent.runtime.runs("uid-p") == {}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,8 @@ def test_a_container_for_debugging_runs_once_beside_the_others(machine: Machine)
 
     added = statuses(machine, of="ephemeralContainerStatuses")
     assert "running" in added["debug"]["state"]
+    assert (added["debug"]["ready"], added["debug"].get("started")) == (False, None)  # as a kubelet says
+    assert statuses(machine)["main"]["ready"]
     assert machine.pod("p")["status"]["phase"] == "Running"
 
 

@@ -67,7 +67,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (),
             request(),
             "request `r` needs 1; no device is published yet",
-            "Start a node agent with a driver for these devices.",
+            "Start a driver for these devices on a node.",
             id="nothing published",
         ),
         pytest.param(

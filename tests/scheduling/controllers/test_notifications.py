@@ -28,7 +28,7 @@ from manciple.notifications.models import (
 )
 from manciple.people import Person, person_of_user
 from manciple.store import event_log, objects
-from manciple.wire.base import timestamp
+from manciple.wire.base import OwnerReference, timestamp
 from manciple.wire.errors import Expired
 from manciple.wire.identity import SYSTEM, VIEWERS, Identity
 from manciple.wire.machinery import Lease, LeaseSpec
@@ -136,6 +136,31 @@ def test_people_are_told_of_jobs_that_end_once_and_from_their_rule_on(scene: Clu
     run(scene)
     assert [one.partition(":")[0] for one in told("ann")[1:]] == ["Job team-a/bad failed after 1 min"]
     assert told("eve") == []
+
+
+def test_whoever_is_told_of_a_job_reads_why_it_failed(scene: Cluster) -> None:
+    """One that waited until its time limit was over, one that ran as long, one whose pods failed."""
+    ann = person("ann", "team-a")
+    wants(ann, Happening.JOB_ENDED, scene.now)
+    run(scene)
+    reasons = {"waited": "DeadlineExceeded", "ran": "DeadlineExceeded", "broke": "BackoffLimitExceeded"}
+    for name, reason in reasons.items():
+        job = make_job(name, active_deadline_seconds=1800)
+        job = structs.replace(job, metadata=structs.replace(job.metadata, namespace="team-a"))
+        made = verbs.create(JOB, job, namespace="team-a", identity=SYSTEM)
+        owner = OwnerReference(api_version="batch/v1", kind="Job", name=name, uid=made.metadata.uid, controller=True)
+        pod = make_pod(f"{name}-x", namespace="team-a", node="" if name == "waited" else "node-1")
+        scene.create(structs.replace(pod, metadata=structs.replace(pod.metadata, owner_references=(owner,))))
+        scene.delete(scene.get(Pod, f"{name}-x", "team-a"))
+        finishes(scene, name, "Failed", reason, at=1800)
+    run(scene)
+    (notification,) = Notification.objects.filter(person=ann)
+    assert set(notification.text.splitlines()) == {
+        "Job team-a/waited failed after 30 min: It waited 30 min of its time limit of 30 min and never started",
+        "Job team-a/ran failed after 30 min: Its time limit ran out",
+        "Job team-a/broke failed after 30 min: Its pods have failed more often than it allows",
+    }
+    assert notification.path.startswith("/workloads")
 
 
 def test_only_jobs_that_one_created_where_that_is_asked(scene: Cluster) -> None:

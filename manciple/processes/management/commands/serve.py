@@ -15,13 +15,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple import collector, layout
+from manciple import layout, memory
 from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
 from manciple.controllers import coordination
-from manciple.processes import keys
+from manciple.processes import accounts, keys
+from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.event_log import Tail
 from manciple.telemetry import processes
@@ -59,10 +60,14 @@ class Command(BaseCommand):
         try:
             listeners.add(bind(Address.parse(options["api"])), tls=tls)
             if options["web"]:
-                listeners.add(bind(Address.parse(options["web"])))
+                web = Address.parse(options["web"])
+                listener = bind(web)
+                listeners.add(listener)
+                url = f"http://{web.url_host}:{listener.getsockname()[1]}"
+                accounts.serves_pages(Home(Path(settings.HOME)), url)
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
-        collector.settle()
+        memory.settle()
         if options["web"]:
             warm()
         if not settings.REDIS_URL and coordination.is_held(coordination.LEADERSHIP):

@@ -146,7 +146,7 @@ def test_many_nodes_and_many_steps_are_folded(pair: World, monkeypatch: pytest.M
     assert (len(talks.shown_nodes), len(talks.folded_nodes)) == (8, 55)
     page = _page("claims")
     assert "55 more nodes" in page
-    assert "Earlier steps are not shown." in page
+    assert "Earlier steps are left out." in page
 
 
 def test_a_pod_without_such_claims_has_no_such_section(world: World) -> None:

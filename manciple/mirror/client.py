@@ -1,0 +1,218 @@
+"""Requests to the API server of a kubeconfig: JSON, compressed, one identity, from any thread.
+
+Every failure is a `RemoteFailure` whose text says what a person can do. A server that is too busy (429, 503 with
+Retry-After) is asked again. Nothing is ever written there: this client only knows GET.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import logging
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from manciple.durations import duration
+from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.kubeconfig import Access, Cluster, User
+
+#: Seconds to wait for a connection, and for an answer.
+CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
+#: How often a busy server is asked again, and the most seconds until then.
+RETRIES, LONGEST_WAIT = 4, 5.0
+#: Requests at the same time.
+PARALLEL: Final = 8
+
+FORBIDDEN, NOT_FOUND, GONE = httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND, httpx.codes.GONE
+_BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
+
+# httpx reports every request at INFO.
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+class Remote:
+    """An API server, with somebody's rights."""
+
+    def __init__(self, access: Access, *, timeout: float = READ_TIMEOUT) -> None:
+        """Raises: RemoteFailure for certificates that cannot be read."""
+        self._access = access
+        cluster, user = access.cluster, access.user
+        headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
+        if user.token:
+            headers.append(("Authorization", f"Bearer {user.token}"))
+        #: the name that the server's certificate is for, where it is not that of the address
+        self._extensions = {"sni_hostname": cluster.tls_name} if cluster.tls_name else None
+        try:
+            self._http = httpx.Client(
+                base_url=cluster.server,
+                headers=headers,
+                auth=user.password if user.password and not user.token else None,
+                verify=_verification(cluster, user) if cluster.server.startswith("https:") else False,
+                proxy=cluster.proxy or None,
+                trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),
+                timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            )
+        except (ValueError, ImportError) as error:  # a proxy of a kind that it does not know
+            raise RemoteFailure(f"the proxy {cluster.proxy or 'of the environment'} cannot be used: {error}") from error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> bytes:
+        """The body of the answer. Raises: RemoteFailure, with the code of an answer that is an error."""
+        for attempt in range(RETRIES + 1):
+            response = self._answer(path, params, accept)
+            code = response.status_code
+            if code < httpx.codes.BAD_REQUEST:
+                return response.content
+            wait = _retry_after(response) if code in _BUSY else None
+            if wait is None or attempt == RETRIES:
+                break
+            time.sleep(min(wait, LONGEST_WAIT))
+        raise self._refusal(path, response)
+
+    def lines(self, path: str, *, beginning: str, seconds: float) -> Iterator[str]:
+        """The lines of a long text that begin so, as far as they come in this time. Raises: RemoteFailure."""
+        deadline = time.monotonic() + seconds
+        with (
+            _failures(self._access.cluster),
+            self._http.stream("GET", path, timeout=seconds, extensions=self._extensions) as response,
+        ):
+            if response.status_code >= httpx.codes.BAD_REQUEST:
+                raise RemoteFailure(f"{path} answered {response.status_code}", code=response.status_code)
+            for line in response.iter_lines():
+                if line.startswith(beginning):
+                    yield line
+                if time.monotonic() > deadline:
+                    return
+
+    def _answer(self, path: str, params: Mapping[str, str] | None, accept: str) -> httpx.Response:
+        headers = {"Accept": accept} if accept else None
+
+        def ask() -> httpx.Response:
+            return self._http.get(path, params=params, headers=headers, extensions=self._extensions)
+
+        with _failures(self._access.cluster):
+            try:
+                return ask()
+            except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
+                return ask()  # a connection that was kept for later may be closed by then
+
+    def _refusal(self, path: str, response: httpx.Response) -> RemoteFailure:
+        code = response.status_code
+        try:
+            message = msgspec.json.decode(response.content, type=_Status).message
+        except msgspec.MsgspecError:
+            message = ""
+        if code == httpx.codes.UNAUTHORIZED:
+            return RemoteFailure(_unauthorized(self._access.user), code=code)
+        said = message or f"the server answered {code} to GET {path}"
+        return RemoteFailure(said, code=code)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds; None where the server does not want to be asked again."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else 1.0 if response.status_code == httpx.codes.TOO_MANY_REQUESTS else None
+
+
+def _unauthorized(user: User) -> str:
+    whose = f'user "{user.name}"' if user.name else "this user"
+    if user.plugin is not None:
+        return f"the server does not accept the credentials that the plugin `{user.plugin.command}` printed"
+    if not (user.token or user.certificate or user.password):
+        return f"the server wants credentials, and {whose} of the kubeconfig has none"
+    expired = expiry_of(user.token)
+    now = datetime.now(UTC)
+    if expired is not None and expired < now:
+        return f"the token of {whose} expired {duration((now - expired).total_seconds())} ago; sign in again"
+    return f"the server does not accept the credentials of {whose}; they may have expired, so sign in again"
+
+
+def expiry_of(token: str) -> datetime | None:
+    """Of a JSON web token; None for another one."""
+    _, _, rest = token.partition(".")
+    payload = rest.partition(".")[0]
+    try:
+        claims: Any = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return datetime.fromtimestamp(float(claims["exp"]), UTC)
+    except (binascii.Error, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+# Connections ----------------------------------------------------------------------------------------------------------
+
+
+def _verification(cluster: Cluster, user: User) -> ssl.SSLContext:
+    """Raises: RemoteFailure."""
+    try:
+        context = ssl.create_default_context(cadata=cluster.authority or None)
+    except (ssl.SSLError, ValueError) as error:
+        raise RemoteFailure(f"the certificate authority of the kubeconfig cannot be read: {error}") from error
+    # Python 3.13 wants extensions that the authorities of many clusters do not have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cluster.insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if user.certificate:
+        # Python reads certificates from files only; this one is gone at once.
+        with tempfile.TemporaryDirectory(prefix="manciple-") as folder:
+            pair = Path(folder) / "client.pem"
+            with os.fdopen(os.open(pair, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"{user.certificate.rstrip()}\n{user.key}")
+            try:
+                context.load_cert_chain(pair)
+            except (ssl.SSLError, ValueError) as error:
+                raise RemoteFailure(f'the client certificate of user "{user.name}" cannot be read: {error}') from error
+    return context
+
+
+def is_exempt(server: str, environment: Mapping[str, str]) -> bool:
+    """Whether NO_PROXY names a network that the server's address is in. httpx knows names and single addresses."""
+    try:
+        address = ipaddress.ip_address(urlsplit(server).hostname or "")
+    except ValueError:
+        return False
+    for part in (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(","):
+        try:
+            if "/" in part and address in ipaddress.ip_network(part.strip(), strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+@contextmanager
+def _failures(cluster: Cluster) -> Iterator[None]:
+    """What httpx raises, as a RemoteFailure."""
+    try:
+        yield
+    except httpx.ConnectError as error:
+        reason = str(error)
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            why = reason.partition("certificate verify failed: ")[2].partition(" (_ssl")[0] or reason
+            raise RemoteFailure(
+                f"the certificate of {cluster.server} is not trusted ({why}): check certificate-authority-data and the "
+                "server's address in the kubeconfig"
+            ) from error
+        raise RemoteFailure(f"{cluster.server} cannot be reached: {reason}") from error
+    except httpx.TimeoutException as error:
+        raise RemoteFailure(f"{cluster.server} did not answer in time") from error
+    except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
+        raise RemoteFailure(f"{cluster.server} broke off the connection: {error or type(error).__name__}") from error

@@ -1,0 +1,82 @@
+"""What `manciple why` and `manciple devices` have in common: kubectl's options, reading the cluster, failures.
+
+The lists are read by threads while Django is set up: the first is waiting, the second is work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from manciple.mirror import credentials, kubeconfig, listing, throwaway
+from manciple.mirror.client import READ_TIMEOUT, Remote
+from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.kubeconfig import Access, Choice
+from manciple.mirror.listing import Found, Source, Wanted
+
+#: Exit status of what could not be answered.
+FAILED = 1
+
+
+def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str]) -> None:
+    """As kubectl has them; it documents them."""
+    kubectl = command.add_argument_group("kubectl's options")
+    for option in ("--kubeconfig", "--context", "--cluster", "--user"):
+        kubectl.add_argument(option, default="")
+    kubectl.add_argument("-n", "--namespace", default="")
+    kubectl.add_argument("--as", dest="acting_as", default="", metavar="USER")
+    kubectl.add_argument("--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP")
+    kubectl.add_argument("--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS")
+    command.add_argument("-o", "--output", choices=formats, default="")
+
+
+def _seconds(text: str) -> float:
+    """`5`, `5s`: as kubectl takes them."""
+    value = float(text.removesuffix("s"))
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    """Raises: RemoteFailure."""
+    choice = Choice(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        cluster=options.cluster,
+        user=options.user,
+        acting_as=options.acting_as,
+        acting_groups=tuple(options.acting_groups),
+    )
+    return kubeconfig.read(choice)
+
+
+def read(
+    access: Access, sources: Sequence[Source], *, namespace: str, timeout: float, wanted: Wanted | None = None
+) -> Found:
+    """Afterwards Django is set up, on an empty store. Raises: RemoteFailure."""
+    remote = Remote(credentials.complete(access), timeout=timeout)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(listing.read, remote, sources, namespace=namespace, wanted=wanted)
+            throwaway.prepare()
+            return reading.result()
+    finally:
+        remote.close()
+
+
+def run(answer: Callable[[], str]) -> int:
+    """Prints the answer; returns the exit status."""
+    try:
+        print(printable(answer()))
+    except RemoteFailure as failure:
+        print(f"error: {printable(str(failure))}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def printable(text: str) -> str:
+    """Without what would control the terminal: messages and names are others'."""
+    return "".join(one if one == "\n" or one.isprintable() else " " for one in text)

@@ -1,0 +1,283 @@
+"""What a cluster has, as far as the kubeconfig's user may list it, and what may not be read.
+
+    found = read(remote, WHY, namespace="team-a")
+    found.states["pods"]        # Listed everywhere, in one namespace only, forbidden, ...
+    found.pages["pods"]         # raw lists in the version that was read
+
+Discovery says which versions are served; of those we know, the first is read. Lists come in pages and compressed. A
+kind that may not be listed everywhere is listed in the namespace. A kind that the server does not have is empty; one
+that may not be read, or that failed, is unknown: nobody may conclude anything from it (`judgement`). Secrets and
+ConfigMaps are in no table here, so they are never read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, PARALLEL, Remote
+from manciple.mirror.failures import RemoteFailure
+
+#: Objects a page.
+PAGE: Final = 500
+#: Seconds for the server's own metrics, which may be megabytes.
+METRICS_SECONDS: Final = 1.0
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+_GATE = re.compile(r'name="(?P<name>[A-Za-z0-9]+)".*} (?P<on>[01])')
+
+_DRA = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One resource. versions: those that we can read, the best first."""
+
+    group: str
+    plural: str
+    versions: tuple[str, ...] = ("v1",)
+    namespaced: bool = True
+
+    @property
+    def resource(self) -> str:
+        """As the store names it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, version: str, *, namespace: str = "", name: str = "") -> str:
+        root = f"/apis/{self.group}" if self.group else "/api"
+        scope = ("namespaces", namespace) if self.namespaced and namespace else ()
+        return "/".join(filter(None, (root, version, *scope, self.plural, name)))
+
+
+POD = Source("", "pods")
+CLAIM = Source("resource.k8s.io", "resourceclaims", _DRA)
+NODE = Source("", "nodes", namespaced=False)
+SLICE = Source("resource.k8s.io", "resourceslices", _DRA, namespaced=False)
+CLASS = Source("resource.k8s.io", "deviceclasses", _DRA, namespaced=False)
+TEMPLATE = Source("resource.k8s.io", "resourceclaimtemplates", _DRA)
+TAINT_RULE = Source("resource.k8s.io", "devicetaintrules", ("v1", "v1beta2", "v1alpha3"), namespaced=False)
+NAMESPACE = Source("", "namespaces", namespaced=False)
+QUOTA = Source("", "resourcequotas")
+VOLUME_CLAIM = Source("", "persistentvolumeclaims")
+VOLUME = Source("", "persistentvolumes", namespaced=False)
+STORAGE_CLASS = Source("storage.k8s.io", "storageclasses", namespaced=False)
+BUDGET = Source("policy", "poddisruptionbudgets")
+PRIORITY_CLASS = Source("scheduling.k8s.io", "priorityclasses", namespaced=False)
+POD_GROUP = Source("scheduling.k8s.io", "podgroups", ("v1alpha2",))
+
+#: For devices and their holders, and for why a pod waits.
+DEVICES: Final = (NODE, SLICE, CLASS, TAINT_RULE, CLAIM, POD)
+WHY: Final = (
+    *DEVICES, TEMPLATE, NAMESPACE, QUOTA, VOLUME_CLAIM, VOLUME, STORAGE_CLASS, BUDGET, PRIORITY_CLASS, POD_GROUP,
+)  # fmt: skip
+
+
+# What was found -------------------------------------------------------------------------------------------------------
+
+
+class Reach(StrEnum):
+    EVERYWHERE = "everywhere"
+    #: of the namespace alone: in others there may be more
+    NAMESPACE = "namespace"
+    FORBIDDEN = "forbidden"
+    FAILED = "failed"
+    #: the server has no such kind
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class KindState:
+    """detail: why it is not listed. unread: objects that are not as their version has them, and were left out."""
+
+    source: Source
+    reach: Reach
+    version: str = ""
+    detail: str = ""
+    unread: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all objects of the kind are known, in all namespaces."""
+        return self.reach in (Reach.EVERYWHERE, Reach.ABSENT) and not self.unread
+
+    @property
+    def is_whole_in_namespace(self) -> bool:
+        return self.is_whole or (self.reach is Reach.NAMESPACE and not self.unread)
+
+
+@dataclass(slots=True)
+class Found:
+    """By resource. namespace: where what may not be listed everywhere was listed; single: an object that was read by
+    its name, where its kind may not be listed. gates: what the server says of its feature gates, where it does.
+    """
+
+    namespace: str
+    states: dict[str, KindState] = field(default_factory=dict)
+    pages: dict[str, list[msgspec.Raw]] = field(default_factory=dict)
+    single: tuple[Source, str, bytes] | None = None
+    version: str = ""  # of the server: "v1.34.1"
+    gates: Mapping[str, bool] = field(default_factory=dict)
+
+    def note_unread(self, resource: str, count: int) -> None:
+        self.states[resource] = replace(self.states[resource], unread=count)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One object, which must exist."""
+
+    source: Source
+    namespace: str
+    name: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    continue_: str | None = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_lists = msgspec.json.Decoder(_List)
+
+
+def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: Wanted | None = None) -> Found:
+    """Raises: RemoteFailure where `wanted` does not exist or may not be read, or the server cannot be reached."""
+    found = Found(namespace)
+    with ThreadPoolExecutor(PARALLEL, thread_name_prefix="list") as pool:
+        version = pool.submit(remote.get, "/version")
+        gates = pool.submit(_gates, remote)
+        served = _discovered(remote)
+        if wanted is not None:
+            found.single = (wanted.source, *_object(remote, wanted, served))
+        listings = {one: pool.submit(_listed, remote, one, served(one), namespace) for one in sources}
+        for source, listing in listings.items():
+            found.states[source.resource], found.pages[source.resource] = listing.result()
+        with suppress(RemoteFailure, msgspec.MsgspecError):
+            found.version = str(msgspec.json.decode(version.result()).get("gitVersion", ""))
+        found.gates = _answer(gates)
+    if all(state.reach is Reach.FAILED for state in found.states.values()):
+        raise RemoteFailure(next(iter(found.states.values())).detail)
+    return found
+
+
+def _answer(gates: Future[Mapping[str, bool]]) -> Mapping[str, bool]:
+    try:
+        return gates.result()
+    except RemoteFailure:  # few may read the metrics
+        return {}
+
+
+def _gates(remote: Remote) -> Mapping[str, bool]:
+    lines = remote.lines("/metrics", beginning="kubernetes_feature_enabled{", seconds=METRICS_SECONDS)
+    return {match["name"]: match["on"] == "1" for match in map(_GATE.search, lines) if match}
+
+
+# Discovery ------------------------------------------------------------------------------------------------------------
+
+
+#: The versions in which a resource is served, the best first; all that we know where the server does not say.
+Served = Callable[[Source], tuple[str, ...]]
+
+
+def _discovered(remote: Remote) -> Served:
+    """Raises: RemoteFailure where the server cannot be reached, or does not know who asks."""
+    try:
+        groups: Any = msgspec.json.decode(remote.get("/apis", accept=_AGGREGATED))
+        places = set(
+            _aggregated(groups) if groups.get("kind") == "APIGroupDiscoveryList" else _one_by_one(remote, groups)
+        )
+    except RemoteFailure as failure:
+        if failure.code != FORBIDDEN:
+            raise
+        return lambda source: source.versions
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
+        raise RemoteFailure(
+            f"the server's list of its APIs cannot be read ({error}): is it a Kubernetes API?"
+        ) from error
+    return lambda source: tuple(
+        version for version in source.versions if not source.group or (source.group, version, source.plural) in places
+    )
+
+
+def _aggregated(groups: Any) -> Iterable[tuple[str, str, str]]:
+    for group in groups["items"]:
+        for version in group["versions"]:
+            for one in version.get("resources") or ():
+                yield group["metadata"]["name"], version["version"], one["resource"]
+
+
+def _one_by_one(remote: Remote, groups: Any) -> Iterable[tuple[str, str, str]]:
+    """Of a server without aggregated discovery."""
+    ours = {source.group for source in WHY}
+    for group in groups["groups"]:
+        if group["name"] not in ours:
+            continue
+        for version in group["versions"]:
+            listed: Any = msgspec.json.decode(remote.get(f"/apis/{version['groupVersion']}"))
+            for one in listed.get("resources") or ():
+                yield group["name"], version["version"], one["name"]
+
+
+# Lists ----------------------------------------------------------------------------------------------------------------
+
+
+def _object(remote: Remote, wanted: Wanted, served: Served) -> tuple[str, bytes]:
+    """(version, document)."""
+    source, versions = wanted.source, served(wanted.source)
+    if not versions:
+        raise RemoteFailure(f"the server has no {source.resource}: it needs Kubernetes 1.31 or later, with DRA enabled")
+    path = source.path(versions[0], namespace=wanted.namespace, name=wanted.name)
+    return versions[0], remote.get(path)
+
+
+def _listed(
+    remote: Remote, source: Source, versions: Sequence[str], namespace: str
+) -> tuple[KindState, list[msgspec.Raw]]:
+    state = KindState(source, Reach.ABSENT, detail="the server does not have it")
+    for version in versions:
+        try:
+            return KindState(source, Reach.EVERYWHERE, version), _all_pages(remote, source.path(version))
+        except RemoteFailure as failure:
+            if failure.code == NOT_FOUND:
+                continue
+            state = KindState(source, Reach.FAILED, version, str(failure))
+            if failure.code != FORBIDDEN:
+                return state, []
+            state = replace(state, reach=Reach.FORBIDDEN)
+            if not source.namespaced or not namespace:
+                return state, []
+            with suppress(RemoteFailure):
+                items = _all_pages(remote, source.path(version, namespace=namespace))
+                return replace(state, reach=Reach.NAMESPACE), items
+            return state, []
+    return state, []
+
+
+def _all_pages(remote: Remote, path: str) -> list[msgspec.Raw]:
+    """Raises: RemoteFailure."""
+    items: list[msgspec.Raw] = []
+    params = {"limit": str(PAGE)}
+    while True:
+        try:
+            page = _lists.decode(remote.get(path, params))
+        except msgspec.MsgspecError as error:
+            raise RemoteFailure(f"the list {path} cannot be read: {error}") from error
+        except RemoteFailure as failure:
+            if failure.code != GONE or "continue" not in params:
+                raise
+            # The state that the pages were of is gone: all in one, as client-go does it.
+            items, params = [], {"resourceVersion": "0"}
+            continue
+        items += page.items or ()
+        if not page.metadata.continue_:
+            return items
+        params = {"limit": str(PAGE), "continue": page.metadata.continue_}

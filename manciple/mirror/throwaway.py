@@ -1,0 +1,35 @@
+"""A store in memory, which ends with the process: no file, no server, no setting of an installation is needed.
+
+Django is set up for that here, so nothing of it may be imported before.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from manciple.declared_settings import HOME, PREFIX
+
+
+def prepare() -> None:
+    """Set Django up, and make the tables. Once a process."""
+    gc.disable()  # the process ends before there is much to collect
+    # What an installation on this machine is told is nothing to this command.
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    os.environ[HOME.name] = os.devnull  # nothing is looked for there
+    os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.mirror.throwaway_settings"
+    import django  # noqa: PLC0415 - the environment says by which settings
+
+    django.setup()
+    from django.apps import apps  # noqa: PLC0415 - as above
+    from django.db import connection  # noqa: PLC0415 - as above
+
+    from manciple.store.event_log import LOG  # noqa: PLC0415 - as above
+
+    LOG.share_nothing()
+
+    # The tables as the models have them: migrations are for databases that exist.
+    with connection.schema_editor() as editor:
+        for model in apps.get_models():
+            editor.create_model(model)
