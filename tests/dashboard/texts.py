@@ -135,9 +135,7 @@ BOTH_DEVICES_HELD = Text("needs {}; both matching")
 ONLY_DEVICE_HELD = Text("needs 1; the only matching device is held.")
 WAITS_AS_REQUEST = Text("It waits because request {} ")
 WAITED_FOR_BY = Text("Nobody yet; {} waits for it.")
-WAITERS_OF_CLAIM = Text(
-    "Waiting for these devices {} would accept one of these. Requested through {} ."
-)
+WAITERS_OF_CLAIM = Text("Waiting for these devices {} would accept one of these. Requested through {} .")
 CLAIM_TO_FILE_HEADING = Text("From claim to file")
 CLAIM_TO_FILE = Text("Claim {} Pod {} Node {} Device {} CDI {} file")
 LEAKED = Text("This claim holds {} for a pod that no longer exists.")
