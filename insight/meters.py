@@ -23,6 +23,7 @@ from claims.models import AllocatedDevice, Reservation, UseSpell
 from inventory import meters
 from inventory.kinds.device_readings import Meters
 from inventory.models import DeviceMeter, MeterBlock, device_url
+from inventory.reachability import unreachable_nodes
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import Controller, Queue
 from manciple.people import Person
@@ -45,7 +46,7 @@ class IdleClaim:
 
 
 def idle_devices(now: datetime) -> QuerySet[AllocatedDevice]:
-    """The held devices that are idle, with `idle_since`."""
+    """The held devices that are idle, with `idle_since`. Of an unreachable node nobody knows what its devices do."""
     metered = DeviceMeter.objects.filter(
         Q(node=OuterRef("node")) | Q(Exact(OuterRef("node"), Value(""))),
         driver=OuterRef("driver"),
@@ -69,6 +70,7 @@ def idle_devices(now: datetime) -> QuerySet[AllocatedDevice]:
     held_since = Coalesce(F("claim__allocated_at"), F("claim__created_at"))
     return (
         AllocatedDevice.objects.filter(admin_access=False)
+        .exclude(node__in=unreachable_nodes(now))
         .annotate(quiet=quiet)
         .filter(quiet__isnull=False)
         .annotate(idle_since=Greatest(F("quiet"), held_since))

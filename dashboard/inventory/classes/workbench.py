@@ -317,7 +317,11 @@ class Bench:
             said = self.broken_sentence if self.broken else self.impact.sentence
             return f"Administrators save classes. {said}"
         if not self.savable:
-            why = "A selector may cost too much." if self.cost.exceeds else "A field is invalid."
+            why = "A field is invalid."
+            if self.form.non_field_errors():
+                why = "It was refused; the reason is above."
+            if self.cost.exceeds:
+                why = "A selector may cost too much."
             if self.broken:
                 subject, verb = ("Selector", "does") if len(self.broken) == 1 else ("Selectors", "do")
                 why = f"{subject} {' and '.join(self.broken)} {verb} not compile."

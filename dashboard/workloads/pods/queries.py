@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, NullIf
 
-from claims.causes.causes import decode
+from claims.causes.causes import ClaimNotCreated, QuotaUsedUp, decode
 from claims.causes.messages import brief, sentence
 from claims.devices.holdings import Other
 from claims.event_recorder import CAUSE
@@ -28,6 +28,8 @@ from dashboard.kit.lists import ListColumn, ListQuery, parameter
 from dashboard.kit.meters import MeterCharts, asked_window, draw
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import claim_url, device_url, pod_url, said_by
+from dashboard.tools.events import WARNING, EventQuery
+from dashboard.tools.events import find as find_events
 from dashboard.workloads.owners import Owner, makers_of, owners_of
 from dashboard.workloads.waiting import REASONS, asking_for, begun, title_of, waiting_for
 from insight.start_estimates import QueuePlace
@@ -37,6 +39,7 @@ from inventory.meters import history as meter_history
 from inventory.models import MeterBlock
 from manciple.api.streams import PAGES
 from manciple.api.subresources import StreamRequest
+from manciple.durations import moment
 from manciple.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
@@ -235,6 +238,8 @@ def count_states(rows: QuerySet[PodRow], unreachable: Collection[str]) -> dict[s
     return counts
 
 
+#: Newest events that are looked at for what a quota refused.
+REFUSALS_READ = 200
 #: Columns that need the queue's places.
 OF_QUEUE = frozenset({"place-in-the-queue", "estimated-start"})
 
@@ -245,19 +250,25 @@ def read_lines(
     person: Person,
     places: Mapping[str, QueuePlace] = MappingProxyType({}),
 ) -> list[PodLine]:
-    """Five queries, however many rows. unreachable: nodes."""
+    """Five queries, however many rows; one or two more where a claim is still to be made. unreachable: nodes."""
     rows = list(rows)
     uids = [row.uid for row in rows]
     queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
     reserved = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
     held: dict[str, int] = dict(reserved)
     owners = owners_of((row.controller_uid for row in rows), person)
+    causes = {uid: decode(one.cause) for uid, one in queued.items()}
+    said = _refusals(person) if any(isinstance(one, ClaimNotCreated) for one in causes.values()) else {}
     lines = []
     for row in rows:
         state = state_of(
             deleting=row.deleting, phase=row.phase, node=row.node_name, unreachable=row.node_name in unreachable
         )
         waiting = queued.get(row.uid) if state == "Waiting" else None
+        cause = causes[row.uid] if waiting else None
+        if waiting and isinstance(cause, ClaimNotCreated):
+            last, refusal = said.get((row.namespace, row.name), (None, cause))
+            cause = refusal if last and last >= waiting.created_at else cause
         lines.append(
             PodLine(
                 uid=row.uid,
@@ -265,7 +276,7 @@ def read_lines(
                 name=row.name,
                 state=state,
                 node=row.node_name,
-                reason=brief(decode(waiting.cause), names_claim=False) if waiting else row.trouble,
+                reason=brief(cause, names_claim=False) if waiting else row.trouble,
                 since=waiting.created_at if waiting else None,
                 devices=held.get(row.uid, 0),
                 claims=tuple(row.claim_names),
@@ -274,6 +285,16 @@ def read_lines(
             )
         )
     return lines
+
+
+def _refusals(person: Person) -> dict[tuple[str, str], tuple[datetime | None, QuotaUsedUp]]:
+    """Pods -> when a quota last refused one of their claims, and why: the scheduler only knows that it is not made."""
+    query = EventQuery(type=WARNING, kind="Pod", text="exceeded quota: ")
+    found: dict[tuple[str, str], tuple[datetime | None, QuotaUsedUp]] = {}
+    for event in find_events(query, person, shown=REFUSALS_READ).events:
+        if isinstance(event.cause, QuotaUsedUp):
+            found.setdefault((event.namespace, event.name), (moment(event.at), event.cause))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

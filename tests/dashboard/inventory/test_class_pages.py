@@ -242,6 +242,17 @@ def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluste
     assert [one.metadata.name for one in shelf.all(DeviceClass)] == [CLASS]
 
 
+def test_who_saves_what_somebody_else_changed_meanwhile_is_not_told_of_a_wrong_field(
+    admin: Client, shelf: Cluster
+) -> None:
+    fields = {"selector": LARGE, "resource_version": _stored().metadata.resource_version}
+    assert admin.post(f"/classes/c/{CLASS}", fields).status_code == 302
+    late = admin.post(f"/classes/c/{CLASS}", fields | {"selector": OF_DRIVER})
+    assert late.status_code == 422
+    assert late.context["bench"].form.non_field_errors()
+    assert texts.NOT_SAVED_AS_REFUSED in _words(late)
+
+
 # YAML and history ----------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from dashboard.kit.meters import RANGES, MeterCharts, asked_window, draw
 from insight import meters as use
 from inventory.kinds.device_readings import Meters
 from inventory.meters import SLOT, MeterPoint, keep
-from inventory.models import DeviceMeter
+from inventory.models import DeviceMeter, Node
 from tests.builders import DRIVER, make_claim, make_pod, make_request
 from tests.dashboard.browsing import signed_in
 from tests.scheduling.cluster import Cluster
@@ -171,6 +171,12 @@ def test_how_many_of_a_claims_devices_are_idle_is_said(idle: Client) -> None:
     ((found, _),) = idle.get("/usage").context["idle"].claims
     assert ([name for name, _ in found.devices], found.held) == (["gpu-0"], 2)
     assert idle.get(f"/devices/d/{DRIVER}/node-1/gpu-1").context["idle"] is None, "this one works"
+
+
+def test_of_an_unreachable_node_nobody_knows_what_is_idle(idle: Client) -> None:
+    Node.objects.update(condition="Unknown")
+    for page in IDLE.values():
+        assert "Delete pod train" not in idle.get(page).content.decode()
 
 
 def test_who_may_not_delete_the_pod_sees_the_device_and_no_button(idle: Client) -> None:

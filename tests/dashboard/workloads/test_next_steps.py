@@ -387,6 +387,9 @@ def test_a_claim_that_a_quota_refuses_is_not_created_within_seconds(cluster: Clu
     assert "`most`" in group.sentence
     assert group.button[1].startswith("/quotas/default/most?try=1&")
     assert "within seconds" not in group.topic.next_step
+    for listed in ("/pods", "/pods?state=Waiting&ns=default"):
+        reasons = {row.name: row.reason for row in admin.get(listed).context["table"].rows}
+        assert "`most`" in reasons["asks"], "a list says what the pod's page says"
 
 
 def test_a_limit_is_raised_for_all_pods_that_it_refuses(cluster: Cluster, admin: Client) -> None:
