@@ -217,7 +217,7 @@ def test_no_preview_promises_that_a_pod_ends_there(admin: Client, lab: Cluster, 
     after = words(admin, path)
     assert stays in after
     assert frees not in after
-    assert f"to end on node {LOST}" not in after
+    assert f"end on node {LOST}" not in after
 
 
 def test_who_deletes_it_by_force_gets_the_devices(admin: Client, lab: Cluster) -> None:

@@ -307,6 +307,11 @@ DRIVER_SAYS_UNHEALTHY = Text("{} is unhealthy.")
 TASKS_FAILED = Text("{} failed in the last minute.")
 PERIODIC_TASKS_LATE = Text("Periodic tasks are late since {}.")
 
+# Jobs
+SET_TIME_LIMIT = Text("Set a time limit")
+ENDS_BEFORE_ESTIMATED_START = Text("before the estimated start")
+WAITED_AND_NEVER_STARTED = Text("{} of its time limit of {} and never started")
+
 # Pods
 NEW_POD_PREVIEW = Text("It would be created")
 NAME_TAKEN = Text("A Pod {} exists already in namespace {}. Choose another name.")

@@ -26,6 +26,7 @@ from manciple.store import objects
 from manciple.wire.base import timestamp
 from manciple.wire.identity import SYSTEM, VIEWERS
 from tests.builders import make_request, make_template
+from tests.dashboard import texts
 from tests.dashboard.browsing import admin, member, signed_in, viewer, words
 from tests.dashboard.workload_scene import gpu_template, grant, let_run, work
 from tests.scheduling.cluster import Cluster
@@ -106,7 +107,7 @@ def test_a_time_limit_is_extended_by_who_may(admin: Client, viewer: Client, clus
 def test_a_job_without_a_time_limit_gets_one_from_who_may_change_it(admin: Client, cluster: Cluster) -> None:
     made = trains(cluster)
     preview = admin.get(f"{TRAIN}/extend").context["preview"]
-    assert (preview.word, bool(preview.label), preview.effect.refused) == ("Set a time limit", True, "")
+    assert (preview.word, bool(preview.label), preview.effect.refused) == (texts.SET_TIME_LIMIT, True, "")
     assert "1 h" in str(preview.effect)
     grant("timekeepers", ("patch", "jobs.batch/timelimit"))
     tess = signed_in("tess", VIEWERS, "timekeepers")
@@ -174,7 +175,7 @@ def test_a_time_limit_that_waiting_uses_up_is_warned_of(
 def test_the_form_warns_of_a_time_limit_that_the_queue_uses_up(admin: Client, cluster: Cluster) -> None:
     queued(cluster, limit=3600)
     told = {limit: made(admin, name="new", time_limit=limit)["started"].text for limit in ("10m", "75m", "7d", "")}
-    assert "before the estimated start" in told["10m"], "it comes after both: 70 min"
+    assert texts.ENDS_BEFORE_ESTIMATED_START in told["10m"], "it comes after both: 70 min"
     assert "would be left" in told["75m"]
     assert (told["7d"], told[""]) == ("", "")
 
@@ -210,7 +211,7 @@ def test_a_job_whose_limit_ran_out_in_the_queue_never_started(admin: Client, clu
     work(cluster)
     page = admin.get(TRAIN).context["page"]
     assert page.summary.state == "Failed"
-    assert "5 min of its time limit of 5 min and never started" in page.why.verdict.title
+    assert texts.WAITED_AND_NEVER_STARTED("5 min", "5 min") in page.why.verdict.title
     (row,) = (row for row in admin.get("/workloads?q=train").context["table"].rows)
     assert row.why == page.why.verdict.title
     condition = next(one for one in cluster.get(Job, "train").status.conditions if one.type == "Failed")

@@ -299,7 +299,7 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
     with objects.writing(identity=SCHEDULER) as writer:
         event_recorder.record(writer, note, now=cluster.now)
     assert texts.STAYS_UNTIL_RELEASED(reason) in close_words(alice, "/pods/default/holds"), "its node says so"
-    assert "may keep running on node-1" in close_words(ann, "/pods/default/holds/delete?force=1")
+    assert "keep running on node-1" in close_words(ann, "/pods/default/holds/delete?force=1")
     ann.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
     assert cluster.find(Pod, "holds") is None
     cluster.retry()
