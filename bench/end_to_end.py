@@ -6,6 +6,8 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     large       the same with 5,000 nodes of 20 devices
     extended    pods that ask by the names of 25 and 50 extended resources, beside as many with claims from a template
     clients     100 HTTPS clients create pods while 500 nodes renew their Leases: throughput, and CPU by process
+    deployment  one Deployment of 10,000 pods: how soon they are there and gone; CPU and memory at rest before and after
+    jobs        2,000 Jobs: the same, and what somebody in another namespace sees meanwhile
     paced       pods at steady rates: the CPU, statements, commits, WAL and messages of a pod, and its latency
     latency     POST pod -> bound, seen through a watch, at a steady rate: API process, two workers
     silence     the same while a thousand other nodes fall silent at once
@@ -92,6 +94,14 @@ def _deployment(options: Options) -> list[Figure]:
 
     return deployment.measure(
         nodes=options.nodes or 1000, devices=options.devices or 10, pods=options.pods or 10_000, workers=2
+    )
+
+
+def _jobs(options: Options) -> list[Figure]:
+    from cases import jobs  # noqa: PLC0415
+
+    return jobs.measure(
+        nodes=options.nodes or 500, devices=options.devices or 10, jobs=options.pods or 2_000, workers=2
     )
 
 
@@ -202,6 +212,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "extended": _extended,
     "clients": _clients,
     "deployment": _deployment,
+    "jobs": _jobs,
     PACED: _paced,
     "latency": _latency,
     "silence": _silence,
@@ -217,7 +228,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
 
 
 #: The cases that need a Redis: those with workers.
-REDIS = {"clients", "deployment", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
+REDIS = {"clients", "deployment", "jobs", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
 
 
 def _run(name: str, options: Options) -> list[Figure]:

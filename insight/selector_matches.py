@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+from claims.devices.cache import DeviceSnapshot
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
 from inventory.models import DeviceClass
 from manciple.wire.base import Alike
@@ -82,6 +83,12 @@ def views_of(one: DeviceSlice) -> tuple[DeviceView, ...]:
         one.memo[DeviceView] = _views(one)
     found: tuple[DeviceView, ...] = one.memo[DeviceView]
     return found
+
+
+def keep_views(snapshot: DeviceSnapshot) -> None:
+    """For a process that asks every class about every device, and ends: each view is made once, not for each class."""
+    for one in snapshot.published.slices:
+        views_of(one)
 
 
 def _views(one: DeviceSlice) -> tuple[DeviceView, ...]:

@@ -252,9 +252,9 @@ def never_started(rows: Iterable[Workload]) -> Mapping[str, str]:
     began = set(of_jobs.exclude(node_name="").values_list("controller_uid", flat=True))
     namespaces, owners = map(set, zip(*jobs, strict=True))
     ended = Ending.objects.filter(resource=PODS, namespace__in=namespaces, owner__in=owners).exclude(node="")
-    for namespace, owner, created_at in ended.values_list("namespace", "owner", "created_at"):
+    for namespace, owner, ended_at in ended.values_list("namespace", "owner", "ended_at"):
         job = jobs.get((namespace, owner))
-        if job is not None and created_at >= job.created_at:
+        if job is not None and ended_at >= job.created_at:
             began.add(job.uid)
     return {job.uid: _waited(job) for job in jobs.values() if job.uid not in began}
 

@@ -71,7 +71,8 @@ class Controller:
     has_work: sql.Query | None = None
     #: that query tells all: without work it is not woken in its interval either
     rests_without_work: bool = False
-    #: those of `wakes_on` that are work for certain: they wake it without that query
+    #: those of `wakes_on` that are work for certain: they wake it without that query. Where it rests without work, all
+    #: that can end that, or none
     is_work: frozenset[Change] = frozenset()
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
     patience: float = 0.0

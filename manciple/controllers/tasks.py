@@ -521,8 +521,9 @@ class Dispatcher:
         self._table = WakeTable(self._declared)
         self._tasks = {one.name: task_name(one.name) for one in self._declared}
         self._queues = {one.name: one.queue for one in self._declared}
-        self._resting_without_work = {one.name for one in self._declared if one.rests_without_work}
-        #: those of them that had nothing to do -> until when only a change that is work for certain is noted
+        #: whether they say what gives them work
+        self._resting_without_work = {one.name: bool(one.is_work) for one in self._declared if one.rests_without_work}
+        #: those of them that do and had nothing to do -> until when nothing else is noted
         self._idle = dict[str, float]()
         self._news = threading.Condition()
         #: what was announced since this dispatcher leads; None while it does not
@@ -658,8 +659,11 @@ class Dispatcher:
         """
         working = self._table.with_work(names)
         with self._news:
-            for name in self._resting_without_work.intersection(names).difference(working, self._concerned):
-                self._idle[name] = now + IDLE
+            for name in self._resting_without_work.keys() & set(names).difference(working, self._concerned):
+                if self._resting_without_work[name]:
+                    self._idle[name] = now + IDLE
+                else:
+                    self._rests[name] = now + REST[self._queues[name]]
         return working
 
     def _wake_due(self) -> None:

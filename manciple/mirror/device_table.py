@@ -17,7 +17,7 @@ from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import CandidateDevice, DeviceKey, attribute_text
 from claims.devices.states import OUT_OF_USE, DeviceState
-from insight.selector_matches import SelectorVerdict, class_selectors, judge
+from insight.selector_matches import SelectorVerdict, class_selectors, judge, keep_views
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import may_not
 from manciple.mirror.listing import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE, Found, KindState, Reach, Source
@@ -26,7 +26,7 @@ from manciple.wire.validation import natural
 
 GROUP_VERSION: Final = "manciple.dev/v1alpha1"
 UNKNOWN, HELD_TWICE, NONE = "unknown", "held-twice", "<none>"
-#: Seconds for evaluating the selectors of all classes.
+#: Seconds of processor time for evaluating the selectors of all classes.
 SECONDS: Final = 5.0
 _HELD: Final = (DeviceState.RESERVED, DeviceState.ALLOCATED, DeviceState.PREPARING)
 #: What could keep a device from being free.
@@ -135,7 +135,8 @@ def read(found: Found, *, device_class: str = "", node: str = "") -> DeviceTable
 
 
 def _verdicts(snapshot: DeviceSnapshot) -> tuple[Mapping[str, SelectorVerdict], tuple[str, ...]]:
-    with time_limit(Deadline.after(SECONDS)):
+    keep_views(snapshot)
+    with time_limit(Deadline.after_work(SECONDS)):
         verdicts = {name: judge(selectors, snapshot.published) for name, selectors in class_selectors().items()}
     complaints = [f"DeviceClass {name}: {one.complaint}" for name, one in verdicts.items() if one.complaint]
     complaints += [

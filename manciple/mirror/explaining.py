@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from claims.causes.messages import preemption_clause, sentence
+from claims.devices.cache import read_devices
 from claims.kinds.pods import Pod
 from insight.advice import (
     Act,
@@ -27,6 +28,7 @@ from insight.advice import (
     follows,
     told,
 )
+from insight.selector_matches import keep_views
 from manciple.durations import duration, moment
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import Judged, judge, may_not
@@ -54,6 +56,8 @@ def explain(found: Found, wanted: Wanted) -> Judged:
         text = f"{wanted.source.resource} {wanted.namespace}/{wanted.name} cannot be read" if unread else str(error)
         raise RemoteFailure(text) from error
     waits = explained.state == "Waiting" and explained.cause is not None
+    if waits:
+        keep_views(read_devices())
     return judge(explained, advice_of(explained) if waits else Advice(), found)
 
 

@@ -46,12 +46,12 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
     "too few pods of a group": (
         causes.GroupIncomplete("train", pods=2, wanted=3),
         "its group `train` has 2 of 3 pods",
-        "Create the PodGroup, or its missing pods: …",
+        "Create the PodGroup or its missing pods.",
     ),
     "a group that does not fit": (
         causes.GroupDoesNotFit("train", placed=2, wanted=3),
         "only 2 of 3 pods of its group `train` fit at once",
-        "See what its other pods wait for: …",
+        "See what its other pods wait for.",
     ),
     "a full quota": (
         causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),

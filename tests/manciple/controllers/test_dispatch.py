@@ -301,8 +301,13 @@ def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(mon
             assert task_name("rests") not in sent.until("works")
 
 
-def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until something comes that it is for."""
+@pytest.mark.parametrize(
+    ("says", "asked_first"), [(True, ["keeper"]), (False, ["keeper"] * 2)], ids=["says-what-is-work", "does-not"]
+)
+def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(
+    monkeypatch: pytest.MonkeyPatch, *, says: bool, asked_first: list[str]
+) -> None:
+    """Until something comes that it is for, where it says what that is."""
     monkeypatch.setitem(tasks.REST, Queue.SWEEPS, 0.0)
     keeper = Controller(
         name="keeper",
@@ -310,7 +315,7 @@ def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(monkeypat
         reconcile=lambda _now: 0,
         every=60,
         wakes_on=frozenset({("things", "ADDED"), ("pods", "BOUND")}),
-        is_work=frozenset({("things", "ADDED")}),
+        is_work=frozenset({("things", "ADDED")}) if says else frozenset(),
         has_work=("SELECT 0", ()),
         rests_without_work=True,
     )
@@ -329,9 +334,11 @@ def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(monkeypat
     monkeypatch.setattr(dispatcher._table, "with_work", with_work)
     tell("pods", "MODIFIED")
     tell("pods", "MODIFIED")
-    assert (asked, sent.rest()) == (["keeper"], [])
+    assert (asked, sent.rest()) == (asked_first, [])
+    if not says:
+        return
     tell("things", "ADDED")
-    assert (asked, sent.rest()) == (["keeper"], [task_name("keeper")])
+    assert (asked, sent.rest()) == (asked_first, [task_name("keeper")])
     tell("pods", "MODIFIED")
     assert asked == ["keeper"] * 2, "a pod may be one of those"
 
@@ -415,7 +422,8 @@ def test_a_gated_pod_is_work_for_the_controller_of_claims_until_it_has_them(clus
 def test_a_new_pod_is_work_for_the_scheduler_before_it_is_in_the_queue(cluster: Cluster) -> None:
     table, position = WakeTable(controllers.value), event_log.latest_revision()
     cluster.create(make_pod("web"))
-    assert table.concerned_by(table.read(position).changes) == {"schedule": True, "sync_claims": False}
+    concerned = {"schedule": True, "sync_claims": False, "make_ephemeral_volumes": False}
+    assert table.concerned_by(table.read(position).changes) == concerned
     assert _work_of("schedule", "sync_claims") == []
 
 

@@ -148,6 +148,7 @@ def test_whoever_commits_waits_for_no_answer(
     assert there.listening.wait(PATIENCE)
     here.announce(pod(1))
     assert theirs.wait_for(1)
+    wait_for("the answer", lambda: here._line is not None and not here._publishing.locked())
     waited.clear()
     here.announce(pod(2))
     assert theirs.wait_for(2)
@@ -156,6 +157,7 @@ def test_whoever_commits_waits_for_no_answer(
     try:
         for revision in range(3, 3 + announce_redis.MOST_AWAITED * 2):
             here.announce(pod(revision))
+        wait_for("the thread to take over", lambda: waited)
     finally:
         redis_server.resume()
     for revision in range(1000, 1_000_000):

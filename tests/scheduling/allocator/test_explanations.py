@@ -159,7 +159,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (make_slice(SHARED),),
             request(capacity={"requests": {"memroy": "1Gi"}}),
             "request `r` needs 1 with 1Gi of `memroy`; no matching device publishes capacity `memroy`",
-            "Ask for a capacity that devices publish …",
+            "Ask for a capacity that devices publish.",
             id="a capacity that the device does not publish",
         ),
         pytest.param(
