@@ -388,13 +388,14 @@ def counted_by_cause(chosen: Q) -> Mapping[str, Counter[str]]:
 
 
 def ordered(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
-    """The most urgent first, then the newest, unless the address sorts by a column."""
+    """The most urgent and severe first, then the newest, unless the address sorts by a column."""
     lasted = ExpressionWrapper(Coalesce("ended_at", Value(datetime.now(UTC))) - F("began_at"), Duration())
     by_severity = [handling.urgency()]
     columns = {"severity": by_severity, "cause": [F("key"), F("value")], "since": [F("began_at")], "lasted": [lasted]}
     keys: Any = columns.get(sort.removeprefix("-"))
     if keys is None:
-        return rows.order_by("urgency", Coalesce("ended_at", "began_at").desc(), "id")
+        severity = Case(When(ended_at=None, then=handling.urgency()), default=Value(0))
+        return rows.order_by("urgency", severity.desc(), Coalesce("ended_at", "began_at").desc(), "id")
     directed = (key.desc() if sort.startswith("-") else key.asc() for key in keys)
     return rows.order_by(*directed, F("ended_at").desc(nulls_first=True), "-began_at", "id")
 

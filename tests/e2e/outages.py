@@ -89,7 +89,7 @@ def node_lost(of: Subject) -> Case:
         ),
         of.device_page: (("Unreachable", "its node is unreachable"), ("Health Healthy", "Reserved ·")),
         "devices": ((f"Unreachable {of.devices}", "The node is unreachable"), NOTHING),
-        of.claim_page: ((f"on node {of.node}, which is unreachable", "its node is unreachable"), ("Running\\.",)),
+        of.claim_page: ((f"on node {of.node}, which is unreachable", "Its node is unreachable"), ("Running\\.",)),
         "claims": ((f"Node {of.node} is unreachable",), NOTHING),
         "pods": ((rf"{of.pod} {of.namespace} Unreachable",), (rf"{of.pod} {of.namespace} Running",)),
         of.pod_page: (

@@ -270,16 +270,19 @@ def _create(document: PodDocument, person: Person, *, dry_run: bool = False) -> 
 
 
 def _refused(document: PodDocument, refusal: ApiError) -> Iterator[DocumentProblem]:
-    """What the API says against a document, cause by cause."""
+    """What the API says against a document, cause by cause; and, which it would say next, that its name is taken."""
     causes, meta = (refusal.details or {}).get("causes") or [], document.object.metadata
     for cause in causes:
         path = cause.get("field", "")
         yield document.problem(path, f"{path}: {cause.get('message', '')}")
+    is_taken = refusal.reason == "AlreadyExists"
     if causes:
-        return
-    if refusal.reason == "AlreadyExists":
+        is_taken = document.kind.resource != TEMPLATES and bool(objects.get(document.kind, meta.namespace, meta.name))
+    if is_taken:
         text = f"A {document.kind.kind} {meta.name} exists already in namespace {meta.namespace}. Choose another name."
         yield document.problem("metadata.name", text)
+    elif causes:
+        return
     elif refusal.reason == "NotFound":
         yield document.problem("metadata.namespace", f"Namespace {meta.namespace} does not exist.")
     else:
@@ -588,7 +591,10 @@ _FIELDS = (
 
 
 def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
-    """Put each error of the API at its field; at the form itself if it has no single one."""
+    """Put each error of the API at its field; at the form itself if it has no single one. Where the form has found
+    errors of its own, only what the API says of other fields: the rest may follow from them.
+    """
+    own = set(form.errors)
     for problem in sorted(problems, key=lambda one: one.kind not in composer.KINDS):
         at = f".{problem.field}"
         name = next((name for end, name in _FIELDS if at.endswith(end)), None)
@@ -599,6 +605,8 @@ def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
         follows = ".resourceClaims[" in f".{problem.field}" or (name == "name" and name in form.errors)
         if form.text("devices") == "class" and follows:
             continue  # the names of template and claim follow that of the pod, which has the same error
+        if own and (name is None or name in own):
+            continue
         text = problem.message.removeprefix(f"{problem.field}: ") if name else problem.message
         said = form.errors.get(name) if name else form.non_field_errors()
         if text not in (said or ()):

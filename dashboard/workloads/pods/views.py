@@ -443,10 +443,11 @@ def new_pod(request: HttpRequest) -> HttpResponse:
     text = forms.as_yaml(form) if from_form else _sent_text(request, "yaml")
     if from_form and action == "yaml":
         return _show_new(request, person, text=text, namespace=form.text("namespace"))
-    if from_form and (action == "apply" or (form.follows and not form.is_valid())):
-        return _show_new(request, person, form=form, status=200 if action == "apply" else 422)
+    if from_form and action == "apply":
+        return _show_new(request, person, form=form)
+    wrong = from_form and form.follows and not form.is_valid()
     reading = forms.check(text, namespace, person)
-    if not reading.problems and action == "create":
+    if not wrong and not reading.problems and action == "create":
         created, reading.problems = forms.create_all(reading.documents, person)
         names = ", ".join(f"{one.kind} {one.metadata.name}" for one in created)
         if not reading.problems:
@@ -454,11 +455,11 @@ def new_pod(request: HttpRequest) -> HttpResponse:
             return redirect(_page_of(created))
         if created:
             messages.warning(request, f"Only {names} {'was' if len(created) == 1 else 'were'} created.")
-    status = 422 if reading.problems else 200
+    status = 422 if wrong or reading.problems else 200
     if from_form:
         if form.follows:
             forms.complain(form, reading.problems)
-        return _show_new(request, person, form=form, reading=reading, status=status)
+        return _show_new(request, person, form=form, reading=None if wrong else reading, status=status)
     return _show_new(request, person, text=text, reading=reading, status=status, namespace=namespace)
 
 
@@ -556,10 +557,9 @@ def _start_of_form(form: PodForm, person: Person) -> PodVerdict | None:
     if not form.follows:
         return _start(forms.check(forms.as_yaml(form), form.text("namespace"), person), person)
     filled = _filled_in(form, person)
-    reading = Reading()
-    if filled.is_valid():
-        reading = forms.check(forms.as_yaml(filled), "", person)
-        forms.complain(filled, reading.problems)
+    filled.full_clean()
+    reading = forms.check(forms.as_yaml(filled), "", person)
+    forms.complain(filled, reading.problems)
     wrong = tuple(
         f"{filled[name].label}: {text}" if name in filled.fields else str(text)
         for name, texts in filled.errors.items()

@@ -190,6 +190,17 @@ def test_incidents_are_filtered_and_sorted_by_how_they_are_handled(admin: Client
         assert admin.get(f"/incidents?sort={sort}").context["table"].rows[0].incident.pool == first
 
 
+@pytest.mark.parametrize("worst", ["node-1", "node-2"])
+def test_the_most_severe_of_what_goes_on_comes_first(admin: Client, scene: Cluster, worst: str) -> None:
+    publish(scene, "gpu-1", node="node-2")
+    for pool, name in Incident.objects.filter(ended_at=None).values_list("pool", "id"):
+        severity = "critical" if pool == worst else "minor"
+        assert admin.post(f"/incidents/{name}/handle", {"severity": severity}).status_code == 302
+    rows = [row.incident for row in admin.get("/incidents").context["table"].rows]
+    assert [one.pool for one in rows[:2]] == [worst, "node-1" if worst == "node-2" else "node-2"]
+    assert all(one.ended_at is None for one in rows[:2])
+
+
 def let_in(monkeypatch: pytest.MonkeyPatch, allowed: set[tuple[str, str]]) -> None:
     """Everybody may do this, and nothing else."""
 

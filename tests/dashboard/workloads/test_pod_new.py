@@ -358,6 +358,25 @@ def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:
         assert f'id="{form[field].error_id}"' in answer.content.decode(), fields
 
 
+@pytest.mark.parametrize("name", ["My pod", "x" * 254, "taken"])
+def test_what_the_api_refuses_is_told_with_the_mistakes_of_other_fields(
+    member: Client, cluster: Cluster, name: str
+) -> None:
+    cluster.create(make_pod("taken", namespace="team-a"))
+    mistakes = [{"count": "0"}, {"image": ""}, {"class": ""}]
+    if name != "taken":  # that is found out of what can be read
+        mistakes.append({"cpu": "much", "tolerations": "a:b:c"})
+    for fields in mistakes:
+        sent = {**FORM, "class": "gpu.example.com", "count": "1", **fields, "name": name}
+        form = member.post("/pods/new", sent).context["page"].form
+        also = {"class": "device_class"}
+        assert set(form.errors) == {"name", *(also.get(field, field) for field in fields)}, fields
+        problems = member.post("/pods/new/made", sent).context["started"]
+        if fields.get("class") != "":  # nothing is previewed before a class is chosen
+            told = {one.partition(":")[0] for one in problems.problems}
+            assert "Name" in told, told
+
+
 def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Client) -> None:
     fields = {**FORM, "class": "gpu.example.com", "count": "2"}
     made = as_yaml(PodForm(fields))
