@@ -25,8 +25,6 @@ def trouble_of(pod: Pod) -> str:
     status, spec = pod.status, pod.spec
     if not spec.node_name or status.phase in FINISHED_PHASES or pod.metadata.deletion_timestamp is not None:
         return ""
-    if status.phase == "Running" and not spec.readiness_gates and all(one.ready for one in status.container_statuses):
-        return ""
     statuses = (*status.init_container_statuses, *status.container_statuses)
     found = next(filter(None, map(_failure, statuses)), "")
     if not found:

@@ -315,8 +315,14 @@ def pod_row(obj: PodObject) -> PodRow:
         next((one.uid[:UID] for one in meta.owner_references if one.controller), ""),
         datetime.fromisoformat(obj.status.start_time) if obj.status.start_time else None,
         obj.spec.active_deadline_seconds,
-        trouble_of(obj),
+        "" if _is_well(obj) else trouble_of(obj),
     )
+
+
+def _is_well(obj: PodObject) -> bool:
+    """Whether nothing is said of any container that could be a trouble."""
+    statuses = (*obj.status.init_container_statuses, *obj.status.container_statuses)
+    return not obj.spec.readiness_gates and all(one.ready for one in statuses)
 
 
 def ephemeral_volume_rows(obj: PodObject) -> tuple[EphemeralVolumeRow, ...]:
