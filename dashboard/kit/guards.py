@@ -121,7 +121,7 @@ public = _declared(PUBLIC)
 def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers and not person.administers:
-        raise PermissionDenied("Only administrators may open this page.")
+        raise PermissionDenied("Only administrators may open this page: ask one.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]
     if hidden:
         names = " and ".join(resource.partition(".")[0] for resource in hidden)

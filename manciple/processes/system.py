@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,8 +181,8 @@ def build_demo(path: Path = DEMO, namespace: str = NAMESPACE) -> bool:
     return True
 
 
-#: How often the start looks whether the system is ready (seconds).
-LOOK_AGAIN = 0.1
+#: How often the start looks whether the system is ready, and says what is missing (seconds).
+LOOK_AGAIN, TOLD_EVERY = 0.1, 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,11 +341,25 @@ class System:
             nodes.start()
             if self._controller is not None:
                 self._controller.start()
-            self._wait(lambda: not health.ready().failures)
+            self._wait_until_ready()
             if not self._stopping.is_set():
                 ready(told)
         finally:
             close_old_connections()
+
+    def _wait_until_ready(self) -> None:
+        """Says what is missing where that takes long."""
+        told = time.monotonic()
+
+        def is_ready() -> bool:
+            nonlocal told
+            failures = health.ready().failures
+            if failures and time.monotonic() - told > TOLD_EVERY:
+                told = time.monotonic()
+                self._say(f"Not ready yet: {'; '.join(failures.values())}")
+            return not failures
+
+        self._wait(is_ready)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         """Until `condition` holds or the system is stopped."""

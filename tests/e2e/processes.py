@@ -126,7 +126,7 @@ class Process:
             if not self.running:
                 raise
             self._where_it_stands()
-            raise AssertionError(f"{failure}\n" + "\n".join(self.output[-200:])) from None
+            raise AssertionError(f"{failure}\n" + "\n".join(self.output[-600:])) from None
 
     def kill(self) -> None:
         """kill -9, to the whole group; one that has ended by itself meanwhile is fine."""
@@ -167,7 +167,7 @@ class Process:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             self._where_it_stands()
-            raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-200:])) from None
+            raise AssertionError(f"did not end within {timeout:.0f} s:\n" + "\n".join(self.output[-600:])) from None
         self._reader.join(1.0)  # its last words; children that it left behind may keep them open
         return status
 

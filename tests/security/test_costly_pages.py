@@ -202,7 +202,7 @@ def test_a_rehearsal_of_a_costly_claim_ends_and_says_so(shelf: Cluster) -> None:
     took, answer = timed(client, "/what-if?" + urlencode({"claim": f"{NAMESPACE}/dear", "replicas": 20}))
     assert answer.status_code == 200, said(answer.content.decode())
     assert took < ALLOWED + 2.0
-    assert "rehearsal's time was up" in said(answer.content.decode())
+    assert "in the rehearsal's time" in said(answer.content.decode())
 
 
 @pytest.mark.sample(1)

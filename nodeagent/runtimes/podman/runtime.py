@@ -131,6 +131,9 @@ log = logging.getLogger(__name__)
 
 #: How long fetching an image and starting a container may take.
 RUN_SECONDS = 600.0
+#: Times that a start without a CDI device changes the copies of its file: one that was left behind goes, a new one is
+#: made.
+LOWERINGS = 2
 #: How long a postStart hook may take; a kubelet would wait for ever.
 HOOK_SECONDS = 60.0
 #: When a container is looked at again that podman takes for running and that has no process.
@@ -388,7 +391,7 @@ class PodmanRuntime:
 
     def _run(self, request: ContainerRequest, image: _Image, place: Place) -> None:
         """Raises: ContainerFailed."""
-        lowered = False
+        tries = 0
         while True:
             try:
                 self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
@@ -397,10 +400,10 @@ class PodmanRuntime:
                     self._pull(image)
                 elif not starting.lacks_device(error):
                     raise
-                elif lowered or not self._links.lower(request.cdi_devices):
+                elif tries == LOWERINGS or not self._links.lower(request.cdi_devices):
                     raise ContainerFailed(f"{error}{self._links.explanation(request.cdi_devices)}") from error
                 else:
-                    lowered = True
+                    tries += 1
             else:
                 break
         if place.folder is None and not image.pulled:

@@ -67,8 +67,8 @@ def test_a_redis_that_is_away_is_said_with_what_to_do() -> None:
     found = line("Redis", replace(WELL, redis_away=True))
     assert (found.severity, found.value) == ("warn", "away")
     (trouble,) = found.troubles
-    assert "poll" in trouble.what
-    assert trouble.step.startswith("Start Redis.")
+    assert "late" in trouble.what
+    assert trouble.step.startswith("Start Redis")
 
 
 def test_nodes_that_fell_silent_are_named_with_what_to_do_and_told_from_those_that_report_trouble() -> None:
