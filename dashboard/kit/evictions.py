@@ -60,7 +60,7 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
         said = f"{counted(len(found.started), 'pod that waits', 'pods that wait')} would start:"
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
-        yield Consequence(term="Not tried", sentences=("Too many pods to try them all.",))
+        yield Consequence(term="Not tried", sentences=("Not all of them could be tried.",))
 
 
 def lost_with(pods: Iterable[Pod]) -> dict[str, int]:
