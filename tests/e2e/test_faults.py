@@ -44,7 +44,11 @@ class Installation:
         self.process.start()
         wait_for("its token", lambda: any(line.startswith("token ") for line in self.process.output[said:]))
         self.token = next(line for line in self.process.output[said:] if line.startswith("token ")).split()[1]
-        wait_for("the API", lambda: answers(f"{self.web}/readyz"))
+        try:
+            wait_for("the API", lambda: answers(f"{self.web}/readyz"))
+        except AssertionError as late:
+            why = httpx.get(f"{self.web}/readyz?verbose").text
+            raise AssertionError("\n".join([str(late), why, *self.process.output[said:]])) from None
 
     def client(self) -> httpx.Client:
         """One kept connection that shows the administrator's token."""
