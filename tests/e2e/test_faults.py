@@ -47,7 +47,7 @@ class Installation:
         try:
             wait_for("the API", lambda: answers(f"{self.web}/readyz"))
         except AssertionError as late:
-            why = httpx.get(f"{self.web}/readyz?verbose").text
+            why = httpx.get(f"{self.web}/readyz?verbose").text if self.process.running else "it has ended"
             raise AssertionError("\n".join([str(late), why, *self.process.output[said:]])) from None
 
     def client(self) -> httpx.Client:
