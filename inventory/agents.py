@@ -45,7 +45,7 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 ERROR_LIMIT = 50_000
 #: An answer that does not go on for ever ends within so many seconds and bytes.
 ANSWER_SECONDS, ANSWER_BYTES = 900.0, 1 << 30
-#: The header that says for whom an agent is asked.
+#: The header that names the person on whose behalf an agent is called.
 PERSON = "X-Remote-User"
 #: Seconds after which somebody with too many sessions should try again.
 RETRY_SECONDS = 5

@@ -946,7 +946,7 @@ def _sources(volume: Volume) -> set[str]:
 
 @cache
 def _source_fields() -> Sequence[tuple[str, str]]:
-    """(field, its name in the API): msgspec works them out anew each time."""
+    """(field, its name in the API). Cached, because msgspec computes them on every call."""
     return [(one.name, one.encode_name) for one in msgspec.structs.fields(Volume) if one.name != "name"]
 
 

@@ -285,12 +285,12 @@ def _devices_with(sought: Sought) -> Iterator[Hit]:
                 yield hit(sought.text, rank, title, url=url, aside=device.driver, thing=(DEVICE, *device.key))
 
 
-def _workloads(sought: Sought, person: Person, *resources: str) -> Hits:
-    """resources: of which kinds; without any of all, and a Deployment stands for its ReplicaSets."""
+def search_workloads(sought: Sought, person: Person, *, resource: str = "") -> Hits:
+    """resource: "" for all kinds; a Deployment then stands for its ReplicaSets."""
     place, name = sought.parts
     seen = Workload.objects.restrict(person)
-    if resources:
-        seen = seen.filter(resource__in=resources)
+    if resource:
+        seen = seen.filter(resource=resource)
     else:
         seen = seen.exclude(~Q(controller_uid="") & Q(resource=REPLICA_SET.resource))
     within = seen.filter(namespace__icontains=place) if place else seen
@@ -303,15 +303,6 @@ def _workloads(sought: Sought, person: Person, *resources: str) -> Hits:
             aside = f"{WORDS[row.resource]} in {row.namespace}"
             hits.append(hit(name, rank, row.name, url=row.get_absolute_url(), aside=aside, thing=thing))
     return hits, more
-
-
-def search_workloads(sought: Sought, person: Person) -> Hits:
-    return _workloads(sought, person)
-
-
-def _of_kind(resource: str) -> Search:
-    """Workloads of one kind."""
-    return lambda sought, person: _workloads(sought, person, resource)
 
 
 def search_quotas(sought: Sought, person: Person) -> Hits:
@@ -563,7 +554,7 @@ KINDS: Sequence[Findable] = (
     Findable("UIDs", "i-claim", search_uids),
 )
 BY_RESOURCE: Mapping[str, Findable] = {
-    **{one: Findable(WORDS[one], "i-work", _of_kind(one), one) for one in SUMMARIES},
+    **{one: Findable(WORDS[one], "i-work", partial(search_workloads, resource=one), one) for one in SUMMARIES},
     **{kind.resource: kind for kind in KINDS if kind.resource},
 }
 

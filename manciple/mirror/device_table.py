@@ -35,7 +35,7 @@ _DECISIVE: Final = (CLAIM, TAINT_RULE, NODE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
-    """classes: None where they cannot be told."""
+    """classes: None if they are unknown."""
 
     node: str
     driver: str

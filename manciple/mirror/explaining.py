@@ -187,7 +187,7 @@ def lines(judged: Judged) -> Iterator[str]:
     if isinstance(about, Pod) and (said := _scheduler(about).get("message")):
         yield ""
         yield f"{scheduler_of(about)} says: {said}"
-    # What could not be judged is told even where it does not matter now.
+    # Everything that could not be judged is listed, even if it does not affect this answer.
     rest = [may_not(state) for state in judged.gaps if may_not(state) not in judged.unknown]
     if rest:
         yield ""

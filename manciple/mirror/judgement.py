@@ -1,7 +1,7 @@
 """What may be concluded from what may be read.
 
     judged = judge(explained, found)
-    judged.unknown      # why the cause cannot be told: () where it can
+    judged.unknown      # what could not be read; () if the cause is known
     judged.steps        # those whose rehearsal could see everything that matters
 
 An explanation is computed as if what was listed were all there is. Which of its statements still hold where kinds are
@@ -160,7 +160,7 @@ class Judged:
 def judge(explained: Explanation, advice: Advice, found: Found) -> Judged:
     gaps = tuple(state for state in found.states.values() if not state.is_whole)
     waits = explained.state in ("Waiting", "Schedulable")
-    if not waits:  # it is told of its own status
+    if not waits:  # its own status is the answer
         return Judged(explained=explained, gaps=gaps)
     cause = explained.cause
     others = _others(cause)

@@ -1,4 +1,4 @@
-"""Which API server, and as whom: what a kubeconfig says, read as kubectl reads it.
+"""Reads a kubeconfig as kubectl does: which API server to use, and with which credentials.
 
 Files: `--kubeconfig`, else all in KUBECONFIG, else ~/.kube/config, else the service account of the pod. Of several
 files the first that names a cluster, a user or a context counts, and the first that has a current context. Relative

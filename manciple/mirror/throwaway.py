@@ -14,7 +14,7 @@ from manciple.declared_settings import HOME, PREFIX
 def prepare() -> None:
     """Set Django up, and make the tables. Once a process."""
     gc.disable()  # the process ends before there is much to collect
-    # What an installation on this machine is told is nothing to this command.
+    # Settings of an installation on this machine do not apply to this command.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     os.environ[HOME.name] = os.devnull  # nothing is looked for there
