@@ -27,7 +27,7 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.api import verbs
-from manciple.controllers.turns import Failed, alone
+from manciple.controllers.turns import Failed, attempt
 from manciple.store import garbage, objects
 from manciple.store.objects import Writer, decoded
 from manciple.wire.base import ApiObject
@@ -94,10 +94,10 @@ def take_turns(
                     break
                 later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
                 # What goes wrong here must not cost the view, which all of them share.
-                turns = {one.key: alone(resource, one.key, partial(look, view, one)) for one in taken}
+                turns = {one.key: attempt(resource, one.key, partial(look, view, one)) for one in taken}
                 offered.update((key, getattr(turn, "offered", None)) for key, turn in turns.items())
             for key, turn in turns.items():
-                done = turn if isinstance(turn, Failed) else alone(resource, key, partial(sync, turn, now))
+                done = turn if isinstance(turn, Failed) else attempt(resource, key, partial(sync, turn, now))
                 if isinstance(done, Failed):
                     is_refused = isinstance(done.error, ApiError)
                     later[key] = RETRY if is_refused else now.timestamp() + done.seconds

@@ -24,7 +24,7 @@ from claims.kinds.volumes import VOLUME_CLAIMS
 from claims.pod_claims import controlled_by, is_done
 from manciple.api import verbs
 from manciple.controllers.declaration import Controller
-from manciple.controllers.turns import Failed, alone
+from manciple.controllers.turns import Failed, attempt
 from manciple.store import objects, sql
 from manciple.store.objects import decoded
 from manciple.wire.base import RANDOM, ObjectMeta
@@ -52,7 +52,7 @@ def reconcile(now: datetime) -> int:
     keys: list[Key] = [(namespace, name) for namespace, name in found]
     # Those of one namespace that cannot be made must not keep the others from their turn.
     turn = RANDOM.value.sample(keys, min(len(keys), MOST))
-    done = [alone(PODS, key, partial(_complete, key, now)) for key in turn]
+    done = [attempt(PODS, key, partial(_complete, key, now)) for key in turn]
     return sum(made for made in done if not isinstance(made, Failed))
 
 

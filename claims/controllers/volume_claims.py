@@ -60,7 +60,7 @@ from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, Per
 from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
-from manciple.controllers.turns import Failed, alone
+from manciple.controllers.turns import Failed, attempt
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
@@ -247,11 +247,11 @@ def reconcile(now: datetime) -> int:
         taken = set[str]()
         # What goes wrong here must not cost the view, which all of them share.
         steps = {
-            (VOLUME_CLAIMS, key): alone(VOLUME_CLAIMS, key, partial(of_claim, view, view.claims[key], taken))
+            (VOLUME_CLAIMS, key): attempt(VOLUME_CLAIMS, key, partial(of_claim, view, view.claims[key], taken))
             for key in claims
             if key in view.claims
         } | {
-            (VOLUMES, ("", name)): alone(VOLUMES, ("", name), partial(of_volume, view, view.volumes[name], now))
+            (VOLUMES, ("", name)): attempt(VOLUMES, ("", name), partial(of_volume, view, view.volumes[name], now))
             for name in volumes
             if name in view.volumes
         }
@@ -262,12 +262,12 @@ def reconcile(now: datetime) -> int:
     changed, again = 0, set(steps)  # whatever cuts this off, none is lost
     try:
         for (resource, key), step in steps.items():
-            done = alone(resource, key, partial(_carry_out, step, now)) if isinstance(step, Step) else step
+            done = attempt(resource, key, partial(_carry_out, step, now)) if isinstance(step, Step) else step
             if not isinstance(done, Failed):
                 changed += done or 0
                 again.discard((resource, key))
             elif isinstance(step, Step) and isinstance(done.error, ApiError):
-                alone(resource, key, partial(_tell_of_failure, step, done.error, now))
+                attempt(resource, key, partial(_tell_of_failure, step, done.error, now))
     finally:
         if again:
             _look_again(again)

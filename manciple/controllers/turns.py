@@ -31,7 +31,7 @@ class Failed:
     error: Exception | None = None
 
 
-def alone(resource: str, key: Key, step: Callable[[], T]) -> T | Failed:
+def attempt(resource: str, key: Key, step: Callable[[], T]) -> T | Failed:
     """Take a step for one object. Raises: django.db.Error, where the database is away, for all of them."""
     try:
         return step()

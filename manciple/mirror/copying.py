@@ -54,7 +54,8 @@ def copy(found: Found) -> None:
         reading = _Reading(kind, state.version, uids)
         read = list(reading.objects(found.pages.get(resource, ())))
         if found.single is not None and found.single[0] is state.source:
-            read = _with_single(read, _Reading(kind, found.single[1], uids), found.single[2])
+            _, version, document = found.single
+            read += _Reading(kind, version, uids).objects([msgspec.Raw(document)])  # unless it was listed, too
         if reading.unread:
             found.note_unread(resource, reading.unread)
         with objects.writing(identity=SYSTEM) as writer:
@@ -62,11 +63,6 @@ def copy(found: Found) -> None:
             writer.adopt(objects.to_read((kind, keys)), {})  # nothing is there: no need to look
             for one in read:
                 writer.replicate(kind, one)
-
-
-def _with_single(read: list[ApiObject], reading: _Reading, document: bytes) -> list[ApiObject]:
-    """With the object that was read by its name, unless it was listed, too."""
-    return [*read, *reading.objects([msgspec.Raw(document)])]
 
 
 def gates_of(found: Found) -> Mapping[str, bool]:

@@ -64,7 +64,7 @@ class DeviceTable:
             use = "free" if one.state == "free" else "held" if one.holders else "other"
             if one.state == UNKNOWN:
                 use = UNKNOWN
-            for name in (one.classes or ()) if one.classes is not None else (UNKNOWN,):
+            for name in (UNKNOWN,) if one.classes is None else one.classes:
                 found.setdefault((name, one.model), Counter()).update(("devices", use))
         return dict(sorted(found.items()))
 

@@ -23,7 +23,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import is_sidecar
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import DELETING, FINISHED, Controller
-from manciple.controllers.turns import Failed, alone
+from manciple.controllers.turns import Failed, attempt
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
@@ -252,9 +252,9 @@ def reconcile(now: datetime) -> int:
         with _follower.view() as view:
             services = [one for one in view.take(now) if one.metadata.deletion_timestamp is None]
             later.update((one.key, now.timestamp()) for one in services)  # whatever cuts this off, no turn is lost
-            turns = {one.key: alone(SERVICES, one.key, partial(_turn, view, one)) for one in services}
+            turns = {one.key: attempt(SERVICES, one.key, partial(_turn, view, one)) for one in services}
         for key, turn in turns.items():
-            done = turn if isinstance(turn, Failed) else alone(SERVICES, key, partial(_sync, turn))
+            done = turn if isinstance(turn, Failed) else attempt(SERVICES, key, partial(_sync, turn))
             if isinstance(done, Failed):
                 later[key] = now.timestamp() + done.seconds
             else:

@@ -37,7 +37,7 @@ from manciple.api import verbs
 from manciple.api.computed import COMPUTED
 from manciple.api.requests import ListOptions
 from manciple.controllers.declaration import Controller
-from manciple.controllers.turns import RETRY_AFTER, Failed, alone
+from manciple.controllers.turns import RETRY_AFTER, Failed, attempt
 from manciple.store import objects, sql
 from manciple.store.objects import decoded
 from manciple.wire import codec
@@ -149,7 +149,7 @@ def _take(due: Sequence[tuple[str, str, str]], now: datetime, until: float) -> i
         rows.append(row)
         if uid in stored:
             turn = Turn(decoded(stored[uid], HorizontalPodAutoscaler), now, row)
-            done = alone(AUTOSCALERS, (namespace, name), partial(_sync, turn))
+            done = attempt(AUTOSCALERS, (namespace, name), partial(_sync, turn))
             if isinstance(done, Failed):
                 row.due_at = now.timestamp() + max(done.seconds, RETRY_AFTER)
             else:
