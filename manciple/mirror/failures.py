@@ -4,9 +4,8 @@ from __future__ import annotations
 
 
 class RemoteFailure(Exception):
-    """code: of the server's answer; 0 where there was none. seconds: after which the server wants to be asked again."""
+    """code: of the server's answer; 0 where there was none."""
 
-    def __init__(self, message: str, *, code: int = 0, seconds: float = 0.0) -> None:
+    def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        self.seconds = seconds
