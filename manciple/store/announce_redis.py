@@ -12,11 +12,10 @@ write. The listener connects as soon as somebody subscribes, and again after eve
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -38,9 +37,8 @@ TIMEOUT = 2.0
 MOST_CHANGES = 200
 #: Stretches of quiet commits that go along with a message.
 MOST_STRETCHES = 50
-#: Messages that Redis has not answered, with which it counts as slow.
-MOST_AWAITED = 32
-
+#: Bytes of messages that Redis has not answered: so many the kernel takes at once, whatever Redis does.
+MOST_AWAITED = 1 << 16
 
 _ENTRY = tuple(one.name for one in fields(EventRecord))
 _row = attrgetter(*_ENTRY)
@@ -100,52 +98,40 @@ def _continues(last: Announcement, new: Announcement) -> bool:
 class Line:
     """A connection for publishing. One thread at a time.
 
-    Raises, everywhere: RedisError, OSError; then it is of no more use.
+    Raises, everywhere: RedisError; then it is of no more use.
     """
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
-        connection: Any = self._client.connection_pool.get_connection()
-        self._socket: Any = connection._sock
-        self._is_plain = not isinstance(self._socket, ssl.SSLSocket)
-        self._awaited = 0
+        self._connection: Any = self._client.connection_pool.get_connection()
+        #: the sizes of the messages that are not answered
+        self._awaited: deque[int] = deque()
 
     def send(self, message: bytes) -> bool:
-        """Send it without waiting. Returns whether that was possible."""
-        self._socket.setblocking(False)
-        with suppress(BlockingIOError):
-            self._read_answers()
-        if not self._is_plain or self._awaited >= MOST_AWAITED:
+        """Send it without waiting. Returns whether that was possible: not where Redis is slow."""
+        while self._awaited and self._connection.can_read(timeout=0):
+            self._read_answer()
+        if sum(self._awaited) + len(message) > MOST_AWAITED:
             return False
-        packed = _PUBLISH % (len(message), message)
-        if self._socket.send(packed) < len(packed):
-            raise TimeoutError("Redis takes no more")
-        self._awaited += 1
+        self._send(message)
         return True
 
     def send_and_wait(self, message: bytes) -> None:
         """Returns when all that was sent is answered."""
-        self._socket.settimeout(TIMEOUT)
-        self._socket.sendall(_PUBLISH % (len(message), message))
-        self._awaited += 1
+        self._send(message)
         while self._awaited:
-            self._read_answers()
+            self._read_answer()
 
     def close(self) -> None:
         self._client.connection_pool.disconnect()
 
-    def _read_answers(self) -> None:
-        """They are numbers, or errors; each is a line."""
-        answers = self._socket.recv(4096)
-        if not answers:
-            raise ConnectionError("Redis has closed the connection")
-        if b"-" in answers:
-            raise redis.ResponseError(answers.decode(errors="replace"))
-        self._awaited -= answers.count(b"\n")
+    def _send(self, message: bytes) -> None:
+        self._connection.send_command("PUBLISH", CHANNEL, message)
+        self._awaited.append(len(message))
 
-
-#: Of the length of a message, and the message.
-_PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%%d\r\n%%b\r\n" % (len(CHANNEL), CHANNEL.encode())
+    def _read_answer(self) -> None:
+        self._connection.read_response()
+        self._awaited.popleft()
 
 
 class RedisAnnouncer(Announcer):
