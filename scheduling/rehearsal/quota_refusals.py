@@ -6,6 +6,7 @@ answer is the writer's own.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ def raises_for_pods(pod: Pod, number: int) -> tuple[RaisedLimit, ...]:
             with objects.writing(identity=SYSTEM, dry_run=True) as writer:
                 _set_limits(writer, namespace, raised)
                 while made < number:
-                    name = f"{pod.metadata.generate_name}{made}"
+                    name = str(uuid.uuid4())  # a StatefulSet's next one would have the name of a pod that is there
                     writer.create(kind(PODS), structs.replace(pod, metadata=structs.replace(pod.metadata, name=name)))
                     made += 1
         except QuotaExceeded as error:

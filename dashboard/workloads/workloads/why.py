@@ -78,7 +78,7 @@ def _problems(workload: Any, summary: Summary, rows: QuerySet[Pod], unreachable:
     """Of its pods, each kind once, with their number."""
     meta = workload.metadata
     if refusal := last_refusals([meta.uid], meta.namespace).get(meta.uid, ""):
-        yield Problem(number=max(_missing(workload, summary), 1), text=refusal, refused=True)
+        yield Problem(number=max(_missing(workload, summary, rows), 1), text=refusal, refused=True)
     there = rows.filter(deleting=False)
     yield from _of_waiting(there)
     lost = there.filter(node_name__in=unreachable).exclude(phase__in=FINISHED_PHASES)
@@ -165,15 +165,15 @@ def _raised(workload: Any, missing: int, person: Person) -> tuple[StepLine, ...]
     return step_lines(Advice(steps=(act,)), person) if raised else ()
 
 
-def _missing(workload: Any, summary: Summary) -> int:
-    """Pods that are to be made."""
+def _missing(workload: Any, summary: Summary, rows: QuerySet[Pod]) -> int:
+    """Pods that are to be made. They are counted: the quota has those that the workload's status does not show yet."""
     if workload.kind == "CronJob":
         return 1
+    there = rows.filter(deleting=False).exclude(phase__in=FINISHED_PHASES).count()
+    wanted = summary.wanted
     if workload.kind == "Job":
-        left = summary.wanted - summary.ready
-        return int(min(workload.spec.parallelism or 0, left) - workload.status.active)
-    there = getattr(workload.status, "replicas", None)
-    return int(summary.wanted - (workload.status.current_number_scheduled if there is None else there))
+        wanted = min(workload.spec.parallelism or 0, wanted - summary.ready)
+    return int(wanted - there)
 
 
 def _details(namespace: str, name: str) -> str:

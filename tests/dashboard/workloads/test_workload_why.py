@@ -34,6 +34,7 @@ from tests.workloads.cluster import (
     make_replica_set,
     make_stateful_set,
 )
+from workloads.kinds.deployments import Deployment
 from workloads.kinds.jobs import JOB
 
 __all__ = ["admin", "viewer"]
@@ -95,6 +96,18 @@ def test_a_quota_that_refuses_pods_is_named_with_the_limit_that_would_do(
         work(nodes)
         let_run(nodes)
     assert told(admin, plural) == ""
+
+
+@pytest.mark.parametrize("plural", ["deployments", *KINDS])
+def test_pods_that_a_status_does_not_show_yet_are_asked_for_once(plural: str, admin: Client, nodes: Cluster) -> None:
+    nodes.create(make_quota({"pods": "1"}, name="few"))
+    is_made(nodes, plural)
+    work(nodes)  # a StatefulSet wants its second pod when the first runs
+    (one,) = nodes.all(type(KINDS[plural]) if plural in KINDS else Deployment)
+    status: dict[str, Any] = {"active": 0} if plural == "jobs" else {"replicas": 0}
+    nodes.update(replace(one, status=replace(one.status, **status)))
+    (step,) = why(admin, plural).verdict.steps
+    assert "`pods` of quota `few` to 3" in step.word
 
 
 def test_several_limits_are_raised_together_and_only_so_many_pods_are_imagined(admin: Client, nodes: Cluster) -> None:
