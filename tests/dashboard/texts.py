@@ -38,6 +38,7 @@ PODS_SEEN_WAIT = Text("{} that you see, oldest")
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")
 DEVICES_DRAINED = Text("{} is being drained.")
+EVICTED_FOR_GOOD = Text("{} Undo brings no evicted pod back.")
 DEVICES_ARE_TAINTED = Text("{} are tainted.")
 LATER_DEVICES_TAINTED_TOO = Text("later devices in pool {} are tainted too")
 FREE_DEVICES_CLOSED = Text("{} are free now; then only with a toleration.")
