@@ -21,7 +21,6 @@ from django.views.decorators.http import require_http_methods
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import FORMAT_MESSAGE
 
-
 _PATTERN = re.compile(r"(,\s+|(?<=\(e\.g\. ))regex used for validation is '[^']*'")
 
 

@@ -32,7 +32,7 @@ WAITS_BECAUSE = Text("It would wait because")
 NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 
 # What a person does not see
-NOT_COUNTED = Text("Counts only namespaces that you see.")
+NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")
 
 # Devices

@@ -16,7 +16,7 @@ RULES = {
     validation.regex_message("a rule", "[a-z]+", "one"): "a rule (e.g. 'one')",
     validation.regex_message("a rule", "[a-z]+", "one", "two", "three"): "a rule (e.g. 'one' or 'two' or 'three')",
     f'Invalid value: "abc": {FORMAT_MESSAGE}': 'Invalid value: "abc": write an amount such as 8, 500m or 10Gi',
-    'Invalid value: "-3": must be greater than or equal to 0': 'Invalid value: "-3": must be greater than or equal to 0',
+    'Invalid value: "-3": must be positive': 'Invalid value: "-3": must be positive',
 }
 
 
