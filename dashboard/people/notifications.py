@@ -357,7 +357,7 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
         return NotificationRuleForm.of(changed, person=person, namespaces=namespaces)
     form = NotificationRuleForm(data, person=person, namespaces=namespaces)
     if request.GET.get("when", "") in Happening.values:
-        form.initial |= {"happening": request.GET["when"], "scope": request.GET.get("of", "")}
+        form.initial["happening"], form.initial["scope"] = request.GET["when"], request.GET.get("of", "")
     return form
 
 
@@ -374,7 +374,9 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
             form.add_error("channels", ValidationError(f"{names} cannot be used yet, see below.", code="not_ready"))
-        elif _like(form.rule(request.user, datetime.now(UTC)), _own_rules(request).exclude(pk=changed and changed.pk)):
+        elif _like(
+            form.rule(request.user, datetime.now(UTC)), _own_rules(request).exclude(pk=changed.pk if changed else 0)
+        ):
             form.add_error(None, ValidationError("You have that rule already: change it above.", code="duplicate"))
         elif changed is None and _own_rules(request).count() >= MOST:
             form.add_error(None, f"You have {MOST} rules already. Delete one first.")
