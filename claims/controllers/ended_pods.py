@@ -23,7 +23,7 @@ from manciple.wire.resources import FINISHED_PHASES, PODS, Key, kind
 IDENTITY = controller("pod-garbage-collector")
 #: Pods that have ended and stay.
 MOST_ENDED = 12_500
-BATCH = 100
+BATCH = objects.PORTION
 #: Pods in one sweep.
 MOST = 1000
 

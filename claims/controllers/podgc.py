@@ -45,7 +45,7 @@ COMPONENT = "pod-garbage-collector"
 #: How long a pod waits for its node to appear, or to come back (upstream: quarantineTime).
 QUARANTINE = timedelta(seconds=40)
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-BATCH = 100
+BATCH = objects.PORTION
 #: Pods in one sweep.
 MOST = 1000
 #: How long ago "lately" is: the pods of a node are given up in this time, or found by the look at all pods.
