@@ -202,6 +202,8 @@ def seconds(time: str) -> float:
 
 #: How long podman may take for anything but fetching an image.
 COMMAND_SECONDS = 60.0
+#: podman's monitors write down there that a container ran out of memory: in memory, and not wherever the agent began.
+WORKING_FOLDER = "/run"
 #: Bytes that podman may answer with: what it knows of thousands of containers.
 OUTPUT_BYTES = 64 * 1024 * 1024
 
@@ -276,6 +278,7 @@ def run_bounded(command: Sequence[str], *, timeout: float, keep: int) -> subproc
         stderr=subprocess.PIPE,
         env=podman_environment(),
         start_new_session=True,
+        cwd=WORKING_FOLDER,
         umask=0o022,  # what podman and its hooks make is read by containers
     ) as process:
         try:
