@@ -596,15 +596,15 @@ def what_if(request: HttpRequest) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error
-    if asked.workload is not None:
+    if (workload := asked.workload) is not None:
         begin_costly(request, seconds=TIMEOUT)
         try:
             if asked.nodes and not asked.shape:
-                asked = replace(asked, shape=_helpful_shape(asked, asked.workload))
+                asked = replace(asked, shape=_helpful_shape(asked, workload))
             if asked.nodes and not asked.shape:
                 error = "No node here has what it takes, so one more like them would not help."
             else:
-                answer = _simulated(asked, asked.workload, _run(request, person))
+                answer = _simulated(asked, workload, _run(request, person))
         except ApiError as refusal:
             error = _sentence(refusal.message)
         except Stopped:
