@@ -240,7 +240,6 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
 
 _CONFLICTS: Mapping[type[NotTogether], str] = {
     NotTogether: "each request fits by itself, but not all together",
-    causes.RequestsCompete: "its requests need {0.wanted} devices; only {0.serving} free ones serve them",
 }
 
 
@@ -267,6 +266,9 @@ def _conflict(cause: NotTogether) -> str:
             serve = f"only {_devices(cause.serving)} serve{'s' if cause.serving == 1 else ''} them"
             text = f"the requests of claim `{claim}` need {cause.wanted:,} devices; {serve}, "
             text += "and no claim gets a device twice, not even with admin access"
+        case causes.RequestsCompete():
+            serve = "device serves" if cause.serving == 1 else "devices serve"
+            text = f"its requests need {cause.wanted} devices; only {cause.serving} free {serve} them"
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text

@@ -474,8 +474,8 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext(PageContext):
-    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them. members: of
-    the namespace's group, with links; None for who does not look after people.
+    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them. members:
+    people of the namespace's group, with links; None for who does not look after people.
     """
 
     held: NamespaceHoldings

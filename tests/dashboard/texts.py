@@ -410,6 +410,7 @@ LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
 # All pages
 NO_SUCH_POD = Text("There is no pod")
 CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")
+FORM_FROM_BEFORE_SIGNING_IN = Text("This form is from before you signed in")
 
 # Workloads
 NEXT_POD_WOULD_WAIT = Text("The next pod would wait because")

@@ -72,6 +72,19 @@
   window.addEventListener("beforeunload", () => { left = performance.now(); });
   const going = () => Boolean(document.querySelector("form[data-sending]")) || performance.now() - left < GOING;
   const again = () => { if (!going()) location.reload(); };
+  const signIn = new URL(document.getElementById("live")?.dataset.signIn ?? "", location.href).pathname;
+  const leave = ({ url }) => {
+    if (new URL(url).pathname === signIn) document.dispatchEvent(new CustomEvent("manciple:signed-out")); else again();
+  };
+  // A new session has a new token, without which forms are refused. That of somebody else has other pages.
+  const renewTokens = (fresh) => {
+    const person = (page) => page.getElementById("find")?.dataset.person;
+    if (person(fresh) !== person(document)) { location.reload(); return; }
+    const token = fresh.body.dataset.csrf;
+    if (!token) return;
+    document.body.dataset.csrf = token;
+    for (const field of document.querySelectorAll("[name=csrfmiddlewaretoken]")) field.value = token;
+  };
   const redraw = async () => {
     due = null;
     if (busy) { plan(); return; }
@@ -83,10 +96,12 @@
     let merged = false;
     try {
       const answer = await fetch(location.href);
-      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { again(); return; }
+      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { leave(answer); return; }
       if (answer.status === 404) { again(); return; } // it is gone: the server's own page says so
       if (answer.ok) {
-        merge(new DOMParser().parseFromString(await answer.text(), "text/html"), all, touched);
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        renewTokens(fresh);
+        merge(fresh, all, touched);
         merged = true;
       }
     } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
@@ -141,6 +156,10 @@
   for (const type of ["input", "change"]) {
     document.addEventListener(type, ({ target }) => { if (target.form) markStale(target.form); });
   }
+  document.addEventListener("manciple:leaving", (event) => {
+    const typed = (form) => form.method === "post" && ![...form.elements].every(asItCame);
+    if ([...document.querySelectorAll("main form")].some(typed)) event.preventDefault();
+  });
   document.addEventListener("form:answered", ({ target, detail }) => answered(target, detail));
   document.addEventListener("form:unanswered", ({ target }) => unanswered(target));
   window.addEventListener("pageshow", () => { // a browser puts back what somebody had typed
@@ -169,7 +188,7 @@
       document.dispatchEvent(new CustomEvent("manciple:asking", { detail: abort }));
       try {
         const answer = await fetch(url, form.method === "get" ? { signal } : { method: "POST", body, signal });
-        if (answer.redirected && new URL(answer.url).pathname !== url.pathname) { again(); return; } // signed out
+        if (answer.redirected && new URL(answer.url).pathname !== url.pathname) { leave(answer); return; }
         if (!answer.ok) { unanswered(form); return; }
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (signal.aborted) return;
@@ -191,7 +210,7 @@
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));
-    if (parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
+    if (everything || parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
   });
   fetchAgain();
 })();
