@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,10 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from claims.controllers import incidents
+from claims.devices.cache import read_devices
 from inventory.kinds import gates
+from inventory.models import Impairment, Incident
 from manciple.audit import recording
 from manciple.audit.models import Entry
 from manciple.mirror.client import Remote
@@ -29,12 +33,13 @@ from manciple.store.models import Event, OwnerLink
 from manciple.wire.registry import registry
 from tests.examples import some
 from tests.indexes import assert_rebuilt_the_same
-from tests.manciple.mirror.clusters import claim, device_class, meta, node, pod, remote_of, slice_of
+from tests.manciple.mirror.clusters import DRIVER, claim, device_class, meta, node, pod, remote_of, slice_of
 from tests.manciple.mirror.living import KINDS, Living, with_unknown_fields
 from tests.manciple.mirror.replay import Document
 
 pytestmark = pytest.mark.django_db
 
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
 #: Those that a history writes.
 PLURALS = ("nodes", "resourceslices", "deviceclasses", "resourceclaims", "replicasets", "pods")
 
@@ -367,3 +372,35 @@ def test_an_object_that_the_database_refuses_is_counted_and_stops_no_other(clust
     mirror.turn()
     assert stored("pods").keys() >= {"team-a/b"}
     assert mirror.copy.unread["pods"] == {"team-a-a"}
+
+
+def holders() -> set[str]:
+    (of_pool,) = [one.holders for one in read_devices().pools.values()]
+    return {f"{one.namespace}/{one.claim}" for one in of_pool[DRIVER, "n1", "gpu-0", "n1"]}
+
+
+def test_a_device_that_is_allocated_twice_is_an_incident_until_one_claim_is_left(cluster: Living) -> None:
+    mirror = Mirror(remote_of(cluster))
+    cluster.put("resourceslices", slice_of("n1", 2))
+    cluster.put("resourceclaims", claim("first", "n1/gpu-0"))
+    cluster.put("resourceclaims", claim("admin", "n1/gpu-1"))
+    mirror.turn()
+    incidents.reconcile(NOW)
+    assert not Incident.objects.exists()
+    for namespace in ("team-a", "team-b"):
+        cluster.put("resourceclaims", claim("second", "n1/gpu-0", namespace=namespace))
+    mirror.turn()
+    for _ in range(2):
+        incidents.reconcile(NOW)
+    (one,) = Impairment.objects.all()
+    assert (one.source, one.driver, one.pool, one.device, one.node) == ("claim", DRIVER, "n1", "gpu-0", "n1")
+    assert one.message.startswith("3 claims")
+    assert holders() == {"team-a/first", "team-a/second", "team-b/second"}
+    assert_rebuilt_the_same()
+    for namespace, name in (("team-a", "first"), ("team-b", "second")):
+        cluster.delete("resourceclaims", namespace, name)
+    mirror.turn()
+    incidents.reconcile(NOW)
+    assert Incident.objects.get().ended_at == NOW
+    assert holders() == {"team-a/second"}
+    assert_rebuilt_the_same()
