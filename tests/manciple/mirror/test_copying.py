@@ -22,7 +22,7 @@ from inventory.models import Impairment, Incident
 from manciple.audit import recording
 from manciple.audit.models import Entry
 from manciple.mirror.client import Remote
-from manciple.mirror.following import Follower
+from manciple.mirror.following import SILENCE, Follower
 from manciple.mirror.models import RemoteVersion
 from manciple.mirror.sources import Source
 from manciple.mirror.standing import KindStanding
@@ -62,19 +62,28 @@ class Noting(StoredCopy):
 class Mirror:
     """Followers that take their turns when they are told to."""
 
-    def __init__(self, remote: Remote, *plurals: str, namespace: str = "", versions: Mapping[str, str] | None = None):
-        self._arguments = (remote, plurals or PLURALS, namespace, versions or {})
+    def __init__(
+        self,
+        remote: Remote,
+        *plurals: str,
+        versions: Mapping[str, str] | None = None,
+        namespace: str = "",
+        silence: float = SILENCE,
+    ) -> None:
+        self._remote, self._plurals, self._versions = remote, plurals or PLURALS, versions or {}
+        self._settings: dict[str, Any] = {"namespace": namespace, "silence": silence}
         self.restart()
 
     def restart(self) -> None:
-        remote, plurals, namespace, versions = self._arguments
+        versions = self._versions
         self.copy = Noting()
 
         def served(source: Source) -> Sequence[str]:
             return (versions.get(source.plural, source.versions[0]),) if versions.get(source.plural) != "" else ()
 
         self.followers = {
-            plural: Follower(remote, KINDS[plural], self.copy, served=served, namespace=namespace) for plural in plurals
+            plural: Follower(self._remote, KINDS[plural], self.copy, served=served, **self._settings)
+            for plural in self._plurals
         }
 
     def turn(self, *plurals: str) -> None:
