@@ -37,7 +37,7 @@ class Living(Replay):
     silent: watches tell nothing. live: watches go on until the cluster ends, `timeoutSeconds` or `end_watches`.
     """
 
-    objects: dict[str, list[Document]] = field(default_factory=dict)  # type: ignore[assignment]
+    objects: dict[str, list[Document]] = field(default_factory=dict)
     watch_lists: bool = True
     unwatchable: frozenset[str] = frozenset()
     broken_after: int | None = None
