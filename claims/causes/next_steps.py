@@ -88,6 +88,8 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("unallocatable", "Nobody allocates their claims",
      "Create the class, or have its feature gate enabled."),
     ("retry", "The last attempt failed", "The scheduler retries them."),
+    ("not-placed", "They fit, but are not placed", "See whether their scheduler runs, and what it logs of them."),
+    ("not-judged", "Why they wait cannot be judged", "Ask for a role that may list what is named."),
     ("turn", "Waiting for their turn", "The scheduler tries them next."),
 )}  # fmt: skip
 
@@ -123,6 +125,8 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.Tainted: "tainted",
     causes.TooSmall: "size",
     causes.DevicesInUse: "held",
+    causes.NotPlaced: "not-placed",
+    causes.NotJudged: "not-judged",
 }
 _TOPIC_OF_FAULT = {
     Fault.CLASS: "class-missing", Fault.POOL: "pool", Fault.FEATURE: "claim-wrong", Fault.CLAIM: "claim-wrong"
@@ -194,6 +198,8 @@ def outside(cause: AnyCause) -> str:
             found = _NEXT_OF_FAULT.get(cause.fault, "")
         case TooFew():
             found = _next_of_few(cause)
+        case causes.NotPlaced(scheduler=scheduler):
+            found = f"See whether `{scheduler}` runs, and what it logs of the pod."
     return found or topic_of(cause).next_step
 
 
