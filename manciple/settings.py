@@ -124,6 +124,7 @@ INSTALLED_APPS = [
     "workloads",
     "scheduling",
     "insight",
+    "manciple.mirror",
     "dashboard",
     "manciple.admission",  # its check is the last one
     "manciple.processes",
