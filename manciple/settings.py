@@ -80,6 +80,11 @@ def encryption_keys() -> tuple[str, ...]:
     return given or (tuple(kept.read_text().split()) if kept.exists() else ())
 
 
+MIRROR_OF = read(declared.MIRROR_OF)
+#: Whether the objects are those of another cluster (`manciple.mirror`): nobody changes them here, and what is decided
+#: about them is only shown.
+MIRROR = bool(MIRROR_OF)
+
 CA_FILE = read(declared.CA_FILE, default=HOME / "ca.crt")
 SERVICE_ACCOUNT_ISSUER = read(declared.SERVICE_ACCOUNT_ISSUER)
 EXTEND_POD_TOKENS = read(declared.EXTEND_POD_TOKENS)
@@ -119,6 +124,7 @@ INSTALLED_APPS = [
     "workloads",
     "scheduling",
     "insight",
+    "manciple.mirror",
     "dashboard",
     "manciple.admission",  # its check is the last one
     "manciple.processes",

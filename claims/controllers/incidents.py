@@ -71,6 +71,7 @@ def _held_unpublished() -> Iterable[tuple[str, str, str, int]]:
 CONTROLLER = Controller(
     name="record_incidents",
     does="opens and closes incidents of unreachable nodes and incomplete pools",
+    in_mirror=True,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETED)}),

@@ -147,6 +147,7 @@ def _note(pod: Pod) -> EventNote:
 CONTROLLER = Controller(
     name="sweep_pods",
     does="removes pods whose node is gone, or out of service and not ready, and deleted ones that never had a node",
+    in_mirror=False,
     reconcile=sweep,
     # A node that does not come back ends without an event.
     every=3,

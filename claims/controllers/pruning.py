@@ -48,6 +48,7 @@ def _delete(keys: list[Key]) -> int:
 CONTROLLER = Controller(
     name="prune",
     does="deletes old Events, log entries that nobody can read any more, and old history",
+    in_mirror=True,
     reconcile=sweep,
     every=300,
     most_per_turn=MOST,

@@ -14,7 +14,8 @@ from manciple.mirror import credentials, kubeconfig, listing, throwaway
 from manciple.mirror.client import READ_TIMEOUT, Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Choice
-from manciple.mirror.listing import Found, Source, Wanted
+from manciple.mirror.listing import Found, Wanted
+from manciple.mirror.sources import Source
 
 #: Exit status of what could not be answered.
 FAILED = 1

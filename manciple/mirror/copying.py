@@ -20,7 +20,8 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.conversion import slice_of_1_31, with_version
 from inventory.kinds.nodes import Node
-from manciple.mirror.listing import CLAIM, CLASS, POD_GROUP, SLICE, TAINT_RULE, Found, Reach
+from manciple.mirror.listing import Found
+from manciple.mirror.sources import CLAIM, CLASS, POD_GROUP, SLICE, TAINT_RULE, Reach
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import ApiObject

@@ -20,7 +20,8 @@ from claims.devices.states import OUT_OF_USE, DeviceState
 from insight.selector_matches import SelectorVerdict, class_selectors, judge, keep_views
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import may_not
-from manciple.mirror.listing import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE, Found, KindState, Reach, Source
+from manciple.mirror.listing import Found
+from manciple.mirror.sources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE, KindState, Reach, Source
 from manciple.wire.limits import Deadline, time_limit
 from manciple.wire.validation import natural
 

@@ -32,7 +32,8 @@ from insight.selector_matches import keep_views
 from manciple.durations import duration, moment
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import Judged, judge, may_not
-from manciple.mirror.listing import POD, Found, Reach, Wanted
+from manciple.mirror.listing import Found, Wanted
+from manciple.mirror.sources import POD, Reach
 from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.errors import NotFound
 from scheduling.claims.readiness import scheduler_of

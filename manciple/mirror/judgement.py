@@ -22,7 +22,8 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.pod_claims import has_group
 from insight.advice import Advice, CreateClaim, RemoveGates, Step
-from manciple.mirror.listing import (
+from manciple.mirror.listing import Found
+from manciple.mirror.sources import (
     CLAIM,
     CLASS,
     NAMESPACE,
@@ -36,7 +37,6 @@ from manciple.mirror.listing import (
     TEMPLATE,
     VOLUME,
     VOLUME_CLAIM,
-    Found,
     KindState,
     Reach,
     Source,

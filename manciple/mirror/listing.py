@@ -6,8 +6,7 @@
 
 Discovery says which versions are served; of those we know, the first is read. Lists come in pages and compressed. A
 kind that may not be listed everywhere is listed in the namespace. A kind that the server does not have is empty; one
-that may not be read, or that failed, is unknown: nobody may conclude anything from it (`judgement`). Secrets and
-ConfigMaps are in no table here, so they are never read.
+that may not be read, or that failed, is unknown: nobody may conclude anything from it (`judgement`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
 from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, PARALLEL, Remote
 from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.sources import WHY, KindState, Reach, Source
 
 #: Objects a page.
 PAGE: Final = 500
@@ -32,83 +31,8 @@ METRICS_SECONDS: Final = 1.0
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 _GATE = re.compile(r'name="(?P<name>[A-Za-z0-9]+)".*} (?P<on>[01])')
 
-_DRA = ("v1", "v1beta2", "v1beta1", "v1alpha3")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One resource. versions: those that we can read, the best first."""
-
-    group: str
-    plural: str
-    versions: tuple[str, ...] = ("v1",)
-    namespaced: bool = True
-
-    @property
-    def resource(self) -> str:
-        """As the store names it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def path(self, version: str, *, namespace: str = "", name: str = "") -> str:
-        root = f"/apis/{self.group}" if self.group else "/api"
-        scope = ("namespaces", namespace) if self.namespaced and namespace else ()
-        return "/".join(filter(None, (root, version, *scope, self.plural, name)))
-
-
-POD = Source("", "pods")
-CLAIM = Source("resource.k8s.io", "resourceclaims", _DRA)
-NODE = Source("", "nodes", namespaced=False)
-SLICE = Source("resource.k8s.io", "resourceslices", _DRA, namespaced=False)
-CLASS = Source("resource.k8s.io", "deviceclasses", _DRA, namespaced=False)
-TEMPLATE = Source("resource.k8s.io", "resourceclaimtemplates", _DRA)
-TAINT_RULE = Source("resource.k8s.io", "devicetaintrules", ("v1", "v1beta2", "v1alpha3"), namespaced=False)
-NAMESPACE = Source("", "namespaces", namespaced=False)
-QUOTA = Source("", "resourcequotas")
-VOLUME_CLAIM = Source("", "persistentvolumeclaims")
-VOLUME = Source("", "persistentvolumes", namespaced=False)
-STORAGE_CLASS = Source("storage.k8s.io", "storageclasses", namespaced=False)
-BUDGET = Source("policy", "poddisruptionbudgets")
-PRIORITY_CLASS = Source("scheduling.k8s.io", "priorityclasses", namespaced=False)
-POD_GROUP = Source("scheduling.k8s.io", "podgroups", ("v1alpha2",))
-
-#: For devices and their holders, and for why a pod waits.
-DEVICES: Final = (NODE, SLICE, CLASS, TAINT_RULE, CLAIM, POD)
-WHY: Final = (
-    *DEVICES, TEMPLATE, NAMESPACE, QUOTA, VOLUME_CLAIM, VOLUME, STORAGE_CLASS, BUDGET, PRIORITY_CLASS, POD_GROUP,
-)  # fmt: skip
-
 
 # What was found -------------------------------------------------------------------------------------------------------
-
-
-class Reach(StrEnum):
-    EVERYWHERE = "everywhere"
-    #: of the namespace alone: in others there may be more
-    NAMESPACE = "namespace"
-    FORBIDDEN = "forbidden"
-    FAILED = "failed"
-    #: the server has no such kind
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class KindState:
-    """detail: why it is not listed. unread: objects that are not as their version has them, and were left out."""
-
-    source: Source
-    reach: Reach
-    version: str = ""
-    detail: str = ""
-    unread: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all objects of the kind are known, in all namespaces."""
-        return self.reach in (Reach.EVERYWHERE, Reach.ABSENT) and not self.unread
-
-    @property
-    def is_whole_in_namespace(self) -> bool:
-        return self.is_whole or (self.reach is Reach.NAMESPACE and not self.unread)
 
 
 @dataclass(slots=True)

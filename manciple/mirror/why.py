@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from manciple.mirror import command
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.listing import CLAIM, POD, WHY, Source, Wanted
+from manciple.mirror.listing import Wanted
+from manciple.mirror.sources import CLAIM, POD, WHY, Source
 
 _NAMES = {
     **dict.fromkeys(("pod", "pods", "po"), POD),

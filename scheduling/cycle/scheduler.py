@@ -539,6 +539,7 @@ def sweep_queue(_now: datetime) -> int:
 CONTROLLER = Controller(
     name="schedule",
     does="schedules the pods that are ready, and creates the claims from templates that they lack",
+    in_mirror=True,
     reconcile=schedule,
     every=1,  # backoffs end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
@@ -554,6 +555,7 @@ CONTROLLER = Controller(
 SWEEP = Controller(
     name="sweep_queue",
     does="retries pods that have waited long, and synchronises the queue with the existing pods",
+    in_mirror=True,
     reconcile=sweep_queue,
     every=5,
 )
@@ -580,6 +582,7 @@ def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
 SYNC_CLAIMS = Controller(
     name="sync_claims",
     does="creates claims from templates for pods that the scheduler does not try",
+    in_mirror=False,
     reconcile=sync_claims,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.

@@ -42,6 +42,7 @@ def reconcile(now: datetime) -> int:
 CONTROLLER = Controller(
     name="greet_nodes",
     does="greets nodes that are new",
+    in_mirror=False,
     reconcile=reconcile,
     every=7,
     wakes_on=frozenset({(NODES, ADDED)}),
@@ -111,7 +112,13 @@ def controller(*, singleton: bool = True, changes: int = 0, most: int = 0, ran: 
         return changes
 
     return Controller(
-        name="counted", does="counts", reconcile=reconcile, every=1, singleton=singleton, most_per_turn=most
+        name="counted",
+        does="counts",
+        in_mirror=False,
+        reconcile=reconcile,
+        every=1,
+        singleton=singleton,
+        most_per_turn=most,
     )
 
 

@@ -22,7 +22,8 @@ from manciple.mirror.client import Remote
 from manciple.mirror.device_table import DeviceTable
 from manciple.mirror.judgement import Judged
 from manciple.mirror.kubeconfig import Access, Cluster, User
-from manciple.mirror.listing import DEVICES, POD, WHY, Found, Source, Wanted
+from manciple.mirror.listing import Found, Wanted
+from manciple.mirror.sources import DEVICES, POD, WHY, Source
 from manciple.per_process import reset_all
 from scheduling.rehearsal import repairs
 from tests.manciple.mirror.replay import Document, Replay

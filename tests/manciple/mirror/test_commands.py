@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from manciple.mirror import why
-from manciple.mirror.listing import CLAIM, POD
+from manciple.mirror.sources import CLAIM, POD
 from tests.e2e.kubectl import find_kubectl
 from tests.manciple.api.server import ApiServer
 from tests.manciple.mirror.clusters import NAMESPACE, claim, cluster, pod

@@ -10,7 +10,7 @@ from claims.causes import causes
 from claims.causes.causes import Cause, NoNodeFits
 from manciple.mirror import explaining
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.listing import CLAIM
+from manciple.mirror.sources import CLAIM
 from tests.manciple.mirror.clusters import (
     NAMESPACE,
     Objects,

@@ -12,7 +12,7 @@ from claims.causes import causes
 from manciple.mirror import explaining, judgement
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import Judged
-from manciple.mirror.listing import DEVICES, SLICE, WHY, Source
+from manciple.mirror.sources import DEVICES, SLICE, WHY, Source
 from scheduling.allocator.outcome import FREE
 from tests.manciple.mirror.clusters import (
     NAMESPACE,

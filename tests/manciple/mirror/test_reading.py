@@ -19,7 +19,8 @@ from manciple.mirror import listing
 from manciple.mirror.client import Remote, is_exempt
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Cluster, User
-from manciple.mirror.listing import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach, Wanted
+from manciple.mirror.listing import Wanted
+from manciple.mirror.sources import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach
 from tests.manciple.mirror.clusters import NAMESPACE, cluster, meta, pod, remote_of
 from tests.manciple.mirror.replay import Replay
 

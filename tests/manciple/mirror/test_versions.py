@@ -13,7 +13,7 @@ import pytest
 
 from claims.causes import causes
 from manciple.mirror import copying, listing
-from manciple.mirror.listing import DEVICES, WHY
+from manciple.mirror.sources import DEVICES, WHY
 from manciple.wire.registry import registry
 from tests.manciple.mirror.clusters import device_class, devices_of, explained
 from tests.manciple.mirror.replay import Document
