@@ -13,17 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from manciple.wire.errors import Forbidden
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A kind of which not all objects are known. why: ends "It cannot be judged: ".
 
-    but_for: the namespace of which all are; "" for none.
+    but_for: the namespace of which all are; "" for none. forbidden: for lack of a right.
     """
 
     resource: str
     why: str
     but_for: str = ""
+    forbidden: bool = False
 
 
 def _none() -> Sequence[Gap]:
@@ -44,6 +47,16 @@ def lacking(*resources: str) -> Sequence[Gap]:
     return [gap for gap in gaps() if gap.resource in resources]
 
 
+class NotEnoughKnown(Forbidden):
+    """What was asked for depends on kinds of which not all objects are known."""
+
+
+def demand(*resources: str, consequence: str) -> None:
+    """Raises: NotEnoughKnown, with `consequence` and the reasons, where one of these kinds is not known entirely."""
+    if missing := lacking(*resources):
+        raise NotEnoughKnown(f"{consequence}: {'; '.join(one.why for one in missing)}")
+
+
 def learn_from(source: Callable[[], Sequence[Gap]]) -> None:
     """Ask `source` from now on."""
     _sources.append(source)
@@ -51,9 +64,10 @@ def learn_from(source: Callable[[], Sequence[Gap]]) -> None:
 
 @contextmanager
 def knowing(*found: Gap) -> Iterator[None]:
-    """Within it, exactly these are the gaps."""
+    """Within it, exactly these are the gaps, or those that whoever learns of them there says."""
+    before = len(_sources)
     _sources.append(lambda: found)
     try:
         yield
     finally:
-        _sources.pop()
+        del _sources[before:]

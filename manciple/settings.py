@@ -244,7 +244,7 @@ HEAD_SECONDS = read(declared.HEAD_SECONDS)
 BODY_SECONDS = read(declared.BODY_SECONDS)
 
 #: Whose pods are placed here. None: those of every scheduler are explained (`manciple.mirror`).
-SCHEDULER_NAMES: frozenset[str] | None = frozenset({"default-scheduler"})
+SCHEDULER_NAMES: frozenset[str] | None = None if MIRROR else frozenset({"default-scheduler"})
 #: How many times as long as a request may take an explanation may be thought about (`scheduling.rehearsal`).
 EXPLANATION_PATIENCE = 1.0
 SCHEDULER_FILTER_TIMEOUT = read(declared.FILTER_TIMEOUT)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from claims.causes import causes
-from claims.causes.causes import AnyCause, NodeRefusal, NoNodeFits, NotJudged
+from claims.causes.causes import AnyCause, CannotAllocate, NodeRefusal, NoNodeFits, NotJudged
 from claims.kinds.pods import Pod
 from claims.pod_claims import has_group
 from manciple.gaps import Gap, gaps
@@ -120,7 +120,8 @@ def _needs(cause: AnyCause, about: ApiObject) -> frozenset[_Need]:
             return _to_fit(about)
         case NoNodeFits():
             found = _ON_NODES if cause.because is None else _needs(cause.because, about)
-            return found.union(*(_needs(one, about) for one, _ in cause.refused))
+            told = (one for one, _ in cause.refused if cause.because is None or not isinstance(one, CannotAllocate))
+            return found.union(*(_needs(one, about) for one in told))
         case NodeRefusal():
             return _NEEDS_OF_PLUGIN.get(cause.plugin, _ON_NODES)
     return _NEEDS.get(type(cause), _HELD)
@@ -149,25 +150,22 @@ TO_REHEARSE: Final = (NODES, PODS, NAMESPACES, SLICES, CLASSES, TAINT_RULES, CLA
 # The judgement --------------------------------------------------------------------------------------------------------
 
 
-def unknown_of(cause: AnyCause | None, about: ApiObject) -> tuple[str, ...]:
-    """Why `cause` may not be told of a pod or a claim, as ends of "It cannot be judged: "; () where it may.
-
-    None: that it fits.
-    """
+def not_judged(cause: AnyCause | None, about: ApiObject) -> NotJudged | None:
+    """Why `cause` may not be told of a pod or a claim; None where it may. cause: None for that it fits."""
     if not settings.MIRROR:
-        return ()
+        return None
     if cause is not None and (others := _of_others(cause)):
-        return (others,)
+        return NotJudged(why=(others,))
     needs, missing = _to_fit(about) if cause is None else _needs(cause, about), gaps()
     if not _lacking(needs, missing, about):
-        return ()
-    return tuple(one.why for one in _lacking(needs | _to_fit(about), missing, about))
+        return None
+    found = _lacking(needs | _to_fit(about), missing, about)
+    return NotJudged(why=tuple(one.why for one in found), forbidden=any(one.forbidden for one in found))
 
 
 def judged(cause: AnyCause, about: ApiObject) -> AnyCause:
     """`cause`, or that it cannot be judged."""
-    unknown = unknown_of(cause, about)
-    return NotJudged(why=unknown) if unknown else cause
+    return not_judged(cause, about) or cause
 
 
 def lacking_for(about: ApiObject) -> Sequence[Gap]:

@@ -506,13 +506,16 @@ class NotPlaced(Cause, frozen=True, kw_only=True):
 
 
 class NotJudged(Cause, frozen=True):
-    """Why it waits cannot be judged. why: what is not known, each the end of "It cannot be judged: "."""
+    """Why it waits cannot be judged. why: what is not known, each the end of "It cannot be judged: ".
+
+    forbidden: some of it for lack of a right.
+    """
 
     why: tuple[str, ...]
+    forbidden: bool = False
 
 
 OfOthers = NotPlaced | NotJudged
-
 
 AnyCause = (
     OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | ClaimNotMade | Interrupted

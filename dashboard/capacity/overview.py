@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse
@@ -128,7 +129,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     context = OverviewContext(
         place="overview",
         revision=revision,
-        steps=None if steps.devices and steps.classes and steps.pods else steps,  # somebody has begun to work with it
+        # Nobody is told to begin where somebody has begun, or where that is not known.
+        steps=None if settings.MIRROR or (steps.devices and steps.classes and steps.pods) else steps,
         counted=", ".join(numbers),
         figures=figures(census.totals, census.snapshot),
         classes=[capacity_row(one, stranded.get(one.name)) for one in census.classes],
@@ -196,7 +198,7 @@ def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCo
 
 
 #: States that are left out where no device is in them.
-_RARE = {"alloc", "blocked", "closed", "bad", "gone", "away"}
+_RARE = {"alloc", "blocked", "closed", "bad", "gone", "away", "unknown"}
 
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:

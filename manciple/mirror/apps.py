@@ -6,3 +6,9 @@ from django.apps import AppConfig
 class MirrorConfig(AppConfig):
     name = "manciple.mirror"
     label = "mirror"
+
+    def ready(self) -> None:
+        from manciple.gaps import learn_from  # noqa: PLC0415 - models can be imported from here on only
+        from manciple.mirror.judgement import gaps_of_mirror  # noqa: PLC0415
+
+        learn_from(gaps_of_mirror)

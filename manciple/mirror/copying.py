@@ -20,6 +20,8 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.conversion import slice_of_1_31, with_version
 from inventory.kinds.nodes import Node
+from manciple.gaps import learn_from
+from manciple.mirror.judgement import gaps_of
 from manciple.mirror.listing import Found
 from manciple.mirror.sources import CLAIM, CLASS, POD_GROUP, SLICE, TAINT_RULE, Reach
 from manciple.store import objects
@@ -64,6 +66,8 @@ def copy(found: Found) -> None:
             writer.adopt(objects.to_read((kind, keys)), {})  # nothing is there: no need to look
             for one in read:
                 writer.replicate(kind, one)
+    missing = gaps_of(found.states, found.namespace)
+    learn_from(lambda: missing)
 
 
 def gates_of(found: Found) -> Mapping[str, bool]:

@@ -55,8 +55,8 @@ def _as_seen(verdict: Verdict) -> Verdict:
         return verdict
     pod = verdict.pod
     if isinstance(verdict, Placement):
-        cause = NotPlaced(scheduler=scheduler_of(pod), nodes=(verdict.node,))
-        return Wait(pod=pod, hold=Hold(reasons=Reason.NOT_PLACED, cause=judgement.judged(cause, pod)))
+        fits = NotPlaced(scheduler=scheduler_of(pod), nodes=(verdict.node,))
+        return Wait(pod=pod, hold=Hold(reasons=Reason.NOT_PLACED, cause=judgement.judged(fits, pod)))
     if verdict.again:
         return Retry(pod=pod, cause=verdict.hold.cause)
     cause = verdict.hold.cause

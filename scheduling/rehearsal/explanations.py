@@ -34,7 +34,6 @@ from claims.causes.causes import (
     GroupDoesNotFit,
     NodeRefusal,
     NoNodeFits,
-    NotJudged,
     NotPlaced,
     NotTogether,
     OfNode,
@@ -61,13 +60,13 @@ from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
 from claims.pod_claims import claim_names, has_group, is_done
 from manciple.api import subresources
 from manciple.durations import moment
-from manciple.gaps import lacking
+from manciple.gaps import demand, lacking
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject, condition_of
-from manciple.wire.errors import Forbidden, GatewayTimeout, NotFound
+from manciple.wire.errors import GatewayTimeout, NotFound
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_is_up, time_limit
 from manciple.wire.machinery import Event
 from manciple.wire.resources import BUDGETS, CLAIMS, EVENTS, PODS, Key, kind
@@ -187,10 +186,9 @@ class Apart:
 def apart() -> Iterator[Apart]:
     """A copy of the state, up to date, to imagine things in. It is thrown away afterwards.
 
-    Raises: Forbidden where not everything that it depends on is known.
+    Raises: NotEnoughKnown.
     """
-    if missing := lacking(*judgement.TO_REHEARSE):
-        raise Forbidden(f"nothing can be rehearsed: {'; '.join(one.why for one in missing)}")
+    demand(*judgement.TO_REHEARSE, consequence="nothing can be rehearsed")
     with _imagining, _copied() as copy:
         yield copy
 
@@ -499,7 +497,9 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        return why_it_waits(self.cause) if self.cause else f"{sentence(self.remark)}."
+        if self.cause is not None:
+            return why_it_waits(self.cause)
+        return f"It waits because {self.remark}." if self.state == "Waiting" else f"{sentence(self.remark)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,15 +602,15 @@ def _as_known(explained: Explanation) -> Explanation:
     if not settings.MIRROR or not explained.waits:
         return explained
     about, fits = explained.about, explained.state == "Schedulable"
-    unknown = judgement.unknown_of(explained.cause, about) if explained.cause or fits else ()
+    unknown = judgement.not_judged(explained.cause, about) if explained.cause or fits else None
     if judgement.lacking_for(about):
         report = explained.report and _known_part(explained.report, about)
         explained = replace(explained, report=report, preemption=None)
     elif lacking(BUDGETS):
         explained = replace(explained, preemption=None)
-    if not unknown:
+    if unknown is None:
         return explained
-    return replace(explained, state="Unknown", cause=NotJudged(why=unknown), remark="", advice="")
+    return replace(explained, state="Unknown", cause=unknown, remark="", advice="")
 
 
 def _known_part(report: Report, about: ApiObject) -> Report:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import yaml
 
-from claims.causes.messages import brief, sentence
+from claims.causes.messages import brief
 from claims.causes.next_steps import topic_of
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
@@ -394,8 +394,7 @@ def advise(
 
 
 def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Person) -> Advice:
-    waits = explained.state == "Waiting"
-    title = f"It waits because {explained.reason}." if waits else f"{sentence(explained.reason)}."
+    title = explained.sentence
     if found is None or found.subject is None:
         return Advice(title=title, next_step=explained.advice)
     return Advice(title=title, next_step=found.sentence(person.sees), steps=step_lines(found, person))

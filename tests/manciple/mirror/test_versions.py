@@ -13,7 +13,7 @@ import pytest
 
 from claims.causes import causes
 from manciple.mirror import copying, listing
-from manciple.mirror.sources import DEVICES, WHY
+from manciple.mirror.sources import DEVICES, POD, WHY
 from manciple.wire.registry import registry
 from tests.manciple.mirror.clusters import device_class, devices_of, explained
 from tests.manciple.mirror.replay import Document
@@ -81,7 +81,7 @@ def test_every_version_that_is_read_can_be_converted() -> None:
 
 def test_no_secret_and_no_config_map_is_ever_read() -> None:
     assert not {"secrets", "configmaps"} & {source.plural for source in (*WHY, *DEVICES)}
-    assert listing.POD.path("v1", namespace="a", name="b") == "/api/v1/namespaces/a/pods/b"
+    assert POD.path("v1", namespace="a", name="b") == "/api/v1/namespaces/a/pods/b"
 
 
 # Fields that nobody knows ---------------------------------------------------------------------------------------------
