@@ -22,6 +22,7 @@ from manciple import configuration, databases, descriptors, layout, mailing
 from manciple import declared_settings as declared
 from manciple.api import runtime_config
 from manciple.declared_settings import read
+from manciple.mirror import folders
 from manciple.telemetry import logs
 
 try:
@@ -80,10 +81,12 @@ def encryption_keys() -> tuple[str, ...]:
     return given or (tuple(kept.read_text().split()) if kept.exists() else ())
 
 
-MIRROR_OF = read(declared.MIRROR_OF)
+MIRROR_OF = read(declared.MIRROR_OF, default=folders.context_of(HOME))
 #: Whether the objects are those of another cluster (`manciple.mirror`): nobody changes them here, and what is decided
 #: about them is only shown.
 MIRROR = bool(MIRROR_OF)
+#: Whom the link signs in that a mirror prints, and its secret, of this start (`manciple.processes.mirror_system`).
+MIRROR_OWNER, MIRROR_KEY = "", ""
 
 CA_FILE = read(declared.CA_FILE, default=HOME / "ca.crt")
 SERVICE_ACCOUNT_ISSUER = read(declared.SERVICE_ACCOUNT_ISSUER)

@@ -33,6 +33,7 @@ from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
 from dashboard.kit.meters import IdleList, read_idle
+from dashboard.kit.mirrored import agent
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
@@ -620,7 +621,7 @@ def _agents(signs: HealthSigns) -> HealthLine:
         url = f"{page_url('nodes')}?state=not-ready"
         troubles.append(Warning(what=rest, step="See all nodes.", url=url))
     return HealthLine(
-        name="Node agents",
+        name=f"Node {agent()}s",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
         url=page_url("nodes"),
@@ -634,7 +635,7 @@ def _away(node: NodeSign, now: datetime) -> Warning:
     if not node.unreachable:
         return Warning(what=f"Node `{node.name}` is not Ready.", step="Its conditions say why.", url=url)
     heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
-    step = "Start its agent."
+    step = f"Start its {agent()}."
     return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
 
@@ -648,7 +649,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         what = f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; no device of them is free."
         nodes = sorted(set(driver.lost), key=natural)
         url = node_url(nodes[0]) if len(nodes) == 1 else f"{page_url('nodes')}?state=unreachable"
-        troubles.append(Warning(what=what, step="Start the agents there.", url=url))
+        troubles.append(Warning(what=what, step=f"Start the {agent()}s there.", url=url))
     if driver.vanished:
         what = counted(driver.vanished, "device is", "devices are")
         what = f"{what} held by claims, and no longer published."

@@ -120,6 +120,8 @@ public = _declared(PUBLIC)
 
 def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
+    if rights.administers and settings.MIRROR:
+        raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its people and roles are not copied.")
     if rights.administers and not person.administers:
         raise PermissionDenied("Only administrators may open this page: ask one.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]

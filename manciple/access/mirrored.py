@@ -2,13 +2,15 @@
 
 `refusal` is asked before every authorizer, so for administrators, too, and a gate in front of every write asks it
 again: pages hide what it refuses, and the API answers 403 with its text. What belongs to the mirror itself and not to
-the cluster stays possible: reviews, which write nothing, and looking after incidents.
+the cluster stays possible: reviews, which write nothing, and looking after incidents. Kinds
+that are not copied (`copy_only`) cannot be read either: that there is none of them would be untrue.
 
 Whoever is in the group of `OWNERS` reads everything that was copied. The roles of the cluster are not copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from django.conf import settings
@@ -26,9 +28,15 @@ OWNERS: Final = "manciple:mirror"
 _READING: Final = ("get", "list", "watch")
 #: Answered by the kubelet of a pod's node, or by what runs there: nobody here reaches those.
 _CONNECTIONS: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
-#: Groups whose objects are questions, and resources of our own.
-_QUESTIONS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
-_OWN: Final = frozenset({("manciple.dev", "incidents")})
+#: Questions about one's own rights, which are those of the mirror; and resources of our own.
+_QUESTIONS: Final = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
+_OWN: Final = frozenset({"incidents.manciple.dev", "events.audit.manciple.dev"})
+_copied = set[str]()
+
+
+def copy_only(resources: Iterable[str]) -> None:
+    """resources: `pods`, `resourceclaims.resource.k8s.io`."""
+    _copied.update(resources)
 
 
 def refusal(wanted: Attributes) -> str:
@@ -38,12 +46,13 @@ def refusal(wanted: Attributes) -> str:
     cluster = settings.MIRROR_OF
     if wanted.subresource in _CONNECTIONS:
         return f"this is a mirror of {cluster}, whose nodes are reached there: kubectl --context {cluster}"
-    if (
-        wanted.verb in _READING
-        or (wanted.group in _QUESTIONS and wanted.verb == "create")
-        or (wanted.group, wanted.resource) in _OWN
-    ):
+    resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+    if resource in _OWN or (wanted.resource in _QUESTIONS and wanted.verb == "create"):
         return ""
+    if wanted.verb in _READING:
+        if resource in _copied:
+            return ""
+        return f"this is a mirror of {cluster}, without {resource}: read them with kubectl --context {cluster}"
     return f"this is a mirror of {cluster}: change it there, for example with kubectl --context {cluster}"
 
 

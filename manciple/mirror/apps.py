@@ -2,6 +2,9 @@
 
 from django.apps import AppConfig
 
+from manciple.access import mirrored
+from manciple.mirror.sources import BY_RESOURCE
+
 
 class MirrorConfig(AppConfig):
     name = "manciple.mirror"
@@ -12,3 +15,4 @@ class MirrorConfig(AppConfig):
         from manciple.mirror.judgement import gaps_of_mirror  # noqa: PLC0415
 
         learn_from(gaps_of_mirror)
+        mirrored.copy_only(BY_RESOURCE)

@@ -80,7 +80,7 @@ def gates_of(
         on["DRADeviceTaintRules"] = False
     groups = POD_GROUP.resource not in absent and reported.get("GenericWorkload", True)
     on |= {"GenericWorkload": groups, "GangScheduling": groups and reported.get("GangScheduling", False)}
-    if CLAIM.resource in absent:
+    if absent & {CLAIM.resource, CLASS.resource}:  # a cluster has both or neither, and not always are both read
         on[gates.DYNAMIC_RESOURCE_ALLOCATION] = False
     return on
 

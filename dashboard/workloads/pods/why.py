@@ -20,6 +20,7 @@ from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
+from dashboard.kit.mirrored import agent
 from dashboard.templatetags.kit import counted, joined, page_url
 from dashboard.workloads.changes import meant, replace_url
 from dashboard.workloads.claims.queries import PATIENCE
@@ -669,7 +670,7 @@ def read_stay(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
             text="Its last report is shown.",
-            next_step=f"Start the agent on `{pod.spec.node_name}`.",
+            next_step=f"Start the {agent()} on `{pod.spec.node_name}`.",
         )
     ends = moment(pod.metadata.deletion_timestamp)
     if ends is None:
@@ -680,12 +681,12 @@ def read_stay(
         title, text = "Its devices cannot be released.", f"{failure}."
         step = f"Start the driver's plugin on {node}, with its feature gate on."
     elif lost:
-        title, text = lost.title, "The pod keeps its devices until the agent there confirms that it has ended."
+        title, text = lost.title, f"The pod keeps its devices until the {agent()} there confirms that it has ended."
         step = f"{lost.next_step} Use force only if nothing of the pod runs there."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
-        text = f"The agent on {node} has not unprepared its devices."
-        step = "Check that agent. Use force only if nothing of the pod runs there."
+        text = f"The {agent()} on {node} has not unprepared its devices."
+        step = f"Check that {agent()}. Use force only if nothing of the pod runs there."
     else:
         return None
     forced = [

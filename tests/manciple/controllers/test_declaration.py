@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from pytest_django.fixtures import Settings
 
 from inventory.kinds import gates
 from manciple.celery import app
@@ -23,6 +25,8 @@ from manciple.controllers.declaration import (
 )
 from manciple.controllers.tasks import WakeTable
 from manciple.processes.management.commands import controllers as command
+from manciple.store.event_log import latest_revision
+from tests.laboratory import NOW, furnish
 
 ONE_FILE = """
 from datetime import datetime
@@ -91,6 +95,19 @@ def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
     with gates.using(**dict.fromkeys(gates.KNOWN, False)):
         assert optional
         assert optional.isdisjoint(one.name for one in declaration.enabled())
+
+
+def test_those_that_run_in_a_mirror_leave_every_object_as_it_is(db: None, settings: Settings) -> None:
+    furnish()
+    settings.MIRROR_OF, settings.MIRROR = "prod", True
+    running = declaration.enabled()
+    assert {"record_incidents", "audit", "prune", "notify", "schedule"} <= {one.name for one in running}
+    assert len(running) < len(discover(declaring())) / 2
+    before, later = latest_revision(), NOW + timedelta(days=2)  # when there is something to prune
+    for now in (NOW, later):
+        for one in running:
+            one.reconcile(now)
+            assert latest_revision() == before, one.name
 
 
 def test_more_messages_may_be_fetched_than_scheduling_has_controllers() -> None:
