@@ -138,7 +138,7 @@ class _Tally:
         by_state: dict[str, int] = {state: self._by_state[state] for state in DeviceState if self._by_state[state]}
         held_out_of_use: dict[str, int] = {state: number for state, number in self._held_out_of_use.items() if number}
         largest, node = self._largest()
-        if not snapshot.sure:
+        if snapshot.missing:
             return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=NOT_KNOWN)
         fits = min(self._fits(snapshot), MOST)
         return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=fits, largest=largest, node=node)

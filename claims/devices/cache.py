@@ -293,7 +293,7 @@ class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
     pool: without slices where nobody publishes it, though somebody holds something of it. closed: the devices that only
-    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes. sure: see `DeviceSnapshot`.
+    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes. sure: see `state_of`.
     """
 
     def __init__(
@@ -407,8 +407,7 @@ class PoolState:
 class DeviceSnapshot:
     """All pools and nodes at one revision. unreachable: nodes. memo: what others derived from it.
 
-    sure: whether everything is known that could keep a device from being free. It is not where a mirror may not read
-    some kinds; then no device is called free.
+    missing: of the kinds that it is made from those that are not known entirely, in a mirror that may not read them.
     """
 
     revision: int
@@ -416,7 +415,7 @@ class DeviceSnapshot:
     nodes: Mapping[str, NodeState]
     published: Published
     unreachable: frozenset[str] = frozenset()
-    sure: bool = True
+    missing: frozenset[str] = frozenset()
     memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -528,7 +527,7 @@ class DeviceCache(View):
         #: when the unreachable nodes were looked for, and until when the answer is good
         self._looked_at = self._good_until = datetime.min.replace(tzinfo=UTC)
         self._snapshot: DeviceSnapshot | None = None
-        self._sure = True
+        self._missing = frozenset[str]()
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
             TAINT_RULES: self._apply_taint_rule,
             SLICES: self._apply_slice,
@@ -571,10 +570,10 @@ class DeviceCache(View):
         changed = self._nodes.take_changed() | news
         self._refresh((), {key for key in self._pools if not key.node or key.node in changed})
 
-    def be_sure(self, sure: bool) -> None:
-        """Whether what is known may be all there is."""
-        if sure != self._sure:
-            self._sure = sure
+    def note_missing(self, missing: frozenset[str]) -> None:
+        """See `DeviceSnapshot`. Without all claims, taint rules, nodes and pods no device is called free."""
+        if missing != self._missing:
+            self._missing, self._snapshot = missing, None
             self._refresh(tuple(self._pools))
 
     def snapshot(self) -> DeviceSnapshot:
@@ -585,7 +584,7 @@ class DeviceCache(View):
                 nodes=self._nodes.now,
                 published=self._published,
                 unreachable=self._nodes.unreachable,
-                sure=self._sure,
+                missing=self._missing,
             )
         return self._snapshot
 
@@ -643,11 +642,11 @@ class DeviceCache(View):
             pool = self._read_pool(key) if known is None else known.pool
             stays = known.closed if known is not None and key not in on_changed_nodes else None
             closed = closed_devices(pool, self._nodes.now) if stays is None else stays
-            unreachable = self._nodes.unreachable
+            unreachable, sure = self._nodes.unreachable, not self._missing - {SLICES}
             if known is None:
-                known = PoolState(pool, holders, closed=closed, unreachable=unreachable, sure=self._sure)
+                known = PoolState(pool, holders, closed=closed, unreachable=unreachable, sure=sure)
             else:
-                known = known.now(holders, closed=closed, unreachable=unreachable, sure=self._sure)
+                known = known.now(holders, closed=closed, unreachable=unreachable, sure=sure)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:
@@ -703,5 +702,5 @@ def read_devices(now: datetime | None = None) -> DeviceSnapshot:
     now = now or datetime.now(UTC)
     with following.view() as cache:
         cache.look_at_nodes(now)
-        cache.be_sure(not lacking(CLAIMS, TAINT_RULES, NODES))
+        cache.note_missing(frozenset(one.resource for one in lacking(*DeviceCache.resources)))
         return cache.snapshot()

@@ -11,16 +11,18 @@ from pathlib import Path
 
 from django.conf import settings
 
+from manciple.gaps import Gap, gaps
 from manciple.mirror import standing
 from manciple.mirror.folders import Running, running_beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorHeader:
-    """away_since: None while it answers."""
+    """away_since: None while it answers. gaps: the kinds from which nothing may be concluded."""
 
     context: str
     away_since: datetime | None
+    gaps: Sequence[Gap]
 
     @property
     def others(self) -> Sequence[tuple[str, Running]]:
@@ -35,4 +37,5 @@ def agent() -> str:
 
 def header() -> MirrorHeader:
     remote = standing.remote()
-    return MirrorHeader(context=settings.MIRROR_OF, away_since=remote.away_since if remote is not None else None)
+    away_since = remote.away_since if remote is not None else None
+    return MirrorHeader(context=settings.MIRROR_OF, away_since=away_since, gaps=gaps())
