@@ -106,7 +106,8 @@ class AllocatedDevice(models.Model):
     admin_access = models.BooleanField()
     share_id = models.CharField(max_length=UID)  # "" where the device is not shared
     consumed_capacity = models.JSONField()  # {"memory": "10Gi"}
-    #: neither admin access, nor a share, nor of a controller: the device is this claim's alone
+    #: neither admin access, nor a share, nor of a controller, nor copied from a cluster that may give a device twice:
+    #: the device is this claim's alone
     exclusive = models.BooleanField()
     #: the driver whose controller allocated it, and decides which of its claims share it; "" where the scheduler did
     controller = models.CharField(max_length=NAME, default="", db_default="")

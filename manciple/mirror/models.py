@@ -55,7 +55,7 @@ class RemoteStatus(models.Model):
     namespace = models.CharField(max_length=63)
     #: of its software: "v1.34.1"; "" before the first answer
     version = models.CharField(max_length=64)
-    #: the feature gates that it reports
+    #: our feature gates, as it has them
     gates = models.JSONField()
     #: since when nothing has been heard; null while it answers
     away_since = models.DateTimeField(null=True)

@@ -26,8 +26,8 @@ FRESH: Final = 1.0
 @dataclass(frozen=True, slots=True)
 class RemoteStanding:
     """context: its name in the kubeconfig. namespace: where kinds are listed that may not be listed everywhere.
-    version: of its software ("v1.34.1"), "" before its first answer. gates: as it reports them. away_since: None while
-    it answers; why: of its silence.
+    version: of its software ("v1.34.1"), "" before its first answer. gates: ours, as it has them. away_since: None
+    while it answers; why: of its silence.
     """
 
     context: str

@@ -18,6 +18,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.conf import settings
@@ -39,7 +40,7 @@ from manciple.live.topics import relay
 from manciple.mirror import judgement, standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
-from manciple.mirror.folders import Folder, Running
+from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED
 from manciple.processes import accounts, embedded_worker
@@ -62,19 +63,18 @@ LOOK_AGAIN: Final = 0.1
 class MirrorSystem:
     """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
 
-    def __init__(self, remote: Remote, folder: Folder, *, context: str, namespace: str, port: int) -> None:
-        self._folder, self._home = folder, Home(folder.path)
-        self._context, self._port = context, port
+    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+        self._folder, self._mark, self._home = folder, mark, Home(folder.path)
+        self._context, self._port = mark.context, port
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
-        self._replicator = Replicator(remote, sources=COPIED, context=context, namespace=namespace)
+        self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
         self._copying = threading.Thread(
             target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
         )
-        self._was_listed = False
 
     def run(self, features: Mapping[str, bool]) -> None:
-        """Raises: StartRefused."""
+        """features: of the cluster, as far as it answers. Raises: StartRefused."""
         sys.setswitchinterval(SWITCH_SECONDS)
         web, api = self._bind(), bind(Address(LOOPBACK, 0))
         url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
@@ -86,10 +86,10 @@ class MirrorSystem:
                 "the database that the settings name belongs to another installation, which a mirror would overwrite: "
                 "name another one in MANCIPLE_DATABASE_URL"
             )
-        self._was_listed = any(one.listed_at for one in standing.kinds().values())
         accounts.serves_pages(self._home, url)
         link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
-        gates.use(features)
+        if features:
+            gates.use(features)
         self._listeners.add(web)
         self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
         self._folder.announce(Running(context=self._context, url=url, link=link))
@@ -155,7 +155,7 @@ class MirrorSystem:
 
     def _listed(self) -> None:
         """Raises: NotReady."""
-        if not (self._was_listed or self._replicator.listed.is_set()):
+        if not (self._mark.copied or self._replicator.listed.is_set()):
             raise health.NotReady(f"{self._context} is still being read")
 
     def _answering(self) -> None:
@@ -189,7 +189,7 @@ class MirrorSystem:
             warm()
             print(f"Reading {self._context}", flush=True)
             told = ""
-            while not (self._was_listed or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
+            while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
                 remote = standing.remote()
                 why = remote.why if remote is not None else ""
                 if why and why != told:
@@ -197,6 +197,7 @@ class MirrorSystem:
                     print(printable(f"Trying again: {why}"), flush=True)
             if not self._stopping.is_set():
                 self._tell(link)
+                self._folder.remember(replace(self._mark, copied=True))
         finally:
             connections.close_all()
 
