@@ -17,6 +17,7 @@ import getpass
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -25,7 +26,8 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.management import call_command
-from django.db import Error, connections
+from django.db import Error, connection, connections
+from django.db.backends.utils import CursorWrapper
 from django.urls import reverse
 
 from inventory.kinds import gates
@@ -41,13 +43,14 @@ from manciple.mirror import judgement, standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.refusals import StartRefused
-from manciple.store.event_log import Tail, latest_revision
+from manciple.store.event_log import Tail
 from manciple.telemetry import processes
 from manciple.wire.identity import AUTHENTICATED
 
@@ -58,6 +61,30 @@ PORTS: Final = range(8010, 8040)
 SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
 #: Seconds between two looks at whether the cluster was listed.
 LOOK_AGAIN: Final = 0.1
+#: Tables of every installation, and of a mirror alone.
+_OBJECTS, _REMOTE = "store_storedobject", RemoteStatus._meta.db_table
+#: Seconds until the terminal says why the cluster has not been read yet.
+PATIENCE: Final = 3.0
+
+
+def _refuse_others() -> None:
+    """Raises: StartRefused for a database with the objects of another installation, before its tables are changed."""
+    with connection.cursor() as cursor:
+        tables = connection.introspection.table_names(cursor)
+        if (
+            _OBJECTS in tables
+            and not (_REMOTE in tables and _has_rows(cursor, _REMOTE))
+            and _has_rows(cursor, _OBJECTS)
+        ):
+            raise StartRefused(
+                "the database that the settings name belongs to another installation, which a mirror would overwrite: "
+                "name another one in MANCIPLE_DATABASE_URL"
+            )
+
+
+def _has_rows(cursor: CursorWrapper, table: str) -> bool:
+    cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our names
+    return cursor.fetchone() is not None
 
 
 class MirrorSystem:
@@ -80,12 +107,8 @@ class MirrorSystem:
         url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
         settings.API_URL = f"https://{LOOPBACK}:{api.getsockname()[1]}"
         files = certificates.ensure(self._home.path)
+        _refuse_others()
         call_command("migrate", verbosity=0, interactive=False)
-        if latest_revision() and standing.remote() is None:
-            raise StartRefused(
-                "the database that the settings name belongs to another installation, which a mirror would overwrite: "
-                "name another one in MANCIPLE_DATABASE_URL"
-            )
         accounts.serves_pages(self._home, url)
         link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
         if features:
@@ -188,11 +211,11 @@ class MirrorSystem:
                 pass
             warm()
             print(f"Reading {self._context}", flush=True)
-            told = ""
+            began, told = time.monotonic(), ""
             while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
                 remote = standing.remote()
                 why = remote.why if remote is not None else ""
-                if why and why != told:
+                if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
             if not self._stopping.is_set():
