@@ -614,14 +614,16 @@ def _agents(signs: HealthSigns) -> HealthLine:
     away = [node for node in signs.nodes if not node.ready]
     each = "each of the others" if away else "each"
     lately = f"{each} reported in the last {duration(max(ages).total_seconds() + 1)}" if ages else ""
-    note = lately or ("none is ready" if away else "none has reported yet")
+    # What the nodes of another cluster report without a change is not copied.
+    silent = "all are ready" if settings.MIRROR else "none has reported yet"
+    note = lately or ("some are not ready" if ready and away else "none is ready" if away else silent)
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
         url = f"{page_url('nodes')}?state=not-ready"
         troubles.append(Warning(what=rest, step="See all nodes.", url=url))
     return HealthLine(
-        name=f"Node {agent()}s",
+        name="Kubelets" if settings.MIRROR else "Node agents",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
         url=page_url("nodes"),
@@ -710,9 +712,9 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
         waiting += f", oldest {duration((signs.now - queue.oldest).total_seconds())}"
     rates = f"{counted(attempts, 'attempt')} in the last minute, " if signs.whole else ""
     return HealthLine(
-        name="Scheduler",
+        name="Rehearsals" if settings.MIRROR else "Scheduler",
         note=f"{rates}{waiting}",
-        value=f"{placed}/min" if signs.whole else "",
+        value=f"{placed}/min" if signs.whole and not settings.MIRROR else "",
         severity=OK if alive else ERR,
         troubles=tuple(troubles),
     )

@@ -127,7 +127,8 @@ _ENTRANCES = ("/overview", "/devices")
 
 
 def wants_tour(request: HttpRequest) -> bool:
-    return request.path in _ENTRANCES and not preferences_of(request).toured
+    # It shows what one can do, which is nothing in a mirror.
+    return not settings.MIRROR and request.path in _ENTRANCES and not preferences_of(request).toured
 
 
 #: A line's end with what is blank around it, and lines that are. One line break is left: inline elements stay apart.

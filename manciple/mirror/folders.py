@@ -61,11 +61,11 @@ def default(access: Access, choice: Choice) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Of whose copy it is. gates: the cluster's feature gates at the last start that could ask."""
+    """Of whose copy it is. copied: whether the cluster was read once; later it may be away at a start."""
 
     context: str
     server: str
-    gates: Mapping[str, bool]
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Folder:
         )
 
     def _marked(self, context: str, server: str) -> Mark:
-        mark, wanted = _read(self.path / _MARK), Mark(context=context, server=server, gates={})
+        mark, wanted = _read(self.path / _MARK), Mark(context=context, server=server)
         if mark is None:
             if (self.path / "manciple.sqlite3").exists():
                 raise StartRefused(
@@ -126,7 +126,7 @@ class Folder:
                 f"{self.path} is the mirror of {mark.get('context')}, not of {context}: name another folder with "
                 "--home DIR"
             )
-        return replace(wanted, gates=dict(mark.get("gates") or {}))
+        return replace(wanted, copied=mark.get("copied") is True)
 
     def remember(self, mark: Mark) -> None:
         _write(self.path / _MARK, asdict(mark))

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +20,10 @@ from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark
-from manciple.mirror.listing import Found
-from manciple.mirror.sources import CLASS, POD_GROUP, TAINT_RULE
+from manciple.mirror.kubeconfig import Access
+from manciple.mirror.sources import COPIED, KindState, Reach
 from manciple.processes import database_file, home
 
-#: What tells the features of a cluster, beside its version and its metrics.
-SURVEYED: Final = (CLASS, TAINT_RULE, POD_GROUP)
 #: Answers of a server that knows the user, or does not: another start would be answered the same.
 _REFUSED: Final = (401, 403)
 
@@ -63,25 +60,53 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     choice = command.choice_of(options)
+
+    def access_now() -> Access:
+        return credentials.complete(kubeconfig.read(choice))
+
     access = kubeconfig.read(choice)
     context = folders.context_name(access)
     named = os.environ.get("MANCIPLE_HOME")
     folder = Folder(Path(named) if named else folders.default(access, choice))
     with folder.taken(context, access.cluster.server) as mark:
-        remote = Remote(credentials.complete(access), timeout=options.request_timeout)
+        remote = Remote(credentials.complete(access), timeout=options.request_timeout, renew=access_now)
         try:
-            namespace = options.namespace or access.namespace
             with ThreadPoolExecutor(1) as pool:
-                survey = pool.submit(listing.read, remote, SURVEYED, namespace=namespace)
+                asked = pool.submit(_features, remote)
                 _set_up(folder.path, context)
-                features = _features(survey, mark)
-            folder.remember(replace(mark, gates=features))
+                features = _answer(asked, mark)
             from manciple.processes.mirror_system import MirrorSystem  # noqa: PLC0415 - Django is set up by now
 
-            MirrorSystem(remote, folder, context=context, namespace=namespace, port=options.port).run(features)
+            namespace = options.namespace or access.namespace
+            MirrorSystem(remote, folder, mark, namespace=namespace, port=options.port).run(features)
         finally:
             remote.close()
     return 0
+
+
+def _features(remote: Remote) -> tuple[str, Mapping[str, bool], tuple[KindState, ...]]:
+    """What tells the cluster's feature gates: its version, those that it reports, what it serves.
+
+    Raises: RemoteFailure.
+    """
+    served = listing.discovered(remote)
+    states = tuple(KindState(one, Reach.EVERYWHERE if served(one) else Reach.ABSENT) for one in COPIED)
+    return listing.software_version(remote), listing.reported_gates(remote), states
+
+
+def _answer(asked: Future[tuple[str, Mapping[str, bool], tuple[KindState, ...]]], mark: Mark) -> Mapping[str, bool]:
+    """Our feature gates as the cluster has them; none where it is away. Raises: RemoteFailure where this start needs
+    its answer.
+    """
+    from manciple.mirror import copying  # noqa: PLC0415 - Django is set up by now
+
+    try:
+        return copying.gates_of(*asked.result(), extended=False)
+    except RemoteFailure as failure:
+        if failure.code in _REFUSED or not mark.copied:
+            raise
+        print(f"warning: {command.printable(str(failure))}; you see what was copied before", file=sys.stderr)
+        return {}
 
 
 def _set_up(path: Path, context: str) -> None:
@@ -104,16 +129,3 @@ def _set_up(path: Path, context: str) -> None:
     with settings_read():
         django.setup()
     database_file.check_configured(whole=True)
-
-
-def _features(survey: Future[Found], mark: Mark) -> Mapping[str, bool]:
-    """Our feature gates as the cluster has them. Raises: RemoteFailure where this start needs its answer."""
-    from manciple.mirror import copying  # noqa: PLC0415 - Django is set up by now
-
-    try:
-        return copying.gates_of(survey.result())
-    except RemoteFailure as failure:
-        if failure.code in _REFUSED or not mark.gates:
-            raise
-        print(f"warning: {command.printable(str(failure))}; you see what was copied before", file=sys.stderr)
-        return mark.gates

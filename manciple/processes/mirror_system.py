@@ -17,14 +17,17 @@ import getpass
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.management import call_command
-from django.db import Error, connections
+from django.db import Error, connection, connections
+from django.db.backends.utils import CursorWrapper
 from django.urls import reverse
 
 from inventory.kinds import gates
@@ -39,14 +42,15 @@ from manciple.live.topics import relay
 from manciple.mirror import judgement, standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
-from manciple.mirror.folders import Folder, Running
+from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.refusals import StartRefused
-from manciple.store.event_log import Tail, latest_revision
+from manciple.store.event_log import Tail
 from manciple.telemetry import processes
 from manciple.wire.identity import AUTHENTICATED
 
@@ -57,39 +61,58 @@ PORTS: Final = range(8010, 8040)
 SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
 #: Seconds between two looks at whether the cluster was listed.
 LOOK_AGAIN: Final = 0.1
+#: Tables of every installation, and of a mirror alone.
+_OBJECTS, _REMOTE = "store_storedobject", RemoteStatus._meta.db_table
+#: Seconds until the terminal says why the cluster has not been read yet.
+PATIENCE: Final = 3.0
+
+
+def _refuse_others() -> None:
+    """Raises: StartRefused for a database with the objects of another installation, before its tables are changed."""
+    with connection.cursor() as cursor:
+        tables = connection.introspection.table_names(cursor)
+        if (
+            _OBJECTS in tables
+            and not (_REMOTE in tables and _has_rows(cursor, _REMOTE))
+            and _has_rows(cursor, _OBJECTS)
+        ):
+            raise StartRefused(
+                "the database that the settings name belongs to another installation, which a mirror would overwrite: "
+                "name another one in MANCIPLE_DATABASE_URL"
+            )
+
+
+def _has_rows(cursor: CursorWrapper, table: str) -> bool:
+    cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our names
+    return cursor.fetchone() is not None
 
 
 class MirrorSystem:
     """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
 
-    def __init__(self, remote: Remote, folder: Folder, *, context: str, namespace: str, port: int) -> None:
-        self._folder, self._home = folder, Home(folder.path)
-        self._context, self._port = context, port
+    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+        self._folder, self._mark, self._home = folder, mark, Home(folder.path)
+        self._context, self._port = mark.context, port
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
-        self._replicator = Replicator(remote, sources=COPIED, context=context, namespace=namespace)
+        self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
         self._copying = threading.Thread(
             target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
         )
-        self._was_listed = False
 
     def run(self, features: Mapping[str, bool]) -> None:
-        """Raises: StartRefused."""
+        """features: of the cluster, as far as it answers. Raises: StartRefused."""
         sys.setswitchinterval(SWITCH_SECONDS)
         web, api = self._bind(), bind(Address(LOOPBACK, 0))
         url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
         settings.API_URL = f"https://{LOOPBACK}:{api.getsockname()[1]}"
         files = certificates.ensure(self._home.path)
+        _refuse_others()
         call_command("migrate", verbosity=0, interactive=False)
-        if latest_revision() and standing.remote() is None:
-            raise StartRefused(
-                "the database that the settings name belongs to another installation, which a mirror would overwrite: "
-                "name another one in MANCIPLE_DATABASE_URL"
-            )
-        self._was_listed = any(one.listed_at for one in standing.kinds().values())
         accounts.serves_pages(self._home, url)
         link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
-        gates.use(features)
+        if features:
+            gates.use(features)
         self._listeners.add(web)
         self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
         self._folder.announce(Running(context=self._context, url=url, link=link))
@@ -155,7 +178,7 @@ class MirrorSystem:
 
     def _listed(self) -> None:
         """Raises: NotReady."""
-        if not (self._was_listed or self._replicator.listed.is_set()):
+        if not (self._mark.copied or self._replicator.listed.is_set()):
             raise health.NotReady(f"{self._context} is still being read")
 
     def _answering(self) -> None:
@@ -188,15 +211,16 @@ class MirrorSystem:
                 pass
             warm()
             print(f"Reading {self._context}", flush=True)
-            told = ""
-            while not (self._was_listed or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
+            began, told = time.monotonic(), ""
+            while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
                 remote = standing.remote()
                 why = remote.why if remote is not None else ""
-                if why and why != told:
+                if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
             if not self._stopping.is_set():
                 self._tell(link)
+                self._folder.remember(replace(self._mark, copied=True))
         finally:
             connections.close_all()
 

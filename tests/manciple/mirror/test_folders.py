@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,13 @@ def test_the_mirror_of_another_cluster_is_left_alone(tmp_path: Path) -> None:
     assert folders.context_of(tmp_path) == "prod"
 
 
-def test_what_a_start_knew_of_the_cluster_the_next_one_knows(tmp_path: Path) -> None:
+def test_that_the_cluster_was_read_the_next_start_knows(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     with folder.taken("prod", SERVER) as mark:
-        assert not mark.gates
-        folder.remember(folders.Mark(context="prod", server=SERVER, gates={"DRAConsumableCapacity": True}))
+        assert not mark.copied
+        folder.remember(replace(mark, copied=True))
     with folder.taken("prod", "https://10.0.0.2:6443") as mark:
-        assert mark.gates == {"DRAConsumableCapacity": True}
+        assert mark.copied
         assert mark.server == "https://10.0.0.2:6443"
 
 
