@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import yaml
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -62,7 +61,7 @@ from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.gaps import NotEnoughKnown
-from manciple.people import Person, demand_edit, demand_sight, person_of
+from manciple.people import Person, demand_edit, demand_sight, denied, person_of
 from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
@@ -506,7 +505,7 @@ def show_written(request: HttpRequest) -> HttpResponse:
 def _creator(request: HttpRequest) -> Person:
     person = person_of(request)
     if not may_create(person):
-        raise PermissionDenied("Only administrators and members of a namespace may create pods.")
+        raise denied(request, "create pods", "create", PODS)
     return person
 
 
