@@ -1,9 +1,11 @@
-"""Opens and closes the incidents that no write tells of: nodes that fell silent, and pools that stay incomplete.
+"""Opens and closes the incidents that no write tells of: nodes that fell silent, pools that stay incomplete, devices
+that a copied cluster has allocated twice.
 
     a node is unreachable (`inventory.reachability`)          -> its incident is open, since its Lease was overdue
     a pool has not had all of its slices for SETTLING         -> its incident is open, since it was first seen so
     claims hold devices of a pool without any slice           -> the same
-    the node is heard of again, the pool is complete, or gone -> closed
+    several copied claims hold a device, each as a whole      -> its incident is open
+    the node is heard of again, the pool is complete or gone, one claim is left -> closed
 
 What drivers, rules and agents say is recorded with the write that says it (`inventory.impairments`). A driver publishes
 the slices of a pool one after the other, so a pool that lacks some is no incident yet.
@@ -17,13 +19,16 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef
 
+from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice
+from claims.projectors import DeviceKey, pools_by_device
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
 from inventory.reachability import GRACE, nodes_with_leases, unreachable
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
+from manciple.store import sql
 from manciple.wire.resources import DELETED, MODIFIED, NODES
 
 #: How long a driver may take to publish the rest of a pool.
@@ -35,10 +40,11 @@ _incomplete = PerProcess(dict[PoolKey, datetime])
 
 def reconcile(now: datetime) -> int:
     """Returns 0: incidents are no objects of the API."""
-    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    nodes, pools, devices = _unreachable_nodes(now), _incomplete_pools(now), _held_twice()
     with transaction.atomic():
         impairments.record_unreachable(nodes, at=now)
         impairments.record_incomplete(pools, at=now)
+        impairments.record_held_twice(devices, at=now)
     return 0
 
 
@@ -68,9 +74,31 @@ def _held_unpublished() -> Iterable[tuple[str, str, str, int]]:
     return rows
 
 
+def _held_twice() -> Mapping[DeviceKey, str]:
+    """Where they differ in the node alone, the pools say whether it is one device. Rows that are not exclusive though
+    neither admin access, nor a share, nor of a controller, are copied ones: here no device is given twice.
+    """
+    whole = AllocatedDevice.objects.filter(exclusive=False, admin_access=False, share_id="", controller="").order_by()
+    several = whole.values_list("driver", "pool", "device").annotate(claims=Count("claim", distinct=True))
+    devices = [key[:3] for key in several.filter(claims__gt=1)]
+    columns = ["driver", "pool", "device", "node", "claim_id", "admin_access", "share_id", "controller"]
+    found = sql.select(AllocatedDevice, columns, columns[:3], devices)
+    rows = [(row[:4], row[4]) for row in found if not any(row[5:])]
+    pools = pools_by_device({key for key, _ in rows}, pools_in_use)
+    holders: dict[tuple[str, PoolKey], set[str]] = {}
+    for key, claim in rows:
+        for pool in pools[key]:
+            holders.setdefault((key[2], pool), set()).add(claim)
+    return {
+        (pool.driver, pool.name, device, pool.node): f"{len(claims)} claims hold it, each as a whole"
+        for (device, pool), claims in holders.items()
+        if len(claims) > 1
+    }
+
+
 CONTROLLER = Controller(
     name="record_incidents",
-    does="opens and closes incidents of unreachable nodes and incomplete pools",
+    does="opens and closes incidents of unreachable nodes, incomplete pools and devices held twice",
     in_mirror=True,
     reconcile=reconcile,
     every=5,
