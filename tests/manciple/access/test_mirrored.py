@@ -19,7 +19,7 @@ from manciple.store.event_log import latest_revision
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, SYSTEM, Identity
 from manciple.wire.registry import registry
-from tests.builders import make_claim
+from tests.builders import make_class
 from tests.mirrors import PROD, become_mirror
 
 OWNER, ADMIN, STRANGER = Identity("ola", (OWNERS,)), Identity("root", (MASTERS,)), Identity("eve")
@@ -80,9 +80,9 @@ class TestInAMirror:
         assert set(rule.verbs) == {"get", "list", "watch"}
 
     def test_a_write_that_asked_for_no_right_is_refused_as_well(self) -> None:
-        claims, before = registry.by_resource("resourceclaims.resource.k8s.io"), latest_revision()
+        classes, before = registry.by_resource("deviceclasses.resource.k8s.io"), latest_revision()
         with pytest.raises(Forbidden, match=PROD):
-            verbs.create(claims, make_claim("spare"), namespace="default", identity=ADMIN)
+            verbs.create(classes, make_class("spare"), identity=ADMIN)
         assert latest_revision() == before
 
 
