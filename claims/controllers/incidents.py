@@ -20,8 +20,8 @@ from django.db import transaction
 from django.db.models import Count, Exists, OuterRef
 
 from claims.kinds.resource_claims import pools_in_use
-from claims.models import AllocatedDevice
-from claims.projectors import DeviceKey, pools_by_device
+from claims.models import AllocatedDevice, DeviceKey
+from claims.projectors import pools_by_device
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool

@@ -37,7 +37,7 @@ class Living(Replay):
     silent: watches tell nothing. live: watches go on until the cluster ends, `timeoutSeconds` or `end_watches`.
     """
 
-    objects: dict[str, list[Document]] = field(default_factory=dict)  # type: ignore[assignment]
+    objects: dict[str, list[Document]] = field(default_factory=dict)
     watch_lists: bool = True
     unwatchable: frozenset[str] = frozenset()
     broken_after: int | None = None
@@ -235,6 +235,6 @@ def with_unknown_fields(part: Any, chance: random.Random) -> Any:
     if not isinstance(part, dict):
         return part
     made = {name: value if name in _MAPS else with_unknown_fields(value, chance) for name, value in part.items()}
-    for number in range(chance.randint(0, 2)):
-        made[f"xUnknown{number}"] = deepcopy(chance.choice(_ODDITIES))
+    for _ in range(chance.randint(0, 2)):
+        made[f"xUnknown{chance.randrange(10**9)}"] = deepcopy(chance.choice(_ODDITIES))
     return made

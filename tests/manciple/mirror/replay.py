@@ -61,7 +61,7 @@ class Replay:
     token: str = ""
     aggregated: bool = True
     metrics: str | None = None
-    answer: Callable[[str], tuple[int, Mapping[str, str], bytes] | None] = lambda _path: None
+    answer: Callable[[str], Answer | None] = lambda _path: None
     context: ssl.SSLContext | None = None
     asked: list[str] = field(default_factory=list)
     #: pages that are answered with 410, once
