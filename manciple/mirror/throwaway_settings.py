@@ -19,7 +19,8 @@ _LEFT_OUT = frozenset(
 )
 INSTALLED_APPS = [name for name in _EVERY_APP if name not in _LEFT_OUT]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-#: Whoever places the pods, they are explained.
+#: Others place the pods, and they are explained.
+MIRROR = True
 SCHEDULER_NAMES = None
 #: Nobody else waits.
 EXPLANATION_PATIENCE = 10.0

@@ -144,7 +144,7 @@ def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) ->
             explained = explain_pod(namespace, name)
         except NotFound:
             explained = None
-        if explained is not None and explained.state == "Waiting":
+        if explained is not None and explained.waits and explained.cause is not None:
             verdict = read_why(explained, person, Changes()).verdict
             if not is_one and worst.number > 1:
                 verdict = replace(verdict, title=worst.sentence)
