@@ -48,6 +48,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authentication.chain._tokens",
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
+        "manciple.gaps._sources",
         "manciple.access.people.READ_WITH",
         "manciple.access.webhook_client._pod_connectors",
         "manciple.store.hooks._checks",
