@@ -128,6 +128,11 @@ class AllocatedDevice(models.Model):
         indexes = [
             models.Index(fields=["claim"], name="allocated_device_claim"),
             models.Index(fields=["driver", "pool", "device", "node"], name="allocated_device_key"),
+            models.Index(
+                fields=["driver", "pool", "device"],
+                condition=models.Q(exclusive=False, admin_access=False, share_id="", controller=""),
+                name="allocated_device_copied",
+            ),
         ]
 
     def __str__(self) -> str:

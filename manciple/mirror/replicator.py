@@ -203,6 +203,8 @@ class Replicator:
                 follower.stop()
             for reader in readers:
                 reader.join(timeout=1.0)
+            if self._is_stale:
+                _until_done(self._save, stopping)
 
     def _follower(self, source: Source, queue: _Queue, discovery: _Discovery) -> Follower:
         return Follower(

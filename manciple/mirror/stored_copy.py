@@ -157,10 +157,8 @@ class _Batch:
 
     def put(self, change: Change, found: Received) -> None:
         before = self._at(change.key)
-        if before is not None and before.uid != change.uid:  # its deletion was not seen
-            self._versions[before.uid] = None
-            before = None
-        if before is None or _essence(before.document) != _essence(found.document):
+        is_same = before is not None and before.uid == change.uid
+        if before is None or not is_same or _essence(before.document) != _essence(found.document):
             self._writer.replicate(kind_of(change.key[0]), found.object, found.document, author=found.author)
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from manciple import configuration
+from manciple.declared_settings import HOME, read
 from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -66,8 +67,7 @@ def _run(options: argparse.Namespace) -> int:
 
     access = kubeconfig.read(choice)
     context = folders.context_name(access)
-    named = os.environ.get("MANCIPLE_HOME")
-    folder = Folder(Path(named) if named else folders.default(access, choice))
+    folder = Folder(read(HOME, default=folders.default(access, choice)))
     with folder.taken(context, access.cluster.server) as mark:
         remote = Remote(credentials.complete(access), timeout=options.request_timeout, renew=access_now)
         try:

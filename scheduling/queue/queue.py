@@ -619,8 +619,8 @@ def _explain_at(row: QueuedPod, hold: Hold, now: datetime) -> datetime | None:
 
 
 def flush(now: datetime) -> int:
-    """Let old waits be tried: no pod waits forever. Returns how many. Where a feature gate was turned since, or
-    more or less is known of a mirrored cluster, all waits are old: their reasons may not hold any more.
+    """Let old waits be tried: no pod waits forever. Returns how many. Where a feature gate was turned since, or more or
+    less of a mirrored cluster is known, all waits are old: their reasons may not hold any more.
     """
     waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
     old = waiting if _premises_changed() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)

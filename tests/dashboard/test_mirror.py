@@ -25,8 +25,9 @@ from manciple.processes.demolab.views import save_views
 from manciple.store.event_log import latest_revision
 from tests.dashboard.browsing import signed_in, words
 from tests.laboratory import NOW, furnish
+from tests.mirrors import PROD, become_mirror
 
-PROD, KEY = "prod", "of-this-start"
+KEY = "of-this-start"
 #: What a page of a mirror may send: what is the reader's own. Each is a route's name.
 OWN = frozenset(
     {
@@ -70,12 +71,12 @@ def know(reach: Reach, *sources: Source) -> None:
 
 
 @pytest.fixture
-def mirror(db: None, settings: Settings, tmp_path: Path) -> Iterator[Client]:
+def mirror(db: None, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Client]:
     """Of the laboratory."""
     furnish()
     owner = signed_in("ola", OWNERS)
     save_views(User.objects.get(username="ola"))
-    settings.MIRROR_OF, settings.MIRROR = PROD, True
+    become_mirror(settings, monkeypatch)
     settings.MIRROR_OWNER, settings.MIRROR_KEY, settings.HOME = "ola", KEY, tmp_path / "prod"
     stand()
     know(Reach.EVERYWHERE)

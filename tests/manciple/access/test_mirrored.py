@@ -19,16 +19,16 @@ from manciple.store.event_log import latest_revision
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, SYSTEM, Identity
 from manciple.wire.registry import registry
-from tests.builders import make_claim
+from tests.builders import make_class
+from tests.mirrors import PROD, become_mirror
 
 OWNER, ADMIN, STRANGER = Identity("ola", (OWNERS,)), Identity("root", (MASTERS,)), Identity("eve")
-PROD = "prod"
 WRITES = ("create", "update", "patch", "delete", "deletecollection", "*")
 
 
 @pytest.fixture
-def _mirror(settings: Settings) -> None:
-    settings.MIRROR_OF, settings.MIRROR = PROD, True
+def _mirror(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    become_mirror(settings, monkeypatch)
 
 
 def decided(identity: Identity, verb: str, resource: str = "pods", **more: Any) -> authorization.Decision:
@@ -80,9 +80,9 @@ class TestInAMirror:
         assert set(rule.verbs) == {"get", "list", "watch"}
 
     def test_a_write_that_asked_for_no_right_is_refused_as_well(self) -> None:
-        claims, before = registry.by_resource("resourceclaims.resource.k8s.io"), latest_revision()
+        classes, before = registry.by_resource("deviceclasses.resource.k8s.io"), latest_revision()
         with pytest.raises(Forbidden, match=PROD):
-            verbs.create(claims, make_claim("spare"), namespace="default", identity=ADMIN)
+            verbs.create(classes, make_class("spare"), identity=ADMIN)
         assert latest_revision() == before
 
 
@@ -94,13 +94,15 @@ def send(client: Client, method: str, path: str, body: object, token: str) -> tu
 
 
 @pytest.mark.django_db
-def test_the_api_answers_a_write_with_a_status_that_says_where_to_go(client: Client, settings: Settings) -> None:
+def test_the_api_answers_a_write_with_a_status_that_says_where_to_go(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ensure_namespaces()
     token, path = tokens.issue("root", [MASTERS]), "/apis/scheduling.k8s.io/v1/priorityclasses"
     made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "made"}, "value": 1}
     code, _ = send(client, "POST", path, made, token)
     assert code == 201
-    settings.MIRROR_OF, settings.MIRROR = PROD, True
+    become_mirror(settings, monkeypatch)
     for method, where in (("POST", path), ("PUT", f"{path}/made"), ("PATCH", f"{path}/made"), ("DELETE", path)):
         code, status = send(client, method, where, made, token)
         assert (code, status["kind"], status["reason"]) == (403, "Status", "Forbidden"), method
