@@ -282,12 +282,12 @@ def troubled_pools(troubles: Sequence[PoolTrouble]) -> str:
 def _of_drop(drop: Drop) -> str:
     """`112 have 80Gi`: the values of the devices that a part of a selector refuses."""
     if len(drop.values) == 1 and not drop.more_values:
-        return f"{drop.count} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
+        return f"{drop.count:,} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
     if drop.values and drop.clause.comparison and drop.clause.comparison.operator in (">", ">=") and drop.greatest:
-        return f"{drop.count} have {drop.greatest} or less"
+        return f"{drop.count:,} have {drop.greatest} or less"
     if drop.values:
-        return f"{drop.count} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
-    return f"{drop.count} refused by {drop.clause}"
+        return f"{drop.count:,} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
+    return f"{drop.count:,} refused by {drop.clause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +346,7 @@ def node_table(report: Report) -> FunnelNodes:
         rest.setdefault(line.stops, []).append(line)
     grouped = [
         FunnelNode(
-            name=some[0].name if len(some) == 1 else f"{len(some)} more, such as {some[0].name}",
+            name=some[0].name if len(some) == 1 else f"{len(some):,} more, such as {some[0].name}",
             count=len(some),
             exists=len(some) == 1 and some[0].exists,
             counts=(None,) * len(columns),
@@ -441,7 +441,7 @@ class HeldDevices:
 
     @property
     def title(self) -> str:
-        return "Who holds it" if self.count == 1 else f"Who holds the {self.count}"
+        return "Who holds it" if self.count == 1 else f"Who holds the {self.count:,}"
 
     @property
     def aside(self) -> str:
