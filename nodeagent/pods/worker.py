@@ -79,6 +79,7 @@ from nodeagent.pods.volumes import PodSources, PodVolumes, StorageWatch
 from nodeagent.runtimes import image_keys
 from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.protocol import (
+    PULLING,
     Addresses,
     ContainerRequest,
     ContainerRun,
@@ -193,7 +194,7 @@ class PodWorker:
         self._admitted: set[str] = set()  # uids; a pod is admitted once
         self._happenings = Happenings()
         self._stopping: set[str] = set()  # uids
-        runtime.listen(self._happenings.add)
+        runtime.listen(self._happened)
 
     def sync(self, uid: str) -> float | None:
         """Bring pod `uid` to its desired state. Returns the seconds until the next sync; None to wait for a change.
@@ -211,6 +212,18 @@ class PodWorker:
         if seconds is None and self._pods.get(uid) is None:
             self._pods.forget(uid)
         return seconds
+
+    def _happened(self, uid: str, happening: Happening) -> None:
+        """Told after the work, except that an image is pulled: that may take as long as all else together."""
+        self._happenings.add(uid, happening)
+        pod = self._pods.get(uid)
+        if happening.reason != PULLING or pod is None:
+            return
+        try:
+            self._tell(uid)
+            self._report(pod, self._observed(pod, self._plan(pod)))
+        except AgentError as error:  # the pull does not wait for the API
+            log.info("pod %s: that an image is pulled could not be reported: %s", uid, error)
 
     def _tell(self, uid: str) -> None:
         """Write the events of what has happened: after the work and its report, which nothing should hold up. The pod
@@ -1137,7 +1150,7 @@ def _container_status(pod: Pod, container: Container, seen: Observed, held: Held
     """held: the containers' current cpu and memory. allocated: those they will have."""
     run = seen.runs.get(container.name)
     if run is None:
-        waiting = _never_started(container, seen)
+        waiting = _never_started(pod, container, seen)
         return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
     waits = container.name in seen.waiting
     state = ran = _state(run, pod)
@@ -1206,15 +1219,27 @@ def _waiting(trouble: ContainerFailed) -> ContainerState:
     return ContainerState(waiting=ContainerStateWaiting(reason=trouble.reason, message=str(trouble)))
 
 
-def _never_started(container: Container, seen: Observed) -> ContainerState:
+def _never_started(pod: Pod, container: Container, seen: Observed) -> ContainerState:
+    if seen.ending and not _is_past_init(pod, seen.runs):
+        return ContainerState(waiting=ContainerStateWaiting(reason="PodInitializing"))
     if seen.ending:
-        # It never ran and never will: the pod was stopped first.
-        ended = ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown")
+        # It was due, never ran and never will: the pod was stopped first.
+        message = "The container could not be located when the pod was terminated"
+        ended = ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown", message=message)
         return ContainerState(terminated=ended)
     if trouble := seen.trouble.get(container.name):
         return _waiting(trouble)
     reason = "PodInitializing" if seen.prepared and not seen.initialized else "ContainerCreating"
     return ContainerState(waiting=ContainerStateWaiting(reason=reason))
+
+
+def _is_past_init(pod: Pod, runs: Mapping[str, ContainerRun]) -> bool:
+    """Whether the init containers of a pod that has ended had done their work."""
+    if not pod.spec.init_containers or any(container.name in runs for container in pod.spec.containers):
+        return True
+    last = pod.spec.init_containers[-1]
+    run = runs.get(last.name)
+    return run is not None and (run.started if is_sidecar(last) else not run.running and run.exit_code == 0)
 
 
 # Conditions.
@@ -1225,11 +1250,17 @@ _Facts = Mapping[str, tuple[bool, str, str]]
 
 def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Facts:
     """The conditions that the node reports."""
+    ready = {status.name for status in statuses if status.ready}
     if seen.ending:
         reason = "PodCompleted" if seen.ending == "Succeeded" else "PodFailed"
-        ran = {"PodReadyToStartContainers": (False, "", ""), "Initialized": (True, reason, "")}
+        undone = " ".join(c.name for c in pod.spec.init_containers if c.name not in ready)
+        initialized = _fact(
+            _is_past_init(pod, seen.runs), "ContainersNotInitialized", f"containers with incomplete status: [{undone}]"
+        )
+        if seen.ending == "Succeeded":
+            initialized = (True, reason, "")
+        ran = {"PodReadyToStartContainers": (False, "", ""), "Initialized": initialized}
         return {**ran, "Ready": (False, reason, ""), "ContainersReady": (False, reason, "")}
-    ready = {status.name for status in statuses if status.ready}
     inits = [c.name for c in pod.spec.init_containers if not is_sidecar(c) and not seen.initialized]
     needed = [c.name for c in pod.spec.containers] + [c.name for c in pod.spec.init_containers if is_sidecar(c)]
     unready = [name for name in needed if name not in ready]

@@ -115,7 +115,7 @@
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
   // Answers to forms ----------------------------------------------------------------------------------------------------
-  const BEFORE = "This answer is for the values before your change.", UNANSWERED = "The server did not answer for these values.";
+  const UNANSWERED = "The server did not answer for these values.";
   const asked = new WeakMap(); // form -> the fields that its answer is about; at first those that the page came with
   const fieldsOf = (form) => new URLSearchParams(new FormData(form)).toString();
   const asItCame = (field) => {
@@ -124,6 +124,10 @@
     return field.type === "hidden" || !("defaultValue" in field) || field.value === field.defaultValue;
   };
   const answersTo = (form) => (form.id ? document.querySelectorAll(`[data-answer-to="${CSS.escape(form.id)}"]`) : []);
+  const before = (form) => {
+    const ask = [...form.elements].find((one) => one.type === "submit" && !one.disabled && !one.hidden)?.textContent.trim();
+    return `This answer is for the values before your change.${ask ? ` Press “${ask}” for the new ones.` : ""}`;
+  };
   const note = (answer, text) => {
     const old = answer.querySelector(":scope > [data-note]");
     if (!text || answer.localName === "form" || answer.localName === "dl") { old?.remove(); return; }
@@ -141,7 +145,7 @@
         button.toggleAttribute("data-stale", stale);
       }
       const asksByItself = form.dataset.preview || form.dataset.answers;
-      note(answer, asked.get(form) === null ? UNANSWERED : stale && !asksByItself ? BEFORE : "");
+      note(answer, asked.get(form) === null ? UNANSWERED : stale && !asksByItself ? before(form) : "");
     }
   };
   const answered = (form, fields) => { asked.set(form, fields); markStale(form); };
