@@ -55,7 +55,14 @@ from claims.kinds.pods import (
     PodStatus,
     ResourceStatus,
 )
-from claims.kinds.resource_usage import node_requests_of, requests_of, resources_of
+from claims.kinds.resource_usage import (
+    INFEASIBLE,
+    RESIZE_PENDING,
+    as_allocated,
+    node_requests_of,
+    requests_of,
+    resources_of,
+)
 from manciple.access.kinds.secrets import Secret
 from manciple.telemetry import traces
 from manciple.wire.quantity import Quantity
@@ -429,7 +436,7 @@ class PodWorker:
         uid = pod.metadata.uid
         others = (other for other in self._pods.all() if other.metadata.uid != uid and not is_terminal(other))
         resized = begin_resize(pod, self._runtime.runs(uid), others, self._capacity)
-        if (pending := resized.pending) is not None and not is_reported(pod, PENDING, pending.message):
+        if (pending := resized.pending) is not None and not is_reported(pod, RESIZE_PENDING, pending.message):
             self._events.warn(pod, f"Resize{pending.reason}", pending.message)
         if not resized.progress:
             return resized
@@ -845,9 +852,7 @@ Held = Mapping[str, ResourceRequirements]
 
 #: Condition of a pod: some container does not have its new resources yet, or cannot have them (reason Error).
 IN_PROGRESS = "PodResizeInProgress"
-#: Condition of a pod: the node has not accepted the resize, with reason Deferred or Infeasible.
-PENDING = "PodResizePending"
-DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+DEFERRED = "Deferred"
 #: Seconds until a deferred resize is retried.
 RETRY_SECONDS = 10.0
 
@@ -887,29 +892,9 @@ def held_by(pod: Pod) -> Held:
     return {status.name: status.resources for status in _statuses(pod) if status.resources is not None}
 
 
-def as_allocated(pod: Pod) -> Pod:
-    """The pod as the node counts it: with the resources allocated to its containers instead of the requested ones."""
-    allocated = {status.name: status for status in _statuses(pod) if status.resources is not None}
-
-    def counted(container: Container) -> Container:
-        status = allocated.get(container.name)
-        if status is None or status.resources is None:
-            return container
-        limits, requests = status.resources.limits, status.allocated_resources
-        return replace(container, resources=replace(container.resources, limits=limits, requests=requests))
-
-    spec = replace(
-        pod.spec,
-        containers=tuple(map(counted, pod.spec.containers)),
-        init_containers=tuple(map(counted, pod.spec.init_containers)),
-        resources=pod.status.resources if pod.status.resources is not None else pod.spec.resources,
-    )
-    return replace(pod, spec=spec)
-
-
 def with_allocated(pod: Pod, container: Container) -> Container:
     """The container with the resources to start with: while a resize is pending, the old ones."""
-    if not any(condition.type == PENDING for condition in pod.status.conditions):
+    if not any(condition.type == RESIZE_PENDING for condition in pod.status.conditions):
         return container
     spec = as_allocated(pod).spec
     return {one.name: one for one in (*spec.init_containers, *spec.containers)}.get(container.name, container)
@@ -979,7 +964,7 @@ def _needs_restart(container: Container, held: ResourceRequirements) -> bool:
 
 def _why_pending(pod: Pod, others: Iterable[Pod], capacity: Mapping[str, str]) -> PendingResize | None:
     """Only resources that grow need room."""
-    desired = node_requests_of(replace(pod, status=replace(pod.status, container_statuses=())))
+    desired = node_requests_of(replace(pod, status=replace(pod.status, container_statuses=(), conditions=())))
     counted = requests_of(as_allocated(pod))
     grown = [name for name in ("cpu", "memory") if desired.get(name, 0) > counted.get(name, 0) and name in capacity]
     for name in grown:
@@ -1096,7 +1081,7 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     held = held_by(pod) if seen.resized is None else seen.resized.held
     allocated = held if seen.resized is None else seen.resized.allocated
     level = old.resources if seen.resized is None else seen.resized.level
-    finished = set() if seen.resized is None else {PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
+    finished = set() if seen.resized is None else {RESIZE_PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
     started = (
         replace(pod.spec, containers=(), init_containers=(), ephemeral_containers=()) if seen.refused else pod.spec
     )
@@ -1286,7 +1271,7 @@ def _resize_facts(resized: Resized | None) -> _Facts:
         return {}
     facts = {}
     if resized.pending is not None:
-        facts[PENDING] = (True, resized.pending.reason, resized.pending.message)
+        facts[RESIZE_PENDING] = (True, resized.pending.reason, resized.pending.message)
     if resized.progress or resized.trouble:
         facts[IN_PROGRESS] = (True, "Error" if resized.trouble else "", resized.trouble)
     return facts
