@@ -399,7 +399,8 @@ class PodWorker:
             records = self._prepare(pod, step)
             self._mount(pod, step)
         with trace.step("start", containers=len(step.starts)):
-            while step.starts:
+            while step.starts or step.changed:
+                self._stop_changed(pod, step)
                 self._start_all(pod, step, records)
                 step = self._plan(pod)
         trace.ended()
@@ -467,7 +468,7 @@ class PodWorker:
     def _mount(self, pod: Pod, step: ContainerPlan) -> None:
         """A failure stops no running container, but no container starts without its volumes."""
         try:
-            self._volumes.update(pod, starting=bool(step.starts))
+            self._volumes.update(pod, starting=bool(step.starts or step.changed))
         except MountFailed as error:
             if not error.is_expected:
                 self._events.warn(pod, "FailedMount", str(error))
@@ -475,9 +476,17 @@ class PodWorker:
                 self._report(pod, self._observed(pod, step, prepared=False))
                 raise
 
+    def _stop_changed(self, pod: Pod, step: ContainerPlan) -> None:
+        """Source: kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go (computePodActions)."""
+        uid = pod.metadata.uid
+        for start in step.changed:
+            message = f"Container {start.container.name} definition changed, will be restarted"
+            self._happenings.add(uid, Happening(start.container.name, "Killing", message))
+            self._runtime.end(uid, start.container.name, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
+
     def _start_all(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> None:
         trouble: dict[str, ContainerFailed] = {}
-        for start in step.starts:
+        for start in (*step.starts, *step.changed):
             kind = "container" if start.role == "main" else "init_container"
             try:
                 self._runtime.start(self._request(pod, start, records), partial(self._keys, pod, start.container))
@@ -661,12 +670,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """starts: the containers to start now. look_at: the next restart (POSIX seconds). ending: the pod's end.
+    """starts: the containers to start now; changed: those that run with another image and are stopped first. look_at:
+    the next restart (POSIX seconds). ending: the pod's end.
 
     waiting: containers in backoff. initialized: whether the main containers may run.
     """
 
     starts: tuple[Start, ...] = ()
+    changed: tuple[Start, ...] = ()
     look_at: float | None = None
     ending: Ending = ""
     waiting: frozenset[str] = frozenset()
@@ -677,6 +688,7 @@ class ContainerPlan:
 class _Draft:
     now: float
     starts: list[Start] = field(default_factory=list)
+    changed: list[Start] = field(default_factory=list)
     due: list[float] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
 
@@ -690,9 +702,15 @@ class _Draft:
             self.due.append(due)
             self.waiting.add(container.name)
 
+    def keep(self, container: Container, role: Role, run: ContainerRun) -> None:
+        """Let it run on, unless its image has been changed since: then its policy is not asked."""
+        if run.image and run.image != container.image:
+            self.changed.append(Start(container, role, run.attempt + 1, run.streak))
+
     def plan(self, *, initialized: bool) -> ContainerPlan:
         return ContainerPlan(
             starts=tuple(self.starts),
+            changed=tuple(self.changed),
             look_at=min(self.due, default=None),
             waiting=frozenset(self.waiting),
             initialized=initialized,
@@ -756,8 +774,7 @@ def _plan_init(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> Lit
             draft.starts.append(Start(container, role, 0))
             return "waiting"
         if role == "sidecar":
-            if not run.running:
-                draft.restart(container, role, run)
+            (draft.keep if run.running else draft.restart)(container, role, run)
             if not begun and not (run.running and run.started):
                 return "waiting"
         elif run.running:
@@ -780,6 +797,8 @@ def _plan_main(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> End
             if not _restarts(pod, container, run):
                 continue
             draft.restart(container, "main", run)
+        else:
+            draft.keep(container, "main", run)
         alive = True
     if alive:
         return ""
