@@ -19,7 +19,7 @@ from django.urls import reverse
 
 from inventory.models import DRIVER, LABEL, NAME, UID, device_url
 from manciple.people import OfNamespace, RestrictedManager, RestrictedQuerySet
-from manciple.wire.resources import QUOTAS
+from manciple.wire.resources import FINISHED_PHASES, QUOTAS
 
 DeviceKey = tuple[str, str, str, str]  # (driver, pool, device, node of the allocation)
 
@@ -308,6 +308,8 @@ class Pod(models.Model):
             models.Index(fields=["node_name"], name="pod_node"),
             models.Index(fields=["controller_uid"], name="pod_controller"),
             models.Index(fields=["controller_uid"], condition=~models.Q(trouble=""), name="pod_in_trouble"),
+            models.Index(fields=["node_name"], condition=models.Q(deleting=True), name="pod_leaving"),
+            models.Index(fields=["namespace"], condition=models.Q(phase__in=sorted(FINISHED_PHASES)), name="pod_ended"),
         ]
 
     def __str__(self) -> str:

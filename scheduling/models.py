@@ -63,6 +63,8 @@ class QueuedPod(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["state", "-priority", "created_at", "revision"], name="queue_order"),
+            models.Index(fields=["state", "parked_at"], name="queue_parked"),
+            models.Index(fields=["not_before"], condition=models.Q(not_before__isnull=False), name="queue_due"),
             models.Index(fields=["namespace", "name"], name="queue_pod_name"),
         ]
 

@@ -40,17 +40,16 @@ def untrack_orphan(_writer: Writer, write: Write) -> Any:
 
 def untrack_strays(keys: Collection[Key], identity: Identity) -> int:
     """Of these pods, take the finalizer off those whose Job is gone; returns how many there were."""
-    if not keys:
-        return 0
     with objects.writing(identity=identity) as writer:
         before = writer.revision
         writer.load(POD, keys)
-        for namespace, name in keys:
-            pod = writer.get(POD, namespace, name)
-            owner = None if pod is None else controller_of(pod.metadata)
-            if pod is None or owner is None or TRACKED not in pod.metadata.finalizers:
-                continue
-            job = writer.get(JOB, namespace, owner.name)
+        pods = [
+            pod for key in keys if (pod := writer.get(POD, *key)) is not None and TRACKED in pod.metadata.finalizers
+        ]
+        owned = [(pod, owner) for pod in pods if (owner := controller_of(pod.metadata)) is not None]
+        writer.load(JOB, [(pod.metadata.namespace, owner.name) for pod, owner in owned])
+        for pod, owner in owned:
+            job = writer.get(JOB, pod.metadata.namespace, owner.name)
             if job is None or job.metadata.uid != owner.uid:
                 writer.update(POD, untracked(pod))
         return writer.revision - before

@@ -72,10 +72,14 @@ def _every(count: int) -> str:
     )
 
 
+def _best(cause: TooFew) -> str:
+    return f"the best node has {cause.most}"
+
+
 def _some(cause: TooFew, adjective: str) -> str:
     """How many of the devices are so: on the best node where one has to have them all."""
     if _on_one_node(cause):
-        return f"the best node has {cause.most} {adjective}"
+        return f"{_best(cause)} {adjective}"
     return f"only {cause.left} of {cause.before} matching devices {_are(cause.left)} {adjective}"
 
 
@@ -111,13 +115,15 @@ def _not_visible(cause: TooFew, subject: str) -> str:
 
 
 def _not_selected(cause: NotSelected, subject: str) -> str:
+    if cause.is_scattered and cause.by_class:
+        return f"{_needs(cause, subject)}; {_best(cause)} of class `{cause.class_name}`"
     who, verb = (f"class `{cause.class_name}` of {subject}", "select") if cause.by_class else (subject, "accept")
     pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_candidates(cause)}"
     text = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
-    if cause.left:
-        most = "" if cause.left < cause.wanted else f", at most {cause.most} on one node"
-        count = f"only {cause.left}" if cause.left < cause.wanted else f"{cause.left}"
-        text = f"{who} {verb}s {count} of {pool}{most}, and {_needs(cause, 'it')}"
+    if cause.is_scattered:
+        text = f"{_needs(cause, subject)}; {_best(cause)} that {selector_name(cause)} accepts"
+    elif cause.left:
+        text = f"{who} {verb}s only {cause.left} of {pool}, and {_needs(cause, 'it')}"
     if cause.operand is None:
         return f"{text}: {selector_name(cause)} is `{cause.expression}`"
     return f"{text}: {_operand(cause.operand, cause.before - cause.left, some_left=bool(cause.left))}"
@@ -234,7 +240,6 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
 
 _CONFLICTS: Mapping[type[NotTogether], str] = {
     NotTogether: "each request fits by itself, but not all together",
-    causes.RequestsCompete: "its requests need {0.wanted} devices; only {0.serving} free ones serve them",
 }
 
 
@@ -261,6 +266,9 @@ def _conflict(cause: NotTogether) -> str:
             serve = f"only {_devices(cause.serving)} serve{'s' if cause.serving == 1 else ''} them"
             text = f"the requests of claim `{claim}` need {cause.wanted} devices; {serve}, "
             text += "and no claim gets a device twice, not even with admin access"
+        case causes.RequestsCompete():
+            serve = "device serves" if cause.serving == 1 else "devices serve"
+            text = f"its requests need {cause.wanted} devices; only {cause.serving} free {serve} them"
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text

@@ -7,11 +7,15 @@
 
 What drivers, rules and agents say is recorded with the write that says it (`inventory.impairments`). A driver publishes
 the slices of a pool one after the other, so a pool that lacks some is no incident yet.
+
+Which held devices nobody publishes is asked of all that are held: again when a slice was written, while there are any,
+and otherwise once a minute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -21,16 +25,34 @@ from claims.models import AllocatedDevice
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
-from inventory.reachability import GRACE, nodes_with_leases, unreachable
+from inventory.reachability import GRACE, nodes_with_leases, unreachable_nodes
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
-from manciple.wire.resources import DELETED, MODIFIED, NODES
+from manciple.store import event_log
+from manciple.wire.resources import DELETED, MODIFIED, NODES, SLICES
 
 #: How long a driver may take to publish the rest of a pool.
 SETTLING = timedelta(seconds=10)
 
+#: How long it is believed that all held devices are published, while no slice is written.
+BELIEVED = timedelta(minutes=1)
+
+#: (driver, pool, node, devices) of a pool without any slice, of which claims hold so many devices
+Unpublished = tuple[str, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found. written: the newest revision of a slice that was announced before."""
+
+    at: datetime
+    written: int
+    found: Sequence[Unpublished]
+
+
 #: of this process: the pools that were incomplete at the last look -> since when
 _incomplete = PerProcess(dict[PoolKey, datetime])
+_last_look = PerProcess[_Look | None](lambda: None)
 
 
 def reconcile(now: datetime) -> int:
@@ -44,7 +66,9 @@ def reconcile(now: datetime) -> int:
 
 def _unreachable_nodes(now: datetime) -> Mapping[str, datetime]:
     """name -> since when: the moment at which its Lease was overdue."""
-    rows = nodes_with_leases().filter(unreachable(now)).values_list("name", "renewed_at")
+    if not (names := unreachable_nodes(now)):
+        return {}
+    rows = nodes_with_leases().filter(name__in=names).values_list("name", "renewed_at")
     return {name: min(renewed_at + GRACE, now) if renewed_at else now for name, renewed_at in rows}
 
 
@@ -53,19 +77,24 @@ def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:
     missing: dict[PoolKey, str] = {}
     for driver, name, node, seen, expected, generation in Pool.objects.filter(complete=False).values_list(*columns):
         missing[PoolKey(driver, name, node)] = f"{seen} of {expected} slices of generation {generation} are published"
-    for driver, name, node, devices in _held_unpublished():
+    for driver, name, node, devices in _unpublished(now):
         held = f"{devices} {'device is' if devices == 1 else 'devices are'} held"
         missing[PoolKey(driver, name, node)] = f"no slice is published, and {held}"
     since = _incomplete.value = {pool: _incomplete.value.get(pool, now) for pool in missing}
     return {pool: (since[pool], what) for pool, what in missing.items() if now - since[pool] >= SETTLING}
 
 
-def _held_unpublished() -> Iterable[tuple[str, str, str, int]]:
-    """(driver, pool, node, devices) of which claims hold devices though no slice of the pool is published at all."""
+def _unpublished(now: datetime) -> Sequence[Unpublished]:
+    look, written = _last_look.value, event_log.newest((SLICES,))
+    if look is None or look.found or look.written != written or not look.at <= now < look.at + BELIEVED:
+        look = _last_look.value = _Look(now, written, list(_held_unpublished()))
+    return look.found
+
+
+def _held_unpublished() -> Iterable[Unpublished]:
     published = Pool.objects.filter(driver=OuterRef("driver"), name=OuterRef("pool"))
     held = AllocatedDevice.objects.filter(~Exists(published), admin_access=False, controller="").order_by()
-    rows: Iterable[tuple[str, str, str, int]] = held.values_list("driver", "pool", "node").annotate(devices=Count("pk"))
-    return rows
+    return held.values_list("driver", "pool", "node").annotate(devices=Count("pk"))
 
 
 CONTROLLER = Controller(

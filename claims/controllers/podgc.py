@@ -10,15 +10,18 @@ not enough: while the node is Ready, its agent ends the pod and unprepares its c
 
 A node may register a moment after its pods were bound by hand, and one that was deleted may be made again, so a pod is
 given up only when its node has been missing for a while. Upstream: pkg/controller/podgc/gc_controller.go.
+
+Every few seconds only the pods of nodes that were deleted lately are looked at, and those being deleted: both are few,
+and have an index. All pods are compared with all nodes once a minute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, QuerySet
 from msgspec import structs
 
 from claims import event_recorder, models
@@ -42,24 +45,36 @@ COMPONENT = "pod-garbage-collector"
 #: How long a pod waits for its node to appear, or to come back (upstream: quarantineTime).
 QUARANTINE = timedelta(seconds=40)
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-BATCH = 100
+BATCH = objects.PORTION
 #: Pods in one sweep.
 MOST = 1000
+#: How long ago "lately" is: the pods of a node are given up in this time, or found by the look at all pods.
+LATELY = 3 * QUARANTINE
+
+
+def reconcile(now: datetime) -> int:
+    """Look at the pods that may be lost by what happened lately. Returns how many went, at most about `MOST`."""
+    departed = DepartedNode.objects.filter(at__gt=now - LATELY).values("name")
+    return _sweep([*_leaving(), *_missing(models.Pod.objects.filter(node_name__in=departed))], now)
 
 
 def sweep(now: datetime) -> int:
-    """Returns how many pods went, at most about `MOST`."""
+    """Look at all pods. Returns how many went, at most about `MOST`."""
+    return _sweep([*_leaving(), *_missing(models.Pod.objects.exclude(node_name=""))], now)
+
+
+def _sweep(candidates: Iterable[Key], now: datetime) -> int:
     removed = 0
-    for batch in batches(_lost(now), BATCH):
+    for batch in batches(_lost(candidates, now), BATCH):
         removed += _remove(batch, now)
         if removed >= MOST:
             break
     return removed
 
 
-def _lost(now: datetime) -> Iterator[Key]:
+def _lost(candidates: Iterable[Key], now: datetime) -> Iterator[Key]:
     """The candidates that are lost by what can be read without a lock; the transaction decides."""
-    for chunk in sql.chunks(_candidates(), BATCH):
+    for chunk in sql.chunks(sorted(set(candidates)), BATCH):
         pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk)]
         names = {pod.spec.node_name for pod in pods}
         nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), {("", name) for name in names})]
@@ -73,14 +88,18 @@ def _departures(names: Iterable[str]) -> dict[str, datetime]:
     return dict(rows)
 
 
-def _candidates() -> Sequence[Key]:
-    """The pods that the index cannot tell to be well. Two queries."""
+def _leaving() -> Iterable[Key]:
+    """The pods being deleted that never had a node, or whose node may be out of service. Two queries."""
     tainted = NodeRow.objects.filter(ready=False).exclude(taints=[]).values_list("name", "taints")
     out = [name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)]
+    found = models.Pod.objects.filter(deleting=True, node_name__in=["", *out])
+    return found.values_list("namespace", "name")
+
+
+def _missing(pods: QuerySet[models.Pod]) -> Iterable[Key]:
+    """Those of the bound pods whose node does not exist. One query."""
     has_node = Exists(NodeRow.objects.filter(name=OuterRef("node_name")))
-    leaving = Q(deleting=True) & (Q(node_name="") | Q(node_name__in=out))
-    found = models.Pod.objects.filter(leaving | (~Q(node_name="") & ~has_node))
-    return list(found.order_by("namespace", "name").values_list("namespace", "name"))
+    return pods.filter(~has_node).values_list("namespace", "name")
 
 
 class NodesAndDepartures(NamedTuple):
@@ -147,9 +166,17 @@ def _note(pod: Pod) -> EventNote:
 CONTROLLER = Controller(
     name="sweep_pods",
     does="removes pods whose node is gone, or out of service and not ready, and deleted ones that never had a node",
-    reconcile=sweep,
+    reconcile=reconcile,
     # A node that does not come back ends without an event.
     every=3,
     wakes_on=frozenset({(NODES, DELETED)}),
+    most_per_turn=MOST,
+)
+
+RESYNC = Controller(
+    name="resync_pods",
+    does="removes pods whose node never existed, or was deleted while no controller ran",
+    reconcile=sweep,
+    every=60,
     most_per_turn=MOST,
 )

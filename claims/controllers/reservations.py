@@ -126,7 +126,7 @@ def deallocated(claim: ResourceClaim) -> ResourceClaim:
 
 
 #: Claims in one transaction.
-BATCH = 100
+BATCH = objects.PORTION
 #: Claims changed in one sweep.
 MOST = 2000
 #: An allocation that nobody reserved is given up after this long; schedulers write both at once.

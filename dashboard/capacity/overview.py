@@ -323,17 +323,16 @@ def waiting_groups(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
 
 
 def _advised(group: WaitingGroup, advice: Advice | None, person: Person) -> WaitingGroup:
-    """With the next step of its first pod, as that pod's page has it; "" while it is looked for."""
+    """With the cause and the next step of its first pod, as that pod's page has them; "" while they are looked for."""
     if advice is None or advice.subject is None or advice.subject.cause is None:
         return replace(group, topic=replace(group.topic, next_step=""))
     lines = step_lines(advice, person)
     button = first_button(lines)
+    own = topic_of(advice.subject.cause)
     return replace(
         group,
-        topic=replace(group.topic, next_step=advice.sentence(person.sees)),
-        sentence=group.sentence
-        if topic_of(advice.subject.cause).key == group.topic.key
-        else brief(advice.subject.cause),
+        topic=replace(group.topic, title=own.title, next_step=advice.sentence(person.sees)),
+        sentence=group.sentence if own.key == group.topic.key else brief(advice.subject.cause),
         button=(button.do_word, button.do_url) if button else ("", ""),
         dialog=bool(button and button.dialog),
     )

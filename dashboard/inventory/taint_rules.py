@@ -158,6 +158,12 @@ NAMED_IN_EFFECT = 8
 OFF = f"feature gate {GATE} is off: rules have no effect"
 
 
+def irrevocable(rules: Iterable[DeviceTaintRule], keys: Iterable[DeviceKey], snapshot: DeviceSnapshot) -> str:
+    """To be appended to what was done, where deleting the rules again leaves something undone."""
+    evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in rules) and gates.enabled(GATE)
+    return " Undo brings no evicted pod back." if evicts and any(map(snapshot.held_by, keys)) else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
     """One rule: before, None where it is new; after, None where it goes."""
@@ -214,7 +220,8 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
         yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
-        then = "released with their pods" if evicts else "kept"
+        pods = "its pods" if held == 1 else "their pods"
+        then = f"released with {pods}" if evicts else "kept"
         said = f"{counted(held, 'device is', 'devices are')} held, and {then}."
         yield Consequence(term="Held", sentences=(said,))
 
@@ -479,7 +486,9 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
     if not begins and form.write(before, person, dry_run=True) is not None:
         if request.method == "POST" and (made := form.write(before, person, dry_run=False)) is not None:
             word = "created" if before is None else "changed"
-            said = f"Taint rule {made.metadata.name} is {word}."
+            snapshot = read_devices()
+            stays = irrevocable([made], selected_by(made, snapshot), snapshot)
+            said = f"Taint rule {made.metadata.name} is {word}.{stays}"
             undo.offer(request, said, [undo.UndoStep.of(kind(TAINT_RULES), before, made)])
             return redirect(taint_rule_url(made.metadata.name))
         change = RuleChange(before=before, after=form.rule(before))

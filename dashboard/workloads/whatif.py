@@ -552,6 +552,12 @@ class RehearsalPage:
         return self.asked.about in ("", "text")
 
     @property
+    def shares_claims(self) -> bool:
+        """Whether all replicas would use a claim by its name."""
+        workload = self.asked.workload
+        return workload is not None and any(one.resource_claim_name for one in workload.pod.spec.resource_claims)
+
+    @property
     def clear_url(self) -> str:
         named = "" if self.of_text else f"?{urlencode({self.asked.about: self.asked.name}, safe='/')}"
         return f"{page_url('what-if')}{named}"
@@ -590,10 +596,15 @@ def what_if(request: HttpRequest) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error
-    if asked.workload is not None:
+    if (workload := asked.workload) is not None:
         begin_costly(request, seconds=TIMEOUT)
         try:
-            answer = _simulated(asked, asked.workload, _run(request, person))
+            if asked.nodes and not asked.shape:
+                asked = replace(asked, shape=_helpful_shape(asked, workload))
+            if asked.nodes and not asked.shape:
+                error = "No node here has what it takes, so one more like them would not help."
+            else:
+                answer = _simulated(asked, workload, _run(request, person))
         except ApiError as refusal:
             error = _sentence(refusal.message)
         except Stopped:
@@ -611,11 +622,20 @@ def what_if(request: HttpRequest) -> HttpResponse:
     return render_page(request, "workloads/whatif/page.html", context, status=status)
 
 
+def _helpful_shape(asked: Asked, workload: Workload) -> str:
+    """The node that new ones should be like; "" where one more of none would help. Raises: ApiError."""
+    answer = simulate(Question(workload=workload, changes=asked.changes, replicas=asked.replicas), timeout=TIMEOUT / 2)
+    if answer.missing is not None and answer.missing.nodes:
+        return answer.missing.shape
+    if answer.placed and not answer.left:
+        return answer.placed[-1].node
+    return ""
+
+
 def _simulated(asked: Asked, workload: Workload, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
-    nodes = asked.nodes if asked.shape else 0
     question = Question(
-        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=nodes
+        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=asked.nodes
     )
     if not run[1]:
         return simulate(question)

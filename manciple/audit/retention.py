@@ -16,16 +16,19 @@ the doctor, and in a metric for which an alert is shipped.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
 from manciple.audit import recording
 from manciple.audit.budgets import SERVICE_ACCOUNT, sender_name
 from manciple.audit.models import Entry, Shortfall
+from manciple.per_process import PerProcess
 from manciple.store import records
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,22 @@ CHANGED, DELETIONS = 200, ("delete", "deletecollection")
 SYSTEM = "system"
 #: At a limit so much more is removed than must be, as a part of the limit: counting everybody's entries is slow.
 SLACK = 0.02
+#: How often routine updates are looked for among all entries: what came of age since is looked for each time.
+THOROUGH = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """How many entries of one kind there were, and the newest id of any: what came since has greater ones."""
+
+    count: int
+    newest: int
+
+
+#: of this process: wrote -> the last count
+_counted = PerProcess(dict[bool, _Counted])
+#: when routine updates were last looked for among all entries
+_thorough = PerProcess[datetime | None](lambda: None)
 
 
 def prune(
@@ -57,7 +76,11 @@ def prune(
     routine_by_age = timedelta(days=settings.AUDIT_SYSTEM_DAYS) if routine_older_than is None else routine_older_than
     entries = Entry.objects.all()
     changes = entries.filter(routine=True, at__lt=now - routine_by_age, code=CHANGED).exclude(verb__in=DELETIONS)
-    gone = _forget(entries.filter(at__lt=now - by_age))[0] + _forget(changes)[0]
+    if _thorough.value is None or not _thorough.value <= now < _thorough.value + THOROUGH:
+        _thorough.value = now
+    else:
+        changes = changes.filter(at__gte=now - routine_by_age - 2 * THOROUGH)
+    gone = _forget(entries.filter(at__lt=now - by_age), order="at")[0] + _forget(changes, order="at")[0]
     for wrote, most in ((True, keep or settings.AUDIT_ENTRIES), (False, keep_refusals or settings.AUDIT_REFUSALS)):
         gone += _limit(now, wrote=wrote, most=most, by_age=by_age, routine_by_age=routine_by_age)
     Shortfall.objects.filter(until__lt=now - by_age).delete()
@@ -67,7 +90,7 @@ def prune(
 def _limit(now: datetime, *, wrote: bool, most: int, by_age: timedelta, routine_by_age: timedelta) -> int:
     """Keep `most` entries of one kind; returns how many went."""
     entries = Entry.objects.filter(wrote=wrote)
-    if entries.count() <= most:
+    if _at_most(wrote) <= most or _count(wrote) <= most:
         return 0
     counts: Counter[str] = Counter()
     for name, count in entries.values_list("username").annotate(Count("id")).order_by():
@@ -79,6 +102,23 @@ def _limit(now: datetime, *, wrote: bool, most: int, by_age: timedelta, routine_
         if newest and newest > now - (routine_by_age if sender == SYSTEM else by_age):
             _note(sender, wrote=wrote, until=newest, removed=removed, now=now)
     return gone
+
+
+def _at_most(wrote: bool) -> float:
+    """How many entries of one kind there are at most, by the last count."""
+    known, newest = _counted.value.get(wrote), _newest()
+    return known.count + newest - known.newest if known is not None and newest >= known.newest else math.inf
+
+
+def _count(wrote: bool) -> int:
+    newest = _newest()
+    count = Entry.objects.filter(wrote=wrote).count()
+    _counted.value[wrote] = _Counted(count, newest)
+    return count
+
+
+def _newest() -> int:
+    return Entry.objects.aggregate(newest=Max("id"))["newest"] or 0
 
 
 def surpluses(counts: Mapping[str, int], *, keep: int) -> dict[str, int]:
@@ -136,12 +176,12 @@ def missing_days(shortfall: Shortfall, now: datetime) -> float:
     return max(0.0, promised - (now - shortfall.until) / timedelta(days=1))
 
 
-def _forget(entries: QuerySet[Entry], *, most: int | None = None) -> tuple[int, datetime | None]:
-    """The oldest of `entries`, `most` at most; and the time of the newest that went."""
+def _forget(entries: QuerySet[Entry], *, most: int | None = None, order: str = "id") -> tuple[int, datetime | None]:
+    """The oldest of `entries`, `most` at most; and the time of the newest that went. order: what finds them fast."""
     gone, newest = 0, None
     while most is None or gone < most:
         size = BATCH if most is None else min(BATCH, most - gone)
-        oldest = dict(entries.order_by("id").values_list("id", "at")[:size])
+        oldest = dict(entries.order_by(order).values_list("id", "at")[:size])
         if not oldest:
             break
         newest = max(filter(None, (newest, *oldest.values())))

@@ -191,8 +191,8 @@ class Lane:
     def __init__(self, most: int = THREADS_OF_A_QUEUE) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._running: list[Run] = []
-        self._began = 0.0  # when the last run did, by the monotonic clock
+        #: and when it began, by the monotonic clock
+        self._running: list[tuple[Run, float]] = []
         self._waiting: deque[Run] = deque()
         #: of one thread each: while the first is free, the others and their connections rest
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="woken") for _ in range(most)]
@@ -214,13 +214,16 @@ class Lane:
         with self._guard:
             if self._running:
                 must_be_here = patience == math.inf
-                is_short = time.monotonic() - self._began < (SHORT_RUN if must_be_here else patience)
+                last_began = max(began for _, began in self._running)
+                is_short = time.monotonic() - last_began < (SHORT_RUN if must_be_here else patience)
                 if not is_short and not must_be_here:
                     return False
-                if is_short or task in self._running or len(self._running) >= self._most:
+                if is_short or self._runs(task) or len(self._running) >= self._most:
                     if task not in self._waiting:
                         self._waiting.append(task)
                     return True
+                if task in self._waiting:  # behind what was short then
+                    self._waiting.remove(task)
             self._begin(task)
             place = min(self._free)
             self._free.remove(place)
@@ -228,8 +231,7 @@ class Lane:
             self._threads[place].submit(self._run, task, place)
         except RuntimeError:  # the process ends, or has no thread left
             with self._guard:
-                self._running.remove(task)
-                self._free.add(place)
+                self._end(task, place)
             return False
         return True
 
@@ -241,8 +243,7 @@ class Lane:
             thread.shutdown()
 
     def _begin(self, task: Run) -> None:
-        self._running.append(task)
-        self._began = time.monotonic()
+        self._running.append((task, time.monotonic()))
 
     def _run(self, first: Run, place: int | None = None) -> None:
         """Run this one, then those that have come meanwhile. place: of the lane's own thread, where this is one."""
@@ -259,14 +260,20 @@ class Lane:
                     self._end(task, place)
                 raise
             with self._guard:
-                ended, task = task, self._waiting.popleft() if self._waiting else None
-                self._end(ended, place if task is None else None)
+                self._end(task, None)
+                task = next((one for one in self._waiting if not self._runs(one)), None)
                 if task is not None:
+                    self._waiting.remove(task)
                     self._begin(task)
+                elif place is not None:
+                    self._free.add(place)
+
+    def _runs(self, task: Run) -> bool:
+        return any(one is task for one, _ in self._running)
 
     def _end(self, task: Run, place: int | None) -> None:
         """place: of the thread that has nothing more to run."""
-        self._running.remove(task)
+        self._running.remove(next(entry for entry in self._running if entry[0] is task))
         if place is not None:
             self._free.add(place)
 

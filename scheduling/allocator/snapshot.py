@@ -806,8 +806,10 @@ class UsageLog:
     this one has grown `long`; whoever still reads at an earlier version keeps this one. A copy has no past.
     """
 
-    #: Entries after which a log is long: each holds the usage of a pool as it was.
-    LONG: ClassVar[int] = 16_384
+    #: Entries, and names of devices in them, after which a log is long: each holds the usage of a pool as it was. Fewer
+    #: entries than a batch makes are not: whoever is two logs behind looks at everything again.
+    LONG: ClassVar[int] = 32_768
+    BATCH: ClassVar[int] = 1024
 
     published: PublishedPools
     #: of the pools in which something is or was in use
@@ -819,10 +821,12 @@ class UsageLog:
     #: changes that were counted before this log
     began: int = field(default=0, metadata=RESET)
     entries: list[tuple[PoolKey, PoolUsage]] = field(default_factory=list, metadata=RESET)
+    #: the names of devices in `entries`
+    _names: int = field(default=0, metadata=RESET)
 
     @property
     def is_long(self) -> bool:
-        return len(self.entries) > self.LONG
+        return len(self.entries) >= self.BATCH and len(self.entries) + self._names > self.LONG
 
     def continued(self) -> UsageLog:
         """A log with the same usage, which remembers only this log as its past."""
@@ -843,6 +847,7 @@ class UsageLog:
                 if before is NO_USAGE:
                     self._places.setdefault((key.driver, key.node), set()).add(key)
                 self.entries.append((key, before))
+                self._names += len(before.taken) + len(before.shares)
                 now[key] = before.with_result(result, draw, sign=sign)
 
     def in_use_at(self, driver: str, node: str) -> Iterator[PoolKey]:

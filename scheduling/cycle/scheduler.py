@@ -221,13 +221,18 @@ class SchedulingWorker:
         if state.planned is not None and state.planned.left:
             self._left = (*self._left, *state.planned.take_left())
 
-    def sweep(self) -> int:
-        """Flush pods that waited for long, and make the queue's rows match the pods there are."""
+    def sweep(self, *, resync: bool = True) -> int:
+        """Flush pods that waited for long, and make the queue's rows match the pods there are.
+
+        resync: False where nothing depends on that yet; it reads all rows.
+        """
         with self._undisturbed() as alone:
             if not alone:
                 return 0  # the next sweep comes soon
             with self._following.view() as state:
-                changed = queue.sweep(state, self._clock())
+                changed = queue.flush(self._clock())
+                if resync:
+                    changed += queue.mend(state, self._clock())
                 self._searches.keep(state.pending)
                 metrics.NAMESPACE_TIME.keep(state.nodes.neighbours.namespaces)
                 self._served_twice.look(state)
@@ -510,7 +515,12 @@ def has_more() -> bool:
 
 
 def sweep_queue(_now: datetime) -> int:
-    """Flush long waits, and make the queue match the pods there are. Returns how many rows were changed."""
+    """Flush long waits. Returns how many rows were changed."""
+    return worker.value.sweep(resync=False)
+
+
+def resync_queue(_now: datetime) -> int:
+    """Make the queue match the pods there are. Returns how many rows were changed."""
     return worker.value.sweep()
 
 
@@ -531,9 +541,16 @@ CONTROLLER = Controller(
 
 SWEEP = Controller(
     name="sweep_queue",
-    does="retries pods that have waited long, and synchronises the queue with the existing pods",
+    does="retries pods that have waited long",
     reconcile=sweep_queue,
     every=5,
+)
+
+RESYNC = Controller(
+    name="resync_queue",
+    does="synchronises the queue with the existing pods, whatever the log said",
+    reconcile=resync_queue,
+    every=60,
 )
 
 

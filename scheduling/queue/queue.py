@@ -1,6 +1,7 @@
 """The scheduling queue: a table of the pods that have no node yet, fed from the event log; and the order of its pods.
 
-All transitions of a row (only `feed`, `settle` and `sweep` make them; `scheduling.queue.verdicts` has the verdicts):
+All transitions of a row (only `feed`, `settle`, `flush` and `mend` make them; the verdicts are in
+`scheduling.queue.verdicts`):
 
     new, PreEnqueue passes            -> active; where nothing else is to be tried it is tried without a row, which only
                                          those get that stay (`Arrivals`)
@@ -32,7 +33,7 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -131,7 +132,7 @@ class ClusterView(Protocol):
     @property
     def revision(self) -> int: ...
     def news_after(self, revision: int) -> Sequence[News] | None: ...
-    def candidates(self) -> Iterable[Candidate]: ...
+    def waiting(self) -> Set[str]: ...
     def candidate(self, uid: str) -> Candidate | None: ...
     def pre_enqueue(self, uid: str) -> Hold | None: ...
 
@@ -292,8 +293,7 @@ def reseed(view: ClusterView, now: datetime) -> None:
     with transaction.atomic():
         Cursor.objects.get_or_create(name=CURSOR)
         cursor = Cursor.objects.select_for_update().get(name=CURSOR)
-        wanted = {candidate.uid for candidate in view.candidates()}
-        present = set(QueuedPod.objects.values_list("uid", flat=True))
+        wanted, present = view.waiting(), _present()
         # Events that cannot be read any more may have woken any of them.
         QueuedPod.objects.filter(state=UNSCHEDULABLE).update(state=ACTIVE, held_by=0, awaited=[])
         _enter(view, wanted ^ present, now, present=present)
@@ -304,14 +304,18 @@ def reseed(view: ClusterView, now: datetime) -> None:
 
 def mend(view: ClusterView, now: datetime) -> int:
     """Add pods that have no row, drop rows that have no pod; returns how many."""
-    wanted = {candidate.uid for candidate in view.candidates()}
-    astray = wanted ^ set(QueuedPod.objects.values_list("uid", flat=True))
+    astray = view.waiting() ^ _present()
     if astray:
         with transaction.atomic():
             Cursor.objects.select_for_update().filter(name=CURSOR).first()
             rows: list[tuple[str]] = sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in astray])
             _enter(view, astray, now, present={uid for (uid,) in rows})
     return len(astray)
+
+
+def _present() -> Set[str]:
+    """The uids of the pods that have a row."""
+    return {uid for (uid,) in sql.fetch("SELECT uid FROM scheduling_queuedpod")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,15 +617,13 @@ def _explain_at(row: QueuedPod, hold: Hold, now: datetime) -> datetime | None:
 # Sweeping -------------------------------------------------------------------------------------------------------------
 
 
-def sweep(view: ClusterView, now: datetime) -> int:
-    """Flush old waits, add pods that have no row, drop rows that have no pod: no pod waits forever.
-
-    Where a feature gate was turned since, all waits are old: their reasons may not hold any more.
+def flush(now: datetime) -> int:
+    """Let old waits be tried: no pod waits forever. Returns how many. Where a feature gate was turned since, all waits
+    are old: their reasons may not hold any more.
     """
     waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
     old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
-    flushed = old.update(state=ACTIVE)
-    return flushed + mend(view, now)
+    return old.update(state=ACTIVE)
 
 
 def _gates_were_turned() -> bool:

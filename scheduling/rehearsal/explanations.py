@@ -212,6 +212,12 @@ class RequestReport:
     stops: int | None  # the stage at which even the best node falls short
     constraints: tuple[ConstraintStep, ...] = ()  # each as on the node that comes closest to meeting it
     by_itself: bool = False  # it is met, but not together with the others: on other nodes, or by devices they want too
+    refused: bool = False  # every node refuses the pod; this is what their devices could do
+
+    @property
+    def fits(self) -> bool:
+        """Met together with the others, on a node that takes the pod."""
+        return self.met and not self.by_itself and not self.refused
 
     @property
     def short_by(self) -> int:
@@ -370,7 +376,7 @@ def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[R
 def _apart(
     requests: Sequence[RequestReport], nodes: Sequence[NodeReport], cause: AnyCause
 ) -> tuple[RequestReport, ...]:
-    """Marks those that are met by themselves alone."""
+    """Marks those that are met by themselves alone, or only by nodes that refuse the pod."""
     met = {(one.plan.claim, one.plan.full_name) for one in requests if one.met}
     on_one_node = any(
         met <= {(one.plan.claim, one.plan.full_name) for one in node.examination.requests if one.met} for node in nodes
@@ -379,7 +385,9 @@ def _apart(
     claim = getattr(conflict, "claim", "")
     return tuple(
         replace(
-            one, by_itself=one.met and (not on_one_node or (conflict is not None and claim in ("", one.plan.claim)))
+            one,
+            by_itself=one.met and (not on_one_node or (conflict is not None and claim in ("", one.plan.claim))),
+            refused=all(node.refusals for node in nodes),
         )
         for one in requests
     )

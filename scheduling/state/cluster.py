@@ -13,7 +13,7 @@ writes back from the log. The last events are kept for the queue. One thread at 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -359,8 +359,8 @@ class ClusterState(View):
         news = list(takewhile(lambda one: one.revision > revision, reversed(self._news)))
         return news[::-1]
 
-    def candidates(self) -> Iterable[Candidate]:
-        return (Candidate.of(pod) for pod in self.pending.values())
+    def waiting(self) -> Set[str]:
+        return self.pending.keys()
 
     def candidate(self, uid: str) -> Candidate | None:
         pod = self.pending.get(uid)

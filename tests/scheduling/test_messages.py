@@ -20,6 +20,7 @@ from tests.architecture.sources import calls, sources
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
+OTHERS = causes.RefusingOperand(text="rack == 1", refuses=18, refuses_all=True)
 
 #: what pages and `explain` say of a cause, and what to do where no step that can be rehearsed helps
 TOLD: dict[str, tuple[AnyCause, str, str]] = {
@@ -72,6 +73,21 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
     "too little cpu on the only node": (
         NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "cpu"), 1),)),
         "no node takes it: insufficient cpu on 1 node",
+        NO_SINGLE_CHANGE,
+    ),
+    "more of a class than any node has": (
+        causes.NotSelected(
+            **FEW, wanted=9, before=45, left=24, most=8, class_name="gpu", by_class=True, expression="x", operand=OTHERS
+        ),
+        "request `gpu` needs 9 on one node; the best node has 8 of class `gpu`",
+        NO_SINGLE_CHANGE,
+    ),
+    "more that pass a selector than any node has": (
+        causes.NotSelected(
+            **FEW, wanted=4, before=24, left=6, most=2, class_name="gpu", selector=2, expression="x", operand=OTHERS
+        ),
+        "request `gpu` needs 4 on one node; the best node has 2 that selector 2 accepts: "
+        "`rack == 1` refuses the other 18",
         NO_SINGLE_CHANGE,
     ),
     "devices in use on several nodes": (

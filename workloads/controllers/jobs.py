@@ -24,7 +24,7 @@ from claims.kinds.containers import Container, EnvVar, EnvVarSource, ObjectField
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.controllers.declaration import DELETING, FINISHED, Controller
-from manciple.store import objects
+from manciple.store import objects, sql
 from manciple.store.objects import Writer
 from manciple.wire.errors import Conflict
 from manciple.wire.identity import controller
@@ -60,7 +60,8 @@ class Turn:
 def reconcile(now: datetime) -> int:
     with following.current() as view:
         strays = sorted(view.stray)[: pod_control.BURST] if view else []
-    return untrack_strays(strays, IDENTITY) + take_turns(JOBS, now, _look, _sync)
+    freed = sum(untrack_strays(portion, IDENTITY) for portion in sql.chunks(strays, objects.PORTION))
+    return freed + take_turns(JOBS, now, _look, _sync)
 
 
 def _look(view: WorkloadView, job: Job) -> Turn:

@@ -791,8 +791,9 @@ class Chosen:
         return "\n".join(map(address_of, self.keys))
 
     @property
-    def count(self) -> str:
-        return counted(len(self.keys), "device")
+    def title(self) -> str:
+        """`gpu-a17/gpu-3`, or how many they are."""
+        return "/".join(self.keys[0][1:3]) if len(self.keys) == 1 else counted(len(self.keys), "device")
 
     @property
     def candidates(self) -> list[CandidateDevice]:

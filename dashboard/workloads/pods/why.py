@@ -107,8 +107,8 @@ class FunnelSection:
 
     @property
     def met(self) -> bool:
-        """Also together with the other requests."""
-        return self.request.met and not self.request.by_itself
+        """Also together with the other requests, on a node that takes the pod."""
+        return self.request.fits
 
     @property
     def short(self) -> str:
@@ -117,6 +117,8 @@ class FunnelSection:
             return ""
         if self.request.by_itself:
             return "enough by itself, but not together with the others"
+        if self.request.met:
+            return "no node with enough takes the pod"
         return f"short by {self.request.short_by}" if self.request.short_by else "constraint not met"
 
     @property
@@ -190,6 +192,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
     marked = request.decisive and suggested is not None
     of_class = sum(stage.name.startswith(CLASS_SELECTOR) for stage in request.funnel)
+    labels = {**LABELS, VISIBLE: "Visible from a node"} if request.refused else LABELS
     for index, stage in enumerate(request.funnel):
         lost, selector = before.left - stage.left, stage.selector
         own = selector is not None and stage.name.startswith(REQUEST_SELECTOR)
@@ -197,7 +200,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
         key = selector is not None and own and selector.index == suggested if marked else index == request.stops
         yield FunnelRow(
             number=str(selector.index + 1) if selector and own else "",
-            label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
+            label=labels.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
             code=short_form(skipped or selector.expression) if selector and (own or lost or of_class > 1) else "",
             left=stage.left,
             percent=round(100 * stage.left / published, 2),
@@ -205,7 +208,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
             skipped=skipped is not None,
-            good=request.met and not request.by_itself and not request.constraints and index == len(request.funnel) - 1,
+            good=request.fits and not request.constraints and index == len(request.funnel) - 1,
         )
         before = stage
     for step in request.constraints:
@@ -219,7 +222,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost_percent=round(100 * max(before.left - step.left, 0) / published, 2),
             lost=_of_constraint(step),
             decisive=request.decisive and not step.met,
-            good=request.met and last and not request.by_itself,
+            good=request.fits and last,
         )
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.devices.states import DeviceState
-from claims.models import PastAllocation
+from claims.models import Ending, PastAllocation
 from dashboard.inventory import incidents
 from dashboard.inventory.devices.queries import strip_of
 from dashboard.inventory.handling import is_rated, severity_of
@@ -28,6 +28,7 @@ from manciple.access.authorization import Attributes, Decision
 from manciple.audit import trail
 from manciple.audit.models import Entry
 from manciple.wire.identity import Identity
+from manciple.wire.resources import CLAIMS
 from tests.builders import DRIVER, make_class, make_device, make_slice, make_taint_rule
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, exported, signed_in, viewer, words
@@ -243,9 +244,21 @@ def test_a_closed_incident_has_the_holders_of_every_span_of_a_device(admin: Clie
             namespace="default", claim=name, pods=[f"pod-{name}"], admin_access=False, share_id="",
             consumed_capacity={}, began_at=moment(began), ended_at=moment(ended),
         )  # fmt: skip
-    row = admin.get(f"/incidents/{incident.id}").context["row"]
+    Ending.objects.create(
+        resource=CLAIMS, uid="second", namespace="default", name="second", node="", reason=Ending.Reason.DELETED,
+        message="", owner="", others=["pod-second"], created_at=moment(-36), ended_at=moment(-25), revision=1,
+        author="",
+    )  # fmt: skip
+    answer = admin.get(f"/incidents/{incident.id}")
+    row = answer.context["row"]
     (found,) = row.devices
-    assert [(one.claim, one.lasts) for one in found.holders] == [("web", True), ("second", False), ("first", False)]
+    assert [(one.claim, one.lasts, one.url) for one in found.holders] == [
+        ("web", True, "/claims/default/web"),
+        ("second", False, "/ended/second"),
+        ("first", False, ""),  # neither the claim nor a record of it is left
+    ]
+    for page in (answer, admin.get("/incidents?state=closed")):
+        assert 'href="/ended/second"' in page.content.decode()
     assert (found.times, row.pods, row.standing) == (3, 3, "closed")
     shown = words(admin, "/incidents?state=closed")
     assert "web" in shown

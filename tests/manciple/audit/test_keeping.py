@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from manciple.audit import retention, trail
 from manciple.audit.happenings import Happened
@@ -59,6 +61,30 @@ def test_of_too_much_who_has_the_most_loses_the_oldest_and_the_system_before_a_p
     assert names() == ["a", "b", "work 2"]
     assert retention.prune(NOW, keep=2) == 1
     assert names() == ["b", "work 2"]
+
+
+def test_what_was_counted_once_is_not_counted_again_until_as_many_can_have_come() -> None:
+    for name in "abcde":
+        entry(name)
+    retention.prune(NOW, keep=7)
+    with CaptureQueriesContext(connection) as queries:
+        for name in "fg":
+            entry(name)
+            assert retention.prune(NOW, keep=7) == 0
+    assert not [one for one in queries if "COUNT" in one["sql"] and '"wrote"' in one["sql"]]
+    entry("h")
+    assert retention.prune(NOW, keep=7) == 1
+    assert names() == list("bcdefgh")
+
+
+def test_a_routine_write_that_comes_late_goes_within_the_hour() -> None:
+    retention.prune(NOW)
+    entry("late", days=30, routine=True)
+    entry("just of age", days=7.01, routine=True)
+    retention.prune(NOW + timedelta(minutes=1))
+    assert names() == ["late"]
+    retention.prune(NOW + retention.THOROUGH)
+    assert names() == []
 
 
 def test_the_controller_keeps_the_trail() -> None:

@@ -143,6 +143,37 @@ def test_a_task_does_not_run_beside_itself() -> None:
     assert order == ["begun"] * 2
 
 
+def test_nor_when_another_run_makes_room_for_it() -> None:
+    lane, order = Lane(), list[str]()
+    other_ends, go_on = threading.Event(), threading.Event()
+    other, task = Task(lambda: other_ends.wait(30)), beginning(order, go_on)
+    assert lane.run_directly(other)
+    long_ago(lane)
+    assert lane.run_directly(task, patience=math.inf)
+    assert lane.run_directly(task, patience=math.inf), "after itself"
+    other_ends.set()
+    wait_for("the other run to end", lambda: len(lane._running) == 1)
+    assert order == ["begun"]
+    go_on.set()
+    wait_for("an idle lane", lambda: not lane._running)
+    assert order == ["begun"] * 2
+
+
+def test_what_waits_behind_a_run_that_turns_out_long_runs_elsewhere_when_asked_again() -> None:
+    lane, go_on, order = Lane(), threading.Event(), list[str]()
+    task = Task(lambda: order.append("run"))
+    assert lane.run_directly(Task(lambda: go_on.wait(60)))
+    assert lane.run_directly(task, patience=math.inf)
+    long_ago(lane)
+    for times in (1, 2):  # a short one beside the long one changes nothing
+        assert lane.run_directly(task, patience=math.inf)
+        wait_for("the run beside the long one", lambda times=times: len(order) == times)  # type: ignore[misc]
+        wait_for("its end", lambda: len(lane._running) == 1)
+    go_on.set()
+    wait_for("an idle lane", lambda: not lane._running)
+    assert order == ["run", "run"]
+
+
 def test_while_one_thread_is_free_the_others_and_their_connections_rest() -> None:
     lane, threads = Lane(), list[str]()
     for _ in range(5):
@@ -163,7 +194,7 @@ def beginning(order: list[str], go_on: threading.Event) -> Task:
 
 def long_ago(lane: Lane) -> None:
     """What runs has run for long."""
-    lane._began -= 60
+    lane._running = [(task, began - 60) for task, began in lane._running]
 
 
 def test_a_process_that_works_on_a_message_runs_nothing_directly(worker: Worker) -> None:
@@ -271,12 +302,13 @@ def test_who_needs_the_turn_runs_in_the_process_that_has_it(
     monkeypatch.setattr(task, "apply_async", lambda: pytest.fail("a message asks any process"))
     task.took = 5.0
     lane, go_on = tasks.lanes.value[controller.queue], threading.Event()
-    assert lane.run_directly(Task(lambda: go_on.wait(30)))
+    assert lane.run_directly(Task(lambda: go_on.wait(60)))
     long_ago(lane)
     for way in (task.wake, task.send, task.wake_in_time):
         ran.clear()
         way()
         assert ran.wait(30)
+        wait_for("its end", lambda: len(lane._running) == 1)
     go_on.set()
     wait_for("an idle lane", lambda: not lane._running)
 

@@ -10,7 +10,7 @@ import pytest
 from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, AllocationFailed, Inventory, NodeView, Unallocatable, allocate
 from scheduling.allocator.published import Targeting
-from scheduling.allocator.snapshot import PoolOnNode
+from scheduling.allocator.snapshot import PoolOnNode, UsageLog
 from tests.scheduling.allocator.cases import (
     NODE,
     Json,
@@ -66,6 +66,24 @@ def test_a_snapshot_does_not_see_what_happens_later() -> None:
     inventory.remove_class("gpu")
     assert names(allocate(before, [make_claim()], NODE)) == [["d-0"]]
     assert isinstance(answer(inventory, make_claim()), AllocationFailed)
+
+
+@pytest.mark.parametrize("devices", [4, 40])
+def test_a_large_pool_has_a_short_past_so_that_no_flood_of_claims_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    monkeypatch.setattr(UsageLog, "LONG", 100)
+    monkeypatch.setattr(UsageLog, "BATCH", 5)
+    inventory = make_inventory(make_slice(*(f"d-{number:02}" for number in range(devices))))
+    for number in range(devices):
+        _assume(inventory, f"claim-{number}")
+        log = inventory._usage
+        assert len(log.entries) <= 5 or sum(1 + len(usage.taken) for _, usage in log.entries) <= 101 + devices
+        assert log.previous is None or log.previous.previous is None
+    inventory.forget([f"uid-claim-{number}" for number in range(devices)])
+    assert {_assume(inventory, f"again-{number}")[0][0] for number in range(devices)} == {
+        f"d-{number:02}" for number in range(devices)
+    }
 
 
 def test_a_new_version_of_a_slice_replaces_the_old_one() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from claims.controllers import incidents, node_lifecycle
 from claims.controllers.incidents import SETTLING
-from inventory.models import Impairment, Incident
+from inventory.models import Impairment, Incident, Pool
 from inventory.reachability import GRACE
 from tests.builders import DRIVER, make_devices, make_node, make_slice
 from tests.dashboard.claim_scene import runs
@@ -96,3 +96,25 @@ def test_a_pool_that_nobody_publishes_though_claims_hold_its_devices_is_one(clus
     cluster.settle()
     look(after=SETTLING)
     assert standing(POOL) == []
+
+
+def test_that_nobody_publishes_a_pool_any_more_is_seen_at_once_and_without_word_of_it_within_a_minute(
+    shared_cluster: Cluster,
+) -> None:
+    cluster = shared_cluster
+    cluster.with_gpus("node-1", "node-2")
+    runs(cluster, "one", count=2)
+    runs(cluster, "other", count=2)
+    look()
+    cluster.delete(cluster.slice("node-1"))
+    look()
+    look(after=SETTLING)
+    assert [pool for _, pool, _ in standing(POOL)] == ["node-1"]
+    cluster.create(make_slice(node="node-1", devices=make_devices(2)))
+    look(after=SETTLING)
+    assert standing(POOL) == []
+    Pool.objects.filter(name="node-2").delete()  # as if the announcement was lost
+    look(after=SETTLING)
+    look(after=SETTLING + incidents.BELIEVED)
+    look(after=SETTLING * 2 + incidents.BELIEVED)
+    assert [pool for _, pool, _ in standing(POOL)] == ["node-2"]

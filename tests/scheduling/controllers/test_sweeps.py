@@ -67,6 +67,22 @@ def test_a_pod_of_a_node_that_went_gives_its_claim_back(cluster: Cluster) -> Non
     assert cluster.all(ResourceClaim) == []
 
 
+def test_between_two_looks_at_all_pods_those_of_nodes_that_went_lately_and_those_that_leave_are_looked_at(
+    cluster: Cluster,
+) -> None:
+    cluster.create(make_node())
+    cluster.create(make_pod("web", node="node-1"))
+    cluster.create(make_pod("ghost", node="ghost"))
+    cluster.create(make_pod("leaving"))
+    cluster.delete(cluster.pod("leaving"), grace=30)
+    cluster.delete(cluster.node())
+    cluster.now = datetime.now(UTC) + podgc.QUARANTINE + timedelta(seconds=1)
+    podgc.reconcile(cluster.now)
+    assert [pod.metadata.name for pod in cluster.all(Pod)] == ["ghost"]
+    podgc.sweep(cluster.now)
+    assert cluster.all(Pod) == []
+
+
 def test_a_pod_of_a_lost_node_fails_and_then_goes_without_grace(cluster: Cluster) -> None:
     cluster.create(make_pod("web", node="ghost", termination_grace_period_seconds=3600))
     cluster.later(60)

@@ -170,20 +170,20 @@ def test_nobody_waits_longer_than_five_minutes(cluster: Cluster) -> None:
     state = feed(cluster)
     park(cluster, "web", DEVICES, state)
     cluster.later(queue.FLUSH_AFTER.total_seconds() - 1)
-    queue.sweep(state, cluster.now)
+    queue.flush(cluster.now)
     assert cluster.queued("web").state == "unschedulable"
     cluster.later(2)
-    queue.sweep(state, cluster.now)
+    queue.flush(cluster.now)
     assert cluster.queued("web").state == "active"
 
 
-def test_the_sweep_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
+def test_mending_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
     for name in ("kept", "lost"):
         cluster.create(make_pod(name))
     feed(cluster)
     QueuedPod.objects.filter(name="lost").delete()
     QueuedPod.objects.filter(name="kept").update(uid="left-over")
-    queue.sweep(ClusterState.captured(), cluster.now)
+    queue.mend(ClusterState.captured(), cluster.now)
     assert sorted(QueuedPod.objects.values_list("uid", flat=True)) == sorted(
         uid_of(cluster, name) for name in ("kept", "lost")
     )
