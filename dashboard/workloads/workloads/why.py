@@ -18,6 +18,7 @@ from claims.causes.messages import brief
 from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod
 from claims.pod_troubles import USUAL_WAITS
+from dashboard.kit.mirrored import agent
 from dashboard.templatetags.kit import counted, joined, node_url, pod_url
 from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods import queries as pods
@@ -157,7 +158,10 @@ def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) ->
     title = worst.alone if is_one else worst.sentence
     if worst.lost:  # no log can be read there
         start = StepLine(
-            word=f"Start the agent on `{worst.lost}`", follows="", do_word="Show node", do_url=node_url(worst.lost)
+            word=f"Start the {agent()} on `{worst.lost}`",
+            follows="",
+            do_word="Show node",
+            do_url=node_url(worst.lost),
         )
         return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, steps=(start,)), of=worst.pod)
     return _of_pod(worst.pod, title, person)
