@@ -25,6 +25,7 @@ from claims.causes.causes import (
     RefusingOperand,
     TooFew,
 )
+from manciple.durations import duration
 
 #: What the claim for a pod's extended resources is called before it is written; no claim in the API can have this name.
 EXTENDED_RESOURCES = "<extended-resources>"
@@ -390,6 +391,10 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
 def _in_special_case(cause: object) -> str:
     if isinstance(cause, causes.ClaimInUse) and cause.claim:
         return f"{CLAIM_IN_USE}: {cause.claim} {_as_many_as_may(cause)}"
+    if isinstance(cause, causes.NotPlaced):
+        return _not_placed(cause)
+    if isinstance(cause, causes.NotJudged):
+        return f"it cannot be judged: {'; '.join(cause.why)}"
     if isinstance(cause, causes.SearchStopped):
         return f"timed out trying to allocate devices{_stopped(cause)}" if cause.timed_out else ""
     if isinstance(cause, causes.GroupDoesNotFit) and (cause.annotated or cause.where) and not cause.room:
@@ -398,6 +403,13 @@ def _in_special_case(cause: object) -> str:
         )
     waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
     return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
+
+
+def _not_placed(cause: causes.NotPlaced) -> str:
+    named = ", ".join(f"`{one}`" for one in cause.nodes)
+    more = f" and {cause.more} more" if cause.more else ""
+    waits = f" for {duration(cause.seconds)}" if cause.seconds else ""
+    return f"it fits{f' on {named}{more}' if named else ''}; `{cause.scheduler}` has not placed it{waits}"
 
 
 def _as_many_as_may(cause: causes.ClaimInUse) -> str:
@@ -521,8 +533,17 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
 }
 
 
+def why_it_waits(cause: AnyCause, *, names_claim: bool = False) -> str:
+    """A whole sentence. names_claim: as in `clause`."""
+    text = clause(cause, names_claim=names_claim)
+    return f"{sentence(text)}." if isinstance(cause, causes.OfOthers) else f"It waits because {text}."
+
+
 def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
-    """What follows "It waits because". names_claim: for readers who do not see which claim it is about."""
+    """What follows "It waits because"; of a pod of another scheduler a whole sentence (`why_it_waits`).
+
+    names_claim: for readers who do not see which claim it is about.
+    """
     match cause:
         case TooFew() | NotTogether():
             return shortage(cause, names_claim=names_claim)

@@ -43,6 +43,7 @@ LAYERS = (
     ("bad", ("bad",)),
     ("gone", ("gone",)),
     ("away", ("away",)),
+    ("unknown", ("unknown",)),
 )
 #: Lines across the drawing, at most.
 LINES = 4

@@ -54,7 +54,7 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.templatetags.kit import claim_url, class_url, counted, pod_url, template_url
 from dashboard.tools.objects import ShownHistory, history_of
 from insight.capacity import expressions_of, waiting_by_class
-from insight.how_many_fit import NOTHING, Count, count, how_many
+from insight.how_many_fit import NOT_KNOWN, NOTHING, Count, count, how_many
 from insight.selector_matches import judged_devices
 from inventory import models
 from inventory.kinds.devices import DeviceClass
@@ -104,7 +104,7 @@ class ClassRow:
 
     @property
     def label(self) -> str:
-        return in_words(self.count.by_state)
+        return self.fits if self.count.fits == NOT_KNOWN and not self.count.devices else in_words(self.count.by_state)
 
     @property
     def users(self) -> int:
