@@ -502,9 +502,17 @@ _CONDITIONS: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: What announces an end, of which nothing is told once it has come.
+_ANNOUNCED: Mapping[str, str] = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
+
+
 def condition_lines(workload: Any) -> list[ConditionLine]:
     lines = []
-    for one in getattr(workload.status, "conditions", ()):
+    conditions = getattr(workload.status, "conditions", ())
+    true = {one.type for one in conditions if one.status == "True"}
+    for one in conditions:
+        if _ANNOUNCED.get(one.type) in true:
+            continue
         word, good = _CONDITIONS.get(one.type, (one.type, one.status))
         text = meaning(one) or f"{one.type} is {one.status.lower()}."
         lines.append(ConditionLine(word=word, text=text, since=one.last_transition_time, good=one.status == good))
