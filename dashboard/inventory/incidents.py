@@ -63,7 +63,10 @@ SOURCES = Impairment.Source
 STATE_OF_SOURCE: Mapping[str, DeviceState] = {
     SOURCES.NODE: DeviceState.UNREACHABLE,
     SOURCES.POOL: DeviceState.UNPUBLISHED,
+    SOURCES.CLAIM: DeviceState.RESERVED,
 }
+#: What says so -> what an incident of it is called, where the state of the device does not tell.
+NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice"}
 #: Where an incident stands -> its label, the most urgent first.
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
@@ -94,7 +97,7 @@ class ImpairedSpan:
 
     @property
     def state_name(self) -> str:
-        return STATES[self.state]
+        return NAME_OF_SOURCE.get(self.row.source) or STATES[self.state]
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -145,6 +148,8 @@ class ImpairedSpan:
             return f"the Lease of node {self.row.node}"
         if self.row.source == SOURCES.POOL:
             return "its ResourceSlices"
+        if self.row.source == SOURCES.CLAIM:
+            return "the claims"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
@@ -241,7 +246,7 @@ class IncidentRow:
 
     @property
     def state_name(self) -> str:
-        return STATES[self.state]
+        return NAME_OF_SOURCE.get(self.source) or STATES[self.state]
 
     @property
     def standing_name(self) -> str:

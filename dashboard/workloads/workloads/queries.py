@@ -207,7 +207,7 @@ def read_workloads(rows: QuerySet[Workload]) -> Iterator[WorkloadLine]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is wrong with `number` pods, as a sentence. waits: they wait for a node. refused: they are not created. pod:
-    (uid, namespace, name) of one of them.
+    (uid, namespace, name) of one of them. lost: its node, if that is unreachable.
     """
 
     number: int
@@ -215,6 +215,7 @@ class Problem:
     waits: bool = False
     refused: bool = False
     pod: tuple[str, str, str] | None = None
+    lost: str = ""
 
     @property
     def sentence(self) -> str:

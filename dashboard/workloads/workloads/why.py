@@ -18,7 +18,8 @@ from claims.causes.messages import brief
 from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod
 from claims.pod_troubles import USUAL_WAITS
-from dashboard.templatetags.kit import counted, pod_url
+from dashboard.kit.mirrored import agent
+from dashboard.templatetags.kit import counted, joined, node_url, pod_url
 from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.why import PodVerdict, read_why
@@ -32,6 +33,7 @@ from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
 from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES, PODS
 from manciple.wire.resources import kind as kind_of
+from manciple.wire.validation import natural
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import raises_for_pods
@@ -42,6 +44,8 @@ from workloads.models import Workload
 
 #: Kinds of troubles that are shown; waiting pods that are looked at, those that wait longest.
 SHOWN, MOST_WAITING = 5, 500
+#: Unreachable nodes that are named.
+NAMED = 3
 #: Missing pods that are imagined.
 MOST_IMAGINED = 20
 #: What to do about a Job that waited until its time limit was over.
@@ -82,8 +86,10 @@ def _problems(workload: Any, summary: Summary, rows: QuerySet[Pod], unreachable:
     there = rows.filter(deleting=False)
     yield from _of_waiting(there)
     lost = there.filter(node_name__in=unreachable).exclude(phase__in=FINISHED_PHASES)
-    if number := lost.count():
-        yield Problem(number=number, text="Their nodes are unreachable.", pod=_first(lost))
+    if nodes := sorted(lost.order_by().values_list("node_name", flat=True).distinct(), key=natural):
+        names = joined([f"`{name}`" for name in nodes], NAMED)
+        text = f"Node {names} is unreachable." if len(nodes) == 1 else f"Nodes {names} are unreachable."
+        yield Problem(number=lost.count(), text=text, pod=_first(lost.filter(node_name=nodes[0])), lost=nodes[0])
     troubled = there.exclude(trouble="").exclude(node_name__in=unreachable)
     groups = troubled.order_by().values_list("trouble").annotate(number=Count("uid"))
     for text, number in groups.order_by("-number", "trouble")[:SHOWN]:
@@ -132,7 +138,7 @@ def _of_starting(rows: QuerySet[Pod]) -> Iterator[Problem]:
 
 
 def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) -> WorkloadVerdict:
-    """What to do about it: of a pod that waits what its page says, of one that fails its log."""
+    """What to do about it: of a pod that waits what its page says, of a lost one its node, of a failing one its log."""
     is_one = summary.wanted <= 1 or worst.refused
     if worst.refused:
         steps = _raised(workload, worst.number, person)
@@ -144,12 +150,20 @@ def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) ->
             explained = explain_pod(namespace, name)
         except NotFound:
             explained = None
-        if explained is not None and explained.state == "Waiting":
+        if explained is not None and explained.waits and explained.cause is not None:
             verdict = read_why(explained, person, Changes()).verdict
             if not is_one and worst.number > 1:
                 verdict = replace(verdict, title=worst.sentence)
             return WorkloadVerdict(verdict=verdict, of=worst.pod, waits=True)
     title = worst.alone if is_one else worst.sentence
+    if worst.lost:  # no log can be read there
+        start = StepLine(
+            word=f"Start the {agent()} on `{worst.lost}`",
+            follows="",
+            do_word="Show node",
+            do_url=node_url(worst.lost),
+        )
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, steps=(start,)), of=worst.pod)
     return _of_pod(worst.pod, title, person)
 
 

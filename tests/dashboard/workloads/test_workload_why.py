@@ -25,6 +25,7 @@ from manciple.store.event_log import latest_revision
 from tests.builders import make_node, make_quota
 from tests.dashboard.browsing import admin, signed_in, viewer
 from tests.dashboard.workload_scene import deploys, let_run, work
+from tests.leases import overdue, renew
 from tests.scheduling.cluster import Cluster
 from tests.workloads.cluster import (
     make_cron_job,
@@ -108,6 +109,23 @@ def test_pods_that_a_status_does_not_show_yet_are_asked_for_once(plural: str, ad
     nodes.update(replace(one, status=replace(one.status, **status)))
     (step,) = why(admin, plural).verdict.steps
     assert "`pods` of quota `few` to 3" in step.word
+
+
+def test_pods_on_an_unreachable_node_lead_to_the_node_as_nobody_can_read_their_log(
+    admin: Client, nodes: Cluster
+) -> None:
+    is_made(nodes, "deployments")
+    for pod in nodes.all(Pod):
+        unready = PodCondition(type="Ready", status="False")
+        nodes.update(replace(pod, status=replace(pod.status, conditions=(unready,))))
+    work(nodes)
+    renew(nodes, "node-1")
+    assert "node-1" not in told(admin, "deployments")
+    overdue("node-1")
+    found = why(admin, "deployments")
+    assert "`node-1`" in found.verdict.title
+    assert [one.do_url for one in found.verdict.steps] == ["/nodes/node-1"]
+    assert found.of is not None
 
 
 def test_several_limits_are_raised_together_and_only_so_many_pods_are_imagined(admin: Client, nodes: Cluster) -> None:
