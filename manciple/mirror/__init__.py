@@ -1,7 +1,13 @@
 """Manciple beside an existing Kubernetes cluster: reads it with the rights of a kubeconfig, and explains it.
 
-`kubeconfig` finds the server and the credentials, `client` sends requests, `listing` reads the objects and notes what
-may not be read, `copying` puts them into a store, `judgement` keeps of an explanation what the readable kinds allow to
-say. `why` and `devices` are the commands; they use a store in memory, which `throwaway` makes and which ends with the
-process.
+`kubeconfig` finds the server and the credentials, `client` sends requests, `sources` names the resources. Two ways lead
+on:
+
+    once, for a command     `listing` reads everything, `copying` puts it into a store in memory, which `throwaway`
+                            makes and which ends with the process; `judgement` keeps of an explanation what the readable kinds
+                            allow to say. `why` and `devices` are the commands.
+    for good, for a mirror  `replicator` lets `following` list and watch each resource, and `stored_copy` write what
+                            happened into the store; `standing` tells everybody else how far the cluster is known.
+
+Both keep objects as `received` reads them.
 """
