@@ -142,6 +142,7 @@ def _held_by_several() -> Mapping[DeviceKey, str]:
 CONTROLLER = Controller(
     name="record_incidents",
     does="opens and closes incidents of unreachable nodes, incomplete pools and devices held twice",
+    in_mirror=True,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETED)}),

@@ -47,6 +47,7 @@ from dashboard.workloads.pods.why import (
 )
 from insight.advice import Subject, advise, in_words
 from inventory.models import DeviceClass, Node
+from manciple.gaps import demand
 from manciple.people import Person, demand_sight, person_of
 from manciple.per_process import PerProcess
 from manciple.store import objects
@@ -56,6 +57,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
+from scheduling.judgement import TO_REHEARSE
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
     MOST_REPLICAS,
@@ -175,6 +177,7 @@ def asked_of(request: HttpRequest, person: Person) -> Asked:
     namespace, _, short = asked.name.partition("/")
     demand_sight(request, namespace, f"{about} {asked.name}")
     try:
+        demand(*TO_REHEARSE, consequence="nothing can be rehearsed")  # what is not found may be there all the same
         workload = SUBJECTS[about](namespace, short)
     except ApiError as refusal:
         return replace(asked, error=_sentence(refusal.message))

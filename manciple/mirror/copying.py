@@ -11,7 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from inventory.kinds import gates
+from manciple.gaps import learn_from
 from manciple.mirror import received
+from manciple.mirror.judgement import gaps_of
 from manciple.mirror.listing import Found
 from manciple.mirror.received import Received, Unreadable
 from manciple.mirror.sources import CLAIM, CLASS, POD_GROUP, TAINT_RULE, KindState, Reach
@@ -55,6 +57,8 @@ def copy(found: Found) -> None:
             writer.adopt(objects.to_read((kind, read)), {})  # nothing is there: no need to look
             for one in read.values():
                 writer.replicate(kind, one.object, one.document, author=one.author)
+    missing = gaps_of(found.states, found.namespace)
+    learn_from(lambda: missing)
 
 
 def gates_of(
@@ -76,7 +80,7 @@ def gates_of(
         on["DRADeviceTaintRules"] = False
     groups = POD_GROUP.resource not in absent and reported.get("GenericWorkload", True)
     on |= {"GenericWorkload": groups, "GangScheduling": groups and reported.get("GangScheduling", False)}
-    if CLAIM.resource in absent:
+    if absent & {CLAIM.resource, CLASS.resource}:  # a cluster has both or neither, and not always are both read
         on[gates.DYNAMIC_RESOURCE_ALLOCATION] = False
     return on
 

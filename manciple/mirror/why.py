@@ -44,10 +44,10 @@ def main(arguments: Sequence[str]) -> int:
         from manciple.mirror import copying, explaining  # noqa: PLC0415 - Django is set up by now
 
         copying.copy(found)
-        judged = explaining.explain(found, wanted)
+        reply = explaining.explain(found, wanted)
         if options.output == "json":
-            return json.dumps(explaining.document(judged), indent=2)
-        return "\n".join(explaining.lines(judged))
+            return json.dumps(explaining.document(reply), indent=2)
+        return "\n".join(explaining.lines(reply))
 
     return command.run(answer)
 

@@ -54,6 +54,16 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
         "only 2 of 3 pods of its group `train` fit at once",
         "See what its other pods wait for.",
     ),
+    "it fits, and its scheduler does not place it": (
+        causes.NotPlaced(scheduler="volcano", nodes=("node-1", "node-2"), more=2, seconds=190),
+        "it fits on `node-1`, `node-2` and 2 more; `volcano` has not placed it for 3 min",
+        "See whether `volcano` runs, and what it logs of the pod.",
+    ),
+    "not enough is known": (
+        causes.NotJudged(why=("you may not list nodes", "you may not list pods"), forbidden=True),
+        "it cannot be judged: you may not list nodes; you may not list pods",
+        "Ask somebody who may list them, or ask for a role that may.",
+    ),
     "a full quota": (
         causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),
         "its claim for `gpu` is refused: quota `most` is full: 2 of 2 `gpu/devices`",

@@ -17,6 +17,7 @@ from itertools import pairwise, starmap
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.http import QueryDict
 from django.urls import reverse
 from msgspec import structs
@@ -644,7 +645,7 @@ def _held_by(
         ends="Free again: unknown. Its node is unreachable."
         if lost
         else _ends([ends.get(pod.key) for pod in using], holder.others),
-        cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
+        cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid and not settings.MIRROR else "",
         cdi_ids=tuple(ids),
     )
 

@@ -129,7 +129,7 @@ def test_kubectl_runs_it_as_a_plugin(lab: ApiServer, folder: Path, tmp_path: Pat
 
     told = kubectl("why", "pod", "fits", "-n", NAMESPACE)
     assert (told.returncode, told.stderr) == (0, "")
-    assert "It fits on `n1`, `n2`; default-scheduler has not placed it for" in told.stdout
+    assert "It fits on `n1`, `n2`; `default-scheduler` has not placed it for" in told.stdout
     head, *rows = kubectl("devices", "--node", "n1", "-o", "wide").stdout.splitlines()
     assert head.split() == ["NODE", "POOL", "DEVICE", "CLASS", "MODEL", "STATE", "CLAIM", "POD", "DRIVER", "ATTRIBUTES"]
     assert [row.split()[:6] for row in rows[:2]] == [

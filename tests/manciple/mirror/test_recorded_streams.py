@@ -17,9 +17,9 @@ from manciple.mirror.sources import Reach
 from manciple.store.models import Event
 from tests.indexes import assert_rebuilt_the_same
 from tests.manciple.mirror.clusters import remote_of
-from tests.manciple.mirror.living import Living, with_unknown_fields
+from tests.manciple.mirror.living import KINDS, Living, with_unknown_fields
 from tests.manciple.mirror.replay import Document
-from tests.manciple.mirror.test_copying import KINDS, Mirror, kept, stored
+from tests.manciple.mirror.test_copying import Mirror, kept, stored
 from tests.manciple.mirror.test_versions import VERSIONS, lists
 
 pytestmark = pytest.mark.django_db
