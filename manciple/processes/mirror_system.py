@@ -195,7 +195,10 @@ class MirrorSystem:
             while not self._stopping.wait(standing.FRESH):
                 with contextlib.suppress(Error):  # the database is away
                     remote, kinds = standing.remote(), standing.kinds()
-                    now = (remote and remote.away_since, {name: (one.reach, one.unread) for name, one in kinds.items()})
+                    now = (
+                        remote and remote.away_since,
+                        {name: (one.reach, one.unread, one.listed_at is None) for name, one in kinds.items()},
+                    )
                     if now != told:
                         told = now
                         relay.value.tell("mirror")

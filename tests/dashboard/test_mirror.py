@@ -160,7 +160,7 @@ def test_what_is_ones_own_can_be_changed(mirror: Client) -> None:
     assert "Acknowledge" in words(mirror, f"/incidents/{incident}")
 
 
-@pytest.mark.parametrize("path", ["/overview", "/devices", "/pods", "/mirror", "/account"])
+@pytest.mark.parametrize("path", ["/overview", "/devices", "/pods", "/mirror", "/account", "/wallboard"])
 def test_every_page_says_since_when_the_cluster_is_away(mirror: Client, path: str) -> None:
     assert PROD in mirror.get(path).content.decode()
     assert "cannot be reached" not in mirror.get(path).content.decode()
