@@ -187,7 +187,7 @@ def test_open_pages_are_told_at_once_and_those_that_come_then_as_well(
 
 STATES = {
     Reach.EVERYWHERE: "Copied",
-    Reach.NAMESPACE: "Only of namespace default",
+    Reach.NAMESPACE: "Namespace default only",
     Reach.FORBIDDEN: "You may not list it",
     Reach.FAILED: "Could not be listed: it broke",
     Reach.ABSENT: "The cluster does not have it",
