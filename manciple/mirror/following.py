@@ -99,7 +99,7 @@ _heads, _events = msgspec.json.Decoder(_Head), msgspec.json.Decoder(_Event)
 _bookmarks, _statuses = msgspec.json.Decoder(_Bookmark), msgspec.json.Decoder(_Status)
 
 
-class Follower:
+class KindFollower:
     """served: the versions of a resource that the server has, the best first. rediscover: asks the server again.
     standing: how far the resource was known before.
     """

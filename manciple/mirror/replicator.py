@@ -31,7 +31,7 @@ from inventory.kinds import gates
 from manciple.mirror import copying, listing, standing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.following import FIRST_PAUSE, LONGEST_PAUSE, SILENCE, Follower
+from manciple.mirror.following import FIRST_PAUSE, LONGEST_PAUSE, SILENCE, KindFollower
 from manciple.mirror.listing import Served
 from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import KindState, Reach, Source
@@ -206,8 +206,8 @@ class Replicator:
             if self._is_stale:
                 _until_done(self._save, stopping)
 
-    def _follower(self, source: Source, queue: _Queue, discovery: _Discovery) -> Follower:
-        return Follower(
+    def _follower(self, source: Source, queue: _Queue, discovery: _Discovery) -> KindFollower:
+        return KindFollower(
             self._remote,
             source,
             queue,

@@ -22,7 +22,7 @@ from inventory.models import Impairment, Incident
 from manciple.audit import recording
 from manciple.audit.models import Entry
 from manciple.mirror.client import Remote
-from manciple.mirror.following import SILENCE, Follower
+from manciple.mirror.following import SILENCE, KindFollower
 from manciple.mirror.models import RemoteVersion
 from manciple.mirror.sources import Source
 from manciple.mirror.standing import KindStanding
@@ -82,7 +82,7 @@ class Mirror:
             return (versions.get(source.plural, source.versions[0]),) if versions.get(source.plural) != "" else ()
 
         self.followers = {
-            plural: Follower(self._remote, KINDS[plural], self.copy, served=served, **self._settings)
+            plural: KindFollower(self._remote, KINDS[plural], self.copy, served=served, **self._settings)
             for plural in self._plurals
         }
 
