@@ -36,6 +36,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts,
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.suggestions import did_you_mean
 from dashboard.templatetags.kit import counted, device_url, listed, taint_rule_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds import gates
@@ -209,7 +210,8 @@ def read_leaving(threatened: Sequence[ThreatenedPod], now: datetime) -> list[Lea
 
 def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[Consequence]:
     if not keys:
-        yield Consequence(term="Devices", sentences=("No device is selected now.",))
+        sentences = ("No device is selected now.", *_unpublished(coming, snapshot))
+        yield Consequence(term="Devices", sentences=sentences)
         return
     names = listed([f"{pool}/{device}" for _, pool, device, _ in keys], NAMED_IN_EFFECT)
     yield Consequence(term="Devices", sentences=(f"{counted(len(keys), 'device')}: {names}.",))
@@ -224,6 +226,16 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
         then = f"released with {pods}" if evicts else "kept"
         said = f"{counted(held, 'device is', 'devices are')} held, and {then}."
         yield Consequence(term="Held", sentences=(said,))
+
+
+def _unpublished(coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[str]:
+    """Names in the rules that nobody publishes, and what was probably meant."""
+    published = [one.key for one in snapshot.candidates]
+    for rule in coming:
+        for index, (word, name) in enumerate(zip(("driver", "pool", "device"), place_of(rule) or (), strict=False)):
+            known = {key[index] for key in published}
+            if name and name not in known:
+                yield f"No {word} is called {name}.{did_you_mean(name, sorted(known))}"
 
 
 def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Consequence]:

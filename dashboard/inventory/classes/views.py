@@ -533,13 +533,13 @@ def effect_of_deletion(existing: DeviceClass, person: Person) -> ActionEffect:
     def concerned(
         term: str, those: Sequence[Key], follows: str, url: Callable[[str, str], str], none: str
     ) -> Consequence:
-        sentence = f"{len(those)} {follows}:" if those else none
+        sentence = f"{len(those):,} {follows}:" if those else none
         links = tuple((f"{namespace}/{name}", url(namespace, name)) for namespace, name in those[:NAMED])
         return Consequence(term=term, sentences=(sentence,), links=links, more=max(0, len(those) - NAMED))
 
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
-    held = f"{holding} {keep}." if holding else "None."
+    held = f"{holding:,} {keep}." if holding else "None."
     lost, blocked = "could not be allocated", "would create claims that wait"
     consequences = [
         concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None."),

@@ -29,6 +29,7 @@ from dashboard.kit.differences import dump
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
 from dashboard.kit.meters import IdleList, MeterCharts, read_idle
+from dashboard.kit.notifying import notify_url
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
@@ -62,6 +63,7 @@ from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.gaps import NotEnoughKnown
+from manciple.notifications.models import Happening
 from manciple.people import Person, demand_edit, demand_sight, denied, person_of
 from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
@@ -187,6 +189,7 @@ class PodContext(PageContext):
     verdict: PodVerdict | None
     may_edit: bool
     what_if_url: str
+    notify_url: str  # "" of a pod that does not wait, and for who is notified already
     topics: str
     conversation: Conversation | None
     why: Why | None
@@ -273,6 +276,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         latest=[one for one in moments if moment(one.at)][-SHOWN_BESIDE:],
         verdict=why.verdict if why else read_stay(pod, claims, moments, now, person, unreachable=unreachable),
         may_edit=person.may_edit(namespace),
+        notify_url=notify_url(person, Happening.POD_STARTED, namespace) if waits else "",
         what_if_url=f"{page_url('what-if')}?{urlencode(question, safe='/:')}",
         topics=f"{topics} pool: slices classes nodes" if waits else topics,  # almost anything may help a waiting pod
         conversation=queries.read_conversation(pod, claims) if tab in ("why", "claims") else None,

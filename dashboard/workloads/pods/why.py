@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from claims.causes.causes import NotJudged, NotTogether, OfPreemption
 from claims.causes.messages import clause, message, preemption_clause, sentence
+from claims.controllers.node_lifecycle import eviction_time
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, pool_of
@@ -21,7 +22,7 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from dashboard.kit.mirrored import agent
-from dashboard.templatetags.kit import counted, joined, page_url
+from dashboard.templatetags.kit import clock, counted, joined, page_url
 from dashboard.workloads.changes import meant, replace_url
 from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.next_steps import StepLine, step_lines
@@ -29,12 +30,15 @@ from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun
 from insight.advice import Repair, advice_of, in_words, words_of
 from insight.start_estimates import latest_ends
+from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
 from manciple.gaps import NotEnoughKnown
 from manciple.people import Person
+from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
-from manciple.wire.resources import Key
+from manciple.wire.resources import NODES, Key, kind
 from manciple.wire.validation import natural
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.allocation import Examined
@@ -282,12 +286,12 @@ def troubled_pools(troubles: Sequence[PoolTrouble]) -> str:
 def _of_drop(drop: Drop) -> str:
     """`112 have 80Gi`: the values of the devices that a part of a selector refuses."""
     if len(drop.values) == 1 and not drop.more_values:
-        return f"{drop.count} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
+        return f"{drop.count:,} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
     if drop.values and drop.clause.comparison and drop.clause.comparison.operator in (">", ">=") and drop.greatest:
-        return f"{drop.count} have {drop.greatest} or less"
+        return f"{drop.count:,} have {drop.greatest} or less"
     if drop.values:
-        return f"{drop.count} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
-    return f"{drop.count} refused by {drop.clause}"
+        return f"{drop.count:,} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
+    return f"{drop.count:,} refused by {drop.clause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +350,7 @@ def node_table(report: Report) -> FunnelNodes:
         rest.setdefault(line.stops, []).append(line)
     grouped = [
         FunnelNode(
-            name=some[0].name if len(some) == 1 else f"{len(some)} more, such as {some[0].name}",
+            name=some[0].name if len(some) == 1 else f"{len(some):,} more, such as {some[0].name}",
             count=len(some),
             exists=len(some) == 1 and some[0].exists,
             counts=(None,) * len(columns),
@@ -441,7 +445,7 @@ class HeldDevices:
 
     @property
     def title(self) -> str:
-        return "Who holds it" if self.count == 1 else f"Who holds the {self.count}"
+        return "Who holds it" if self.count == 1 else f"Who holds the {self.count:,}"
 
     @property
     def aside(self) -> str:
@@ -676,10 +680,12 @@ def read_stay(
     """
     lost = None
     if unreachable and not is_done(pod):
+        stored = objects.get(kind(NODES), "", pod.spec.node_name)
+        evicted = eviction_time(pod, decoded(stored, Node)) if stored is not None else None
         lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
-            text="Its last report is shown.",
+            text=f"Its last report is shown.{f' Evicted at {clock(evicted)}.' if evicted else ''}",
             next_step=f"Start the {agent()} on `{pod.spec.node_name}`.",
         )
     ends = moment(pod.metadata.deletion_timestamp)

@@ -62,7 +62,8 @@ def test_another_manciple_is_copied(api_server: ApiServer, monkeypatch: pytest.M
     with objects.writing() as writer:
         for number in range(5):
             writer.create(POD, make_pod(f"p{number}"))
-        node = writer.create(NODE, make_node("n1"))
+        node = make_node("n1")
+        writer.create(NODE, node)
         writer.create(RESOURCE_CLAIM, make_claim("c"))
     remote = Remote(kubeconfig.read(Choice(kubeconfig=str(api_server.kubeconfig))))
     sinks = {plural: Collecting() for plural in PLURALS}

@@ -211,6 +211,33 @@ def test_a_container_that_cannot_start_says_why(machine: Machine) -> None:
     assert "manciple.dev/run-seconds" in machine.events("Failed")[0]
 
 
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_a_container_whose_image_is_changed_is_restarted_with_it(machine: Machine, policy: str) -> None:
+    """As `kubectl set image pod/p` has it, whatever the policy says of ends; those that have done their work stay."""
+    spec = {
+        "restartPolicy": policy,
+        "initContainers": [container("first"), container("side", restartPolicy="Always")],
+        "terminationGracePeriodSeconds": 1,
+    }
+    machine.api.put("pods", pod("p", container("main"), container("other"), spec=spec))
+    machine.settle()
+
+    document = machine.pod("p")
+    for one in (*document["spec"]["initContainers"], document["spec"]["containers"][0]):
+        one["image"] = "new:2"
+    machine.api.put("pods", document)
+    machine.settle()
+
+    found = {**statuses(machine), **statuses(machine, of="initContainerStatuses")}
+    restarts = {name: (one["restartCount"], one["image"] == "new:2") for name, one in found.items()}
+    assert restarts == {"first": (0, False), "side": (1, True), "main": (1, True), "other": (0, False)}
+    assert "running" in found["main"]["state"]
+    assert machine.pod("p")["status"]["phase"] == "Running"
+    assert set(machine.events("Killing")) == {
+        f"Container {name} definition changed, will be restarted" for name in ("main", "side")
+    }
+
+
 @pytest.mark.parametrize("reachable", [True, False])
 def test_that_an_image_is_pulled_is_told_before_it_has_been(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, reachable: bool
