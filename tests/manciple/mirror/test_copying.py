@@ -22,7 +22,7 @@ from inventory.models import Impairment, Incident
 from manciple.audit import recording
 from manciple.audit.models import Entry
 from manciple.mirror.client import Remote
-from manciple.mirror.following import SILENCE, KindFollower
+from manciple.mirror.following import KindFollower
 from manciple.mirror.models import RemoteVersion
 from manciple.mirror.sources import Source
 from manciple.mirror.standing import KindStanding
@@ -68,10 +68,9 @@ class Mirror:
         *plurals: str,
         versions: Mapping[str, str] | None = None,
         namespace: str = "",
-        silence: float = SILENCE,
     ) -> None:
         self._remote, self._plurals, self._versions = remote, plurals or PLURALS, versions or {}
-        self._settings: dict[str, Any] = {"namespace": namespace, "silence": silence}
+        self._namespace = namespace
         self.restart()
 
     def restart(self) -> None:
@@ -82,7 +81,7 @@ class Mirror:
             return (versions.get(source.plural, source.versions[0]),) if versions.get(source.plural) != "" else ()
 
         self.followers = {
-            plural: KindFollower(self._remote, KINDS[plural], self.copy, served=served, **self._settings)
+            plural: KindFollower(self._remote, KINDS[plural], self.copy, served=served, namespace=self._namespace)
             for plural in self._plurals
         }
 

@@ -8,7 +8,7 @@ import pytest
 
 from inventory.kinds import gates
 from manciple.mirror.client import Remote
-from manciple.mirror.following import ASKED_AGAIN_AFTER, POLLED_EVERY
+from manciple.mirror.following import ASKED_AGAIN_AFTER, POLLED_EVERY, SILENCE
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.sources import Reach
 from tests.manciple.mirror.clusters import claim, node, pod, remote_of
@@ -163,12 +163,13 @@ def test_a_watch_that_breaks_off_is_resumed_and_is_no_failure(cluster: Living) -
 
 
 def test_a_watch_that_is_silent_for_too_long_ends(cluster: Living) -> None:
-    mirror = Mirror(remote_of(cluster), "pods", silence=0.2)
+    mirror = Mirror(remote_of(cluster), "pods")
     mirror.turn()
     cluster.silent = True
+    mirror.followers["pods"]._silence = 0.2
     mirror.turn()
+    mirror.followers["pods"]._silence = SILENCE
     cluster.silent = False
-    cluster.end_watches()
     cluster.put("pods", pod("late"))
     mirror.turn()
     assert_equal(cluster, "pods")
