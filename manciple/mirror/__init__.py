@@ -4,11 +4,11 @@
 on:
 
     once, for a command     `listing` reads everything, `copying` puts it into a store in memory, which `throwaway`
-                            makes and which ends with the process; `judgement` keeps of an explanation what the
-                            readable kinds allow to say. `why` and `devices` are the commands.
+                            makes and which ends with the process. `why` and `devices` are the commands.
     for good, for a mirror  `replicator` lets `following` list and watch each resource, and `stored_copy` write what
                             happened into the store; `standing` tells everybody else how far the cluster is known.
-                            `manciple.processes.mirror` is the command; each has a folder (`folders`).
+                            `manciple.processes.mirror` runs it, in a folder of its own (`folders`).
 
-Both keep objects as `received` reads them.
+Both keep objects as `received` reads them; `judgement` says what is not known
+(`manciple.gaps`).
 """
