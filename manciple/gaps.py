@@ -47,6 +47,11 @@ def lacking(*resources: str) -> Sequence[Gap]:
     return [gap for gap in gaps() if gap.resource in resources]
 
 
+def lacking_in(namespace: str, *resources: str) -> Sequence[Gap]:
+    """Likewise, of one namespace."""
+    return [gap for gap in lacking(*resources) if gap.but_for != namespace]
+
+
 class NotEnoughKnown(Forbidden):
     """What was asked for depends on kinds of which not all objects are known."""
 

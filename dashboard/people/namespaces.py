@@ -52,6 +52,7 @@ from manciple.api import service_account_tokens, verbs
 from manciple.api.auditing import page_write
 from manciple.api.namespaces import IMMORTAL_NAMESPACES
 from manciple.api.requests import ResourcePath, WriteOptions
+from manciple.gaps import lacking
 from manciple.people import Person, demand, demand_sight, person_of
 from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
@@ -156,7 +157,7 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     return [
         NamespaceHoldings(
             name=one,
-            exists=one in found,
+            exists=one in found or bool(lacking(NAMESPACES)),
             ending=one in found and found[one].deleting,
             labels=dict(sorted(found[one].labels.items())) if one in found else {},
             devices=dict(sorted(devices[one].items(), key=lambda held: (-held[1], held[0]))),

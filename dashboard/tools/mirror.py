@@ -66,7 +66,7 @@ def _described(source: Source, known: KindStanding | None, remote: RemoteStandin
     elif known.unread:
         mark, state = "warn", f"{known.unread} could not be read, and are left out"
     elif known.reach is Reach.NAMESPACE:
-        mark, state = "warn", f"Only of namespace {remote.namespace}: you may not list the others"
+        mark, state = "warn", f"Namespace {remote.namespace} only"
     else:
         mark, state = "ok", "Copied"
     return MirroredKind(source=source, known=known, mark=mark, state=state)

@@ -18,7 +18,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,13 +39,14 @@ from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
 from manciple.live.topics import relay
-from manciple.mirror import judgement, standing
+from manciple.mirror import standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
-from manciple.mirror.sources import COPIED
+from manciple.mirror.sources import COPIED, Reach
+from manciple.mirror.standing import KindStanding
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
@@ -195,7 +196,10 @@ class MirrorSystem:
             while not self._stopping.wait(standing.FRESH):
                 with contextlib.suppress(Error):  # the database is away
                     remote, kinds = standing.remote(), standing.kinds()
-                    now = (remote and remote.away_since, {name: (one.reach, one.unread) for name, one in kinds.items()})
+                    now = (
+                        remote and remote.away_since,
+                        {name: (one.reach, one.unread, one.listed_at is None) for name, one in kinds.items()},
+                    )
                     if now != told:
                         told = now
                         relay.value.tell("mirror")
@@ -225,7 +229,7 @@ class MirrorSystem:
             connections.close_all()
 
     def _tell(self, link: str) -> None:
-        missing = [judgement.may_not(one) for one in standing.kinds().values() if not one.is_whole]
+        standing.forget()  # it was asked before all of it was known
         lines = [
             "",
             f"The mirror of {self._context} is ready. It only reads, and listens on this machine alone.",
@@ -233,8 +237,21 @@ class MirrorSystem:
             f"  {link}",
             "",
             "The link signs you in until the mirror stops; so it is for you alone.",
+            *_missing(standing.kinds().values()),
+            f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
-        if missing:
-            lines += ["What needs these kinds is not judged:", *(f"  {one}" for one in missing), ""]
-        lines += [f"Kept in {self._folder.path}. Stop with Ctrl-C."]
         print(printable("\n".join(lines)), flush=True)
+
+
+def _missing(kinds: Iterable[KindStanding]) -> Iterator[str]:
+    """What the kubeconfig's user may not read, and so is not judged: a line for each reason."""
+    found = dict[str, list[str]]()
+    for one in kinds:
+        match one.reach:
+            case Reach.FORBIDDEN:
+                found.setdefault("You may not list", []).append(one.source.plural)
+            case Reach.NAMESPACE:
+                found.setdefault("You may list in one namespace only", []).append(one.source.plural)
+            case _ if not one.is_whole:
+                found.setdefault("Not known entirely", []).append(one.source.plural)
+    yield from (f"{words}: {', '.join(names)}" for words, names in found.items())

@@ -160,7 +160,7 @@ def test_what_is_ones_own_can_be_changed(mirror: Client) -> None:
     assert "Acknowledge" in words(mirror, f"/incidents/{incident}")
 
 
-@pytest.mark.parametrize("path", ["/overview", "/devices", "/pods", "/mirror", "/account"])
+@pytest.mark.parametrize("path", ["/overview", "/devices", "/pods", "/mirror", "/account", "/wallboard"])
 def test_every_page_says_since_when_the_cluster_is_away(mirror: Client, path: str) -> None:
     assert PROD in mirror.get(path).content.decode()
     assert "cannot be reached" not in mirror.get(path).content.decode()
@@ -187,7 +187,7 @@ def test_open_pages_are_told_at_once_and_those_that_come_then_as_well(
 
 STATES = {
     Reach.EVERYWHERE: "Copied",
-    Reach.NAMESPACE: "Only of namespace default",
+    Reach.NAMESPACE: "Namespace default only",
     Reach.FORBIDDEN: "You may not list it",
     Reach.FAILED: "Could not be listed: it broke",
     Reach.ABSENT: "The cluster does not have it",

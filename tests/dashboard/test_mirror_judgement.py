@@ -18,7 +18,7 @@ from pytest_django.fixtures import Settings
 
 from claims.causes.causes import decode
 from claims.causes.messages import brief
-from claims.kinds.pods import PodSchedulingGate
+from claims.kinds.pods import Pod, PodSchedulingGate
 from dashboard.workloads.next_steps import StepLine
 from manciple import gaps
 from manciple.gaps import Gap
@@ -31,7 +31,7 @@ from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QU
 from scheduling.cycle.scheduler import SchedulingWorker
 from scheduling.models import QueuedPod
 from scheduling.queue import hints
-from tests.builders import NAMESPACE, make_claim, make_pod, make_request, make_taint_rule
+from tests.builders import NAMESPACE, make_claim, make_pod, make_request, make_running, make_taint_rule
 from tests.dashboard.browsing import member
 from tests.scheduling.cluster import Cluster
 
@@ -52,6 +52,7 @@ def pages(cluster: Cluster) -> Client:
     cluster.create(make_claim("one", namespace=OTHER, requests=[make_request()]))
     cluster.create(make_pod("holder", namespace=OTHER, claims={"gpu": "one"}))
     cluster.settle()
+    cluster.update(make_running(cluster.get(Pod, "holder", OTHER)))
     cluster.create(make_taint_rule("repair", effect="NoSchedule", device="gpu-1"))
     for name, request in (("held", make_request()), ("odd", make_request(expressions=[NEVER]))):
         cluster.create(make_claim(name, requests=[request]))
@@ -111,6 +112,8 @@ def said_by_pages(client: Client) -> dict[str, set[str]]:
         **{f"/what-if?pod={NAMESPACE}/{name}": _of_what_if(client, name) for name in ("held", "plain", "stray")},
         "/overview": _of_overview(client),
         "/classes": _of_classes(client),
+        "/claims": _of_claims(client),
+        "/namespaces": {f"{row.name} exists: {row.exists}" for row in _rows(client, "/namespaces")},
     }
 
 
@@ -159,8 +162,16 @@ def _of_overview(client: Client) -> set[str]:
 
 
 def _of_classes(client: Client) -> set[str]:
-    table = _context(client, "/classes")["table"]
-    return {f"{row.name}: {row.count.free} free, {row.fits} fit" for row in table.rows}
+    return {f"{row.name}: {row.count.free} free, {row.fits} fit" for row in _rows(client, "/classes")}
+
+
+def _of_claims(client: Client) -> set[str]:
+    rows = _rows(client, "/claims")
+    return {f"{row.key}: {row.label}" for row in rows} | {_timeless(row.note) for row in rows if row.note}
+
+
+def _rows(client: Client, path: str) -> Any:
+    return _context(client, path)["table"].rows
 
 
 def _timeless(sentence: str) -> str:

@@ -33,11 +33,12 @@ from claims.pod_claims import stays_allocated
 from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
 from inventory.reachability import unreachable_nodes
+from manciple.gaps import lacking, lacking_in
 from manciple.people import Person
 from manciple.store import objects, sql
 from manciple.store.history import written_since
 from manciple.store.objects import decoded
-from manciple.wire.resources import CLAIMS, FINISHED_PHASES, PODS, Key, kind
+from manciple.wire.resources import CLAIMS, FINISHED_PHASES, NODES, PODS, Key, kind
 from scheduling.models import QueuedPod
 
 #: state -> what it is called, in the order in which the list shows them
@@ -161,7 +162,7 @@ class ClaimRow:
         Names are empty where the object went while the claim was read.
         """
         if self.cause == "pending":
-            unused = "" if self.wanted_by else "No pod uses it yet"
+            unused = "" if self.wanted_by or lacking_in(self.namespace, PODS) else "No pod uses it yet"
             return brief(self.waits, names_claim=claim_of(self.waits) != self.key) or unused
         over = next((user for user in self.users if user.is_over), None)
         overdue = next((user.name for user in self.users if user.fate == "overdue"), "")
@@ -231,7 +232,7 @@ def _node_state(name: str) -> str:
     ready = "n.ready AND n.name NOT IN (SELECT name FROM unreachable)"
     state = f"CASE WHEN {ready} THEN {_READY} ELSE {_SILENT} END"
     states = f"SELECT {state} FROM {{Node}} n WHERE n.name = {name}"  # noqa: S608 - our own names
-    return f"COALESCE(({states}), {_GONE})"
+    return f"COALESCE(({states}), t.unseen_node)"
 
 
 #: What decides the state of each claim. Written out: composing it for each request would take longer than the answer.
@@ -249,7 +250,8 @@ _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_
                 FROM {{Pod}} p WHERE p.uid = r.uid AND p.phase NOT IN ({", ".join(map(repr, sorted(FINISHED_PHASES)))})
                     AND NOT (p.deleting AND p.node_name = '')
             ),
-            CASE WHEN r.resource <> '{PODS}' AND NOT EXISTS (SELECT 1 FROM {{Pod}} p WHERE p.uid = r.uid) THEN {_BUSY}
+            CASE WHEN (r.resource <> '{PODS}' OR t.unseen_pod = {_BUSY})
+                    AND NOT EXISTS (SELECT 1 FROM {{Pod}} p WHERE p.uid = r.uid) THEN {_BUSY}
                 WHEN {written_since("r.uid", "t.moment")} THEN {_JUST_OVER} ELSE {_OVER} END
         )) FROM {{Reservation}} r WHERE r.claim_id = c.uid
     ) AS user_state,
@@ -275,7 +277,8 @@ _FACTS = f"""SELECT c.uid, c.namespace, c.name, c.allocated, c.deleting, c.held_
 FROM claims c, times t""".format(**_tables())  # noqa: S608 - names of our own
 #: The facts stand in a table of their own: else the database would find them again wherever the cause mentions one.
 _JUDGED = (
-    f"WITH times AS (SELECT %s AS moment, %s AS patience, %s AS forgotten), claims AS ({{claims}}), "  # noqa: S608
+    "WITH times AS (SELECT %s AS moment, %s AS patience, %s AS forgotten, %s AS unseen_pod, %s AS unseen_node), "  # noqa: S608
+    f"claims AS ({{claims}}), "
     f"unreachable AS MATERIALIZED (SELECT n.name FROM {Node._meta.db_table} n WHERE {{unreachable}}), "
     f"facts AS MATERIALIZED ({_FACTS}), caused AS MATERIALIZED (SELECT facts.*, {_CAUSE} AS cause FROM facts), "
     f"stated AS (SELECT caused.*, {_choice('cause', STATE_OF, 'cause')} AS state FROM caused), "
@@ -389,7 +392,10 @@ def _judged(claims: QuerySet[Claim], wanted: str, now: datetime | None, sorting:
     lost, names = sql.is_one_of("n.name", unreachable_nodes(now))
     adapt = connection.ops.adapt_datetimefield_value
     times = [adapt(now - MOMENT), adapt(now - PATIENCE), adapt(now - FORGOTTEN)]
-    return sql.fetch(_JUDGED.format(claims=statement, unreachable=lost) + wanted, [*times, *parameters, *names])
+    # Of a mirror's objects that may not be read it is not concluded that they are gone.
+    unseen = [_BUSY if lacking(PODS) else _OVER, _READY if lacking(NODES) else _GONE]
+    values = [*times, *unseen, *parameters, *names]
+    return sql.fetch(_JUDGED.format(claims=statement, unreachable=lost) + wanted, values)
 
 
 def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Counter[str]:
@@ -468,7 +474,7 @@ def _read_rows(causes: Mapping[str, str], now: datetime) -> Iterator[ClaimRow]:
             users=users.get(uid, ()),
             wanted_by=tuple(pod for pod, _ in wanting),
             nodes=places[uid],
-            gone_nodes=tuple(name for name in places[uid] if name not in ready),
+            gone_nodes=tuple(name for name in places[uid] if name not in ready) if not lacking(NODES) else (),
             silent_nodes=tuple(name for name in places[uid] if ready.get(name) is False or name in lost),
             unreachable=tuple(name for name in places[uid] if name in lost),
             finalizers=document.metadata.finalizers if document else (),
@@ -548,6 +554,7 @@ def read_users(namespaces: Mapping[str, str], *, now: datetime) -> Mapping[str, 
             )
         else:
             fate = "other" if resource != PODS else "replaced" if (namespaces[claim], name) in in_use else "gone"
+            fate = "unseen" if fate == "gone" and lacking(PODS) else fate
             user = User(resource=resource, name=name, uid=uid, fate=fate)
         users[claim].append(user)
     return {claim: tuple(of_claim) for claim, of_claim in users.items()}

@@ -75,6 +75,7 @@ FATES = {
     "ending": "It is being deleted.",
     "overdue": "Its deletion does not end.",
     "gone": "Not found.",
+    "unseen": "You may not see it.",
     "replaced": "Replaced by another pod.",
     "other": "Ended by its controller.",
 }

@@ -40,6 +40,7 @@ from inventory.models import MeterBlock
 from manciple.api.streams import PAGES
 from manciple.api.subresources import StreamRequest
 from manciple.durations import moment
+from manciple.gaps import lacking_in
 from manciple.people import Person
 from manciple.store import history, objects
 from manciple.store.objects import decoded
@@ -347,6 +348,8 @@ def read_claims(
 def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, template: str) -> ClaimLine:
     if claim is None:
         state = "Does not exist" if reference.claim else "Not created yet"
+        if lacking_in(pod.metadata.namespace, CLAIMS):
+            state = "Not known"
         return ClaimLine(entry=reference.entry, name=reference.claim or "", template=template, state=state)
     allocation = claim.status.allocation
     return ClaimLine(

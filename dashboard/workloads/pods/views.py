@@ -11,6 +11,7 @@ from functools import cached_property
 from urllib.parse import urlencode
 
 import yaml
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
@@ -244,7 +245,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         )
     queued = QueuedPod.objects.filter(uid=pod.metadata.uid).first()
     question = [("pod", f"{namespace}/{name}"), *as_query(changes)]
-    attempts = queued.attempts if queued is not None and waits else 0
+    # In a mirror the attempts are ours, not those of its scheduler.
+    attempts = queued.attempts if queued is not None and waits and not settings.MIRROR else 0
     topics = f"pod:{namespace}/{name} claims:{namespace} events:{namespace}"
     if pod.spec.node_name:
         topics += f" node:{pod.spec.node_name}"

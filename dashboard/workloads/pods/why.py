@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from claims.causes.causes import NotTogether, OfPreemption
+from claims.causes.causes import NotJudged, NotTogether, OfPreemption
 from claims.causes.messages import clause, message, preemption_clause, sentence
 from claims.controllers.node_lifecycle import eviction_time
 from claims.devices.cache import read_devices
@@ -541,6 +541,7 @@ class Why:
     sections: tuple[FunnelSection, ...]
     nodes: FunnelNodes | None
     held: HeldDevices
+    judged: bool = True  # not where too little is known
 
 
 def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
@@ -566,7 +567,13 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
         report = explained.report
         verdict = _verdict(explained, pod, person)
     parts = _report_parts(report, left_out) if report else _ReportParts()
-    return Why(verdict=verdict, sections=parts.sections, nodes=parts.nodes, held=read_held(parts.contested, person))
+    return Why(
+        verdict=verdict,
+        sections=parts.sections,
+        nodes=parts.nodes,
+        held=read_held(parts.contested, person),
+        judged=not isinstance(explained.cause, NotJudged),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 from manciple.mirror import folders
 from manciple.mirror.folders import Folder, Running
 from manciple.mirror.kubeconfig import Access, Choice, Cluster, User
+from manciple.processes import command_line
 from manciple.refusals import StartRefused
 
 SERVER = "https://10.0.0.1:6443"
@@ -82,6 +83,17 @@ def test_the_mirror_of_another_cluster_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StartRefused, match="the mirror of prod"), Folder(tmp_path).taken("test", SERVER):
         pass
     assert folders.context_of(tmp_path) == "prod"
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "demo"])
+def test_no_other_system_runs_on_the_folder_of_a_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("MANCIPLE_HOME", str(tmp_path))
+    with Folder(tmp_path).taken("prod", SERVER):
+        pass
+    with pytest.raises(StartRefused, match="the mirror of prod"):
+        command_line._prepare_for(command)
 
 
 def test_that_the_cluster_was_read_the_next_start_knows(tmp_path: Path) -> None:
