@@ -3,7 +3,6 @@
     CONTROLLER = Controller(
         name="sweep_pods",
         does="removes pods whose node is gone",
-        in_mirror=False,
         reconcile=sweep,
         every=20,
         wakes_on=frozenset({(NODES, DELETED)}),
@@ -59,8 +58,6 @@ class Controller:
     name: str
     #: what it does, in the third person: `manage.py controllers` prints it
     does: str
-    #: whether it runs in a mirror of another cluster too: only what writes no object of the API does
-    in_mirror: bool
     reconcile: Callable[[datetime], int]
     #: seconds between two runs that nobody asked for
     every: float
@@ -68,6 +65,8 @@ class Controller:
     wakes_on: frozenset[Change] = frozenset()
     #: added to `wakes_on` when the process starts, for changes that depend on feature gates
     also_wakes_on: Callable[[], frozenset[Change]] = frozenset
+    #: whether it runs in a mirror of another cluster too: only what writes no object of the API may
+    in_mirror: bool = False
     queue: Queue = Queue.SWEEPS
     #: one at a time in the whole cluster; who comes second returns at once
     singleton: bool = True

@@ -600,7 +600,6 @@ def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
 SYNC_CLAIMS = Controller(
     name="sync_claims",
     does="creates claims from templates for pods that the scheduler does not try",
-    in_mirror=False,
     reconcile=sync_claims,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.

@@ -534,7 +534,6 @@ def _seconds(window: str) -> float:
 CONTROLLER = Controller(
     name="autoscale_pods",
     does="gives workloads as many pods as their HorizontalPodAutoscalers want",
-    in_mirror=False,
     reconcile=reconcile,
     every=PERIOD,
     wakes_on=frozenset({(AUTOSCALERS, ADDED)}),

@@ -46,7 +46,6 @@ def reconcile(now: datetime) -> int:
 CONTROLLER = Controller(
     name="greet_nodes",
     does="greets nodes that are new",
-    in_mirror=False,
     reconcile=reconcile,
     every=7,
     wakes_on=frozenset({(NODES, ADDED)}),
@@ -131,7 +130,6 @@ def controller(*, singleton: bool = True, changes: int = 0, most: int = 0, ran: 
     return Controller(
         name="counted",
         does="counts",
-        in_mirror=False,
         reconcile=reconcile,
         every=1,
         singleton=singleton,
