@@ -106,7 +106,8 @@ class AllocatedDevice(models.Model):
     admin_access = models.BooleanField()
     share_id = models.CharField(max_length=UID)  # "" where the device is not shared
     consumed_capacity = models.JSONField()  # {"memory": "10Gi"}
-    #: neither admin access, nor a share, nor of a controller: the device is this claim's alone
+    #: neither admin access, nor a share, nor of a controller, nor copied from a cluster that may give a device twice:
+    #: the device is this claim's alone
     exclusive = models.BooleanField()
     #: the driver whose controller allocated it, and decides which of its claims share it; "" where the scheduler did
     controller = models.CharField(max_length=NAME, default="", db_default="")
@@ -127,6 +128,11 @@ class AllocatedDevice(models.Model):
         indexes = [
             models.Index(fields=["claim"], name="allocated_device_claim"),
             models.Index(fields=["driver", "pool", "device", "node"], name="allocated_device_key"),
+            models.Index(
+                fields=["driver", "pool", "device"],
+                condition=models.Q(exclusive=False, admin_access=False, share_id="", controller=""),
+                name="allocated_device_copied",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -560,27 +560,24 @@ def _insert_devices(
     copied: Collection[str],
 ) -> None:
     """Write allocated devices. freed: uids of the claims whose devices were deleted before. copied: those of claims of
-    another cluster, where nothing prevents that a device is given twice; rows of its second holder are not exclusive.
+    another cluster, where nothing prevents that a device is given twice: their rows are not exclusive.
     Raises: DeviceTaken.
     """
-    whole = [row for row in rows if not row.admin_access and not row.share_id]
+    rows = [row._replace(exclusive=False) if row.claim_id in copied else row for row in rows]
+    whole = [row for row in rows if not row.admin_access and not row.share_id and row.claim_id not in copied]
     holders = holders_of((row.key for row in whole), freed=freed) if whole else {}
     # Only in equally named pools can two of these rows be of one device.
     named = Counter(row.key[:3] for row in whole)
     pools = pools_by_device((row.key for row in whole if named[row.key[:3]] > 1), pools_allocated_from)
     given: dict[tuple[str, PoolKey], DeviceHolder] = {}
-    second = set[AllocatedDeviceRow]()
     for row in whole:
         meta = names[row.claim_id]
         places = [(row.device, pool) for pool in pools.get(row.key, ())]
         for holder in (holders.get(row.key), *(given.get(place) for place in places)):
             # One driver's controller knows which of its claims may share a device.
             if holder is not None and not (row.controller and row.controller == holder.controller):
-                if row.claim_id not in copied:
-                    raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
-                second.add(row)
+                raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
         given.update((place, DeviceHolder(meta.namespace, meta.name, row.controller)) for place in places)
-    rows = [row._replace(exclusive=False) if row in second else row for row in rows]
     sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
 
 

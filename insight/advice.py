@@ -35,9 +35,10 @@ from claims.causes.causes import (
     Gated,
     NodeRefusal,
     NoNodeFits,
+    OfOthers,
     QuotaUsedUp,
 )
-from claims.causes.next_steps import UNKNOWN, outside
+from claims.causes.next_steps import NO_SINGLE_CHANGE, NOT_REHEARSED, UNKNOWN, outside
 from claims.devices.cache import read_devices
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
@@ -47,6 +48,7 @@ from claims.models import PodClaim
 from claims.pod_claims import claim_names, has_group, is_done
 from insight.offers import BUDGET, COUNTED, Busy, offers, rehearsing
 from inventory.kinds.devices import DeviceClass, DeviceClassSpec
+from manciple.gaps import Gap, gaps, lacking
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
@@ -58,6 +60,7 @@ from manciple.wire.resources import CLAIMS, CLASSES, FINISHED_PHASES, PODS, QUOT
 from scheduling.allocator import Deadline
 from scheduling.allocator.outcome import DeviceSet
 from scheduling.cycle.gangs import need_of
+from scheduling.judgement import TO_REHEARSE, lacking_for
 from scheduling.models import QueuedPod
 from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.decisions import WaitingPods
@@ -467,6 +470,8 @@ def advise(subject: Subject) -> Advice:
     """Nothing where it does not wait; the same as before while nothing has changed."""
     if subject.cause is None:
         return NONE
+    if isinstance(subject.cause, OfOthers) or _missing(subject):
+        return _without_rehearsal(subject)
     known = _known.value.get(_key_of(subject, known_mendings()))
     if known is not None and known.report is not None and known.report is subject.report:
         return known.advice  # nobody who rehearses is waited for
@@ -499,6 +504,30 @@ def advise(subject: Subject) -> Advice:
     return advice
 
 
+def _missing(subject: Subject) -> Sequence[Gap]:
+    """What is not known of the cluster and would have to be for a rehearsal."""
+    if not gaps():
+        return ()
+    about = subject.pod or (subject.workload.pod if subject.workload else None)
+    return lacking(*TO_REHEARSE) or (lacking_for(about) if about is not None else ())
+
+
+def _without_rehearsal(subject: Subject) -> Advice:
+    """What has to be done in any case; what follows is not known."""
+    assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
+    cause, steps, missing = _because(subject.cause), list[Step](), _missing(subject)
+    if isinstance(cause, Gated):
+        steps.append(Step(act=RemoveGates(), then="what follows cannot be told"))
+    elif isinstance(cause, (ClaimNotFound, ClaimNotCreated)):
+        templates = any(one.resource == TEMPLATES and one.but_for != subject.namespace for one in gaps())
+        if isinstance(cause, ClaimNotFound) or not templates:
+            steps += _creating_what_is_missing(subject, cause)
+    said = outside(subject.cause)
+    if said == NO_SINGLE_CHANGE:
+        said = NOT_REHEARSED.format("; ".join(one.why for one in missing))
+    return Advice(subject=subject, steps=tuple(steps), outside=said)
+
+
 def _key_of(subject: Subject, mended: Mended) -> tuple[str, ...]:
     repair = mended.of(subject.pod.metadata.uid) if subject.pod else None
     return (*subject.key, repair.trouble.key if repair else "") if subject.key else ()
@@ -511,14 +540,7 @@ def _because(cause: AnyCause) -> AnyCause:
 def _steps(subject: Subject) -> Iterator[Step]:
     assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
     cause, workload = _because(subject.cause), subject.workload
-    if isinstance(cause, ClaimNotFound):
-        yield _creating(CreateClaim(subject.namespace, cause.name), "the pod cannot be tried without it")
-    if isinstance(cause, ClaimNotCreated) and subject.pod is not None:
-        missing = _missing_template(subject.pod, cause.entry)
-        if missing:
-            yield _creating(
-                CreateClaim(subject.namespace, missing, template=True), "its claim cannot be made without it"
-            )
+    yield from _creating_what_is_missing(subject, cause)
     if workload is None:
         return
     if isinstance(cause, QuotaUsedUp):
@@ -535,6 +557,17 @@ def _steps(subject: Subject) -> Iterator[Step]:
         yield from _with_class(workload, cause.name)
     if subject.report is not None:
         yield from _with_room(workload, subject.report)
+
+
+def _creating_what_is_missing(subject: Subject, cause: AnyCause) -> Iterator[Step]:
+    if isinstance(cause, ClaimNotFound):
+        yield _creating(CreateClaim(subject.namespace, cause.name), "the pod cannot be tried without it")
+    if isinstance(cause, ClaimNotCreated) and subject.pod is not None:
+        missing = _missing_template(subject.pod, cause.entry)
+        if missing:
+            yield _creating(
+                CreateClaim(subject.namespace, missing, template=True), "its claim cannot be made without it"
+            )
 
 
 def _creating(act: CreateClaim, then: str) -> Step:

@@ -53,6 +53,7 @@ PLUGINS: Mapping[Reason, str] = {
     Reason.GROUP: "GangScheduling",
     Reason.GANG: "GangScheduling",
     Reason.NEGOTIATION: "DynamicResources",
+    Reason.NOT_PLACED: "DefaultBinder",
 }
 
 

@@ -34,6 +34,8 @@ from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.snapshot import PoolOnNode, PoolSlices, bits
 from scheduling.cel import Selector, compile_selector
 
+#: In the place of a number where not everything is known that could keep devices from being free.
+NOT_KNOWN = -1
 #: No more are counted: a rehearsal places no more either.
 MOST = 10_000
 #: Classes whose counts are followed; expressions that are being written are among them for a while.
@@ -45,13 +47,16 @@ _PLAIN = RequestPlan(name="one", count=1)
 
 
 def how_many(fits: int) -> str:
-    """How many more claims fit, as far as they are counted: "55", "10,000 or more"."""
+    """How many more claims fit, as far as they are counted: "55", "10,000 or more", "unknown"."""
+    if fits == NOT_KNOWN:
+        return "unknown"
     return f"{fits:,}" if fits < MOST else f"{fits:,} or more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A class's devices. by_state: `DeviceState` -> how many are in it. fits: how many more claims get one.
+    """A class's devices. by_state: `DeviceState` -> how many are in it. fits: how many more claims get one,
+    or `NOT_KNOWN`.
 
     largest: how many of these `node` takes, the one that takes the most of what only it sees.
     """
@@ -133,6 +138,8 @@ class _Tally:
         by_state: dict[str, int] = {state: self._by_state[state] for state in DeviceState if self._by_state[state]}
         held_out_of_use: dict[str, int] = {state: number for state, number in self._held_out_of_use.items() if number}
         largest, node = self._largest()
+        if snapshot.missing:
+            return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=NOT_KNOWN)
         fits = min(self._fits(snapshot), MOST)
         return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=fits, largest=largest, node=node)
 

@@ -173,6 +173,7 @@ def _together(devices: Iterable[DeviceMeter]) -> Meters:
 CONTROLLER = Controller(
     name="sample_meters",
     does="notes every three minutes what the devices of each namespace do; deletes readings after 8 days",
+    in_mirror=True,
     reconcile=reconcile,
     every=int(meters.SLOT.total_seconds()),
     queue=Queue.SWEEPS,

@@ -314,6 +314,7 @@ def _tell_and_move(
 CONTROLLER = Controller(
     name="notify",
     does="notifies people about pods and devices, by their rules",
+    in_mirror=True,
     reconcile=reconcile,
     # Nothing wakes it: a few seconds matter to nobody who reads a notification, and pods change all the time.
     every=5,

@@ -42,6 +42,7 @@ from inventory.kinds import gates
 from inventory.kinds.nodes import Node
 from inventory.models import DeviceClass
 from manciple.durations import duration
+from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
@@ -49,6 +50,7 @@ from manciple.store.objects import decoded, listed
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, Key, kind
 from scheduling.cel import CompileError, compile_selector
+from scheduling.judgement import TO_REHEARSE
 from scheduling.models import QueuedPod
 from scheduling.state.node_fit import ServingClasses, is_selected, is_tolerated, needs_of
 from workloads.kinds.jobs import JOB
@@ -380,6 +382,8 @@ def read_queue(now: datetime) -> Mapping[str, QueuePlace]:
 
 
 def _places(now: datetime) -> Mapping[str, QueuePlace]:
+    if lacking(PODS, CLAIMS):
+        return {}
     nodes = _Nodes()
     waiting = [one for one in _waiting(nodes) if one.wants]
     if not waiting:
@@ -412,6 +416,8 @@ def _starts(
     waiting: Sequence[_Waiting], workloads: Mapping[str, Any], nodes: _Nodes, now: datetime
 ) -> Mapping[str, float]:
     """uid -> seconds until it starts. workloads: those that control pods, by uid."""
+    if lacking(*TO_REHEARSE):
+        return {}
     asks = list(dict.fromkeys(ask for one in waiting for ask in one.wants))[:MOST_ASKED]
     free, held = _devices(read_devices(), asks)
     durations = _Durations(now)

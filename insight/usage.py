@@ -163,6 +163,7 @@ def note_stranded(capacities: Mapping[str, FreeCapacity], now: datetime) -> None
 CONTROLLER = Controller(
     name="sample_usage",
     does="records once a minute how many devices are in which state; removes processes without a recent heartbeat",
+    in_mirror=True,
     reconcile=reconcile,
     every=20,  # more often than needed, so that no minute is missed
 )

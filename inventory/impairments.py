@@ -5,6 +5,7 @@
     a node's agent reports with a pod that its device is Unhealthy           -> record_reports
     time passes, and nothing is heard of a node                              -> record_unreachable
     a pool stays without all of its slices                                   -> record_incomplete
+    claims of a copied cluster hold one device, each as a whole              -> record_held_twice
 
 An `Impairment` is one device with one taint (or one report) from when to when. A rule is one row, whatever it selects:
 its selector stands in it, so a rule for all devices costs what a rule for one does; so is a node, or a pool. What
@@ -41,9 +42,11 @@ from manciple.wire import codec
 
 TAINTS_GATE = "DRADeviceTaints"
 DRIVER, RULE, REPORT = Impairment.Source.DRIVER.value, Impairment.Source.RULE.value, Impairment.Source.REPORT.value
-NODE, POOL = Impairment.Source.NODE.value, Impairment.Source.POOL.value
+NODE, POOL, CLAIM = Impairment.Source.NODE.value, Impairment.Source.POOL.value, Impairment.Source.CLAIM.value
 #: What stands for a taint in the incident of a pool without all of its slices.
 INCOMPLETE = "manciple.dev/pool-incomplete"
+#: The same, in that of a device that several claims hold.
+HELD_TWICE = "manciple.dev/held-twice"
 #: What comes so soon after the last of an incident belongs to it.
 TOGETHER = timedelta(minutes=10)
 #: How long what has ended is kept.
@@ -196,6 +199,15 @@ def record_incomplete(pools: Mapping[PoolKey, tuple[datetime, str]], *, at: date
         for pool, (since, message) in pools.items()
     ]
     _bring_in_line(_of_source(POOL), found, (), at)
+
+
+def record_held_twice(devices: Mapping[tuple[str, str, str, str], str], *, at: datetime) -> None:
+    """devices: (driver, pool, device, node) of every one that several claims hold as a whole -> what is said of it."""
+    found = [
+        Found(ImpairmentCause(CLAIM, "", driver, pool, device, node, HELD_TWICE, "", ""), at, message)
+        for (driver, pool, device, node), message in devices.items()
+    ]
+    _bring_in_line(_of_source(CLAIM), found, (), at)
 
 
 def prune(now: datetime) -> int:

@@ -308,6 +308,7 @@ class Impairment(models.Model):
         REPORT = "report"  #: a node's agent, with a pod that uses the device
         NODE = "node"  #: nothing is heard of the node: it concerns every device there
         POOL = "pool"  #: not all slices of the pool are published: it concerns every device of it
+        CLAIM = "claim"  #: several claims of a copied cluster hold the device, each as a whole
 
     #: No constraint: written together, and pruned by age.
     incident = models.ForeignKey(
@@ -323,7 +324,7 @@ class Impairment(models.Model):
     key = models.TextField()  # of the taint; "" of a report
     value = models.TextField()
     effect = models.TextField()
-    message = models.TextField()  # of a report
+    message = models.TextField()  # of a report, a node, a pool, claims
     unhealthy = models.BooleanField()
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

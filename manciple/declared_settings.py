@@ -299,6 +299,13 @@ ENCRYPTION_KEYS = Setting(
     default_text="embedded: `encryption-keys` in the home, made at the first start; else none",
     secret=True,
 )
+MIRROR_OF = Setting(
+    "MANCIPLE_MIRROR_OF",
+    TEXT,
+    "",
+    "the kubeconfig's context of the cluster whose copy this is; `manciple mirror` sets it",
+    default_text="none: this is no mirror",
+)
 CA_FILE = Setting(
     "MANCIPLE_CA_FILE",
     PATH,

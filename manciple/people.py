@@ -22,11 +22,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest
 
-from manciple.access import authorization, rbac
+from manciple.access import authorization, mirrored, rbac
 from manciple.access.authorization import Attributes
 from manciple.access.people import identity_of_user
 from manciple.api.auditing import note_denial
@@ -154,7 +155,10 @@ def denied(request: HttpRequest, what: str, verb: str, resource: str, namespace:
     The object is the one that the address names, if it names one.
     """
     where = f' in the namespace "{namespace}"' if namespace else ""
-    message = f"You may not {what}. Ask an administrator for a role{where}."
+    if mirrored.refusal(_wanted(verb, resource, namespace, "")):
+        message = f"This is a mirror of {settings.MIRROR_OF}: {what} there."
+    else:
+        message = f"You may not {what}. Ask an administrator for a role{where}."
     if verb != ANY:  # a right to everything is demanded in place of one that has no name
         note_denial(
             verb,

@@ -22,6 +22,7 @@ from manciple import configuration, databases, descriptors, layout, mailing
 from manciple import declared_settings as declared
 from manciple.api import runtime_config
 from manciple.declared_settings import read
+from manciple.mirror import folders
 from manciple.telemetry import logs
 
 try:
@@ -80,6 +81,13 @@ def encryption_keys() -> tuple[str, ...]:
     return given or (tuple(kept.read_text().split()) if kept.exists() else ())
 
 
+MIRROR_OF = read(declared.MIRROR_OF, default=folders.context_of(HOME))
+#: Whether the objects are those of another cluster (`manciple.mirror`): nobody changes them here, and what is decided
+#: about them is only shown.
+MIRROR = bool(MIRROR_OF)
+#: Whom the link signs in that a mirror prints, and its secret, of this start (`manciple.processes.mirror_system`).
+MIRROR_OWNER, MIRROR_KEY = "", ""
+
 CA_FILE = read(declared.CA_FILE, default=HOME / "ca.crt")
 SERVICE_ACCOUNT_ISSUER = read(declared.SERVICE_ACCOUNT_ISSUER)
 EXTEND_POD_TOKENS = read(declared.EXTEND_POD_TOKENS)
@@ -119,6 +127,7 @@ INSTALLED_APPS = [
     "workloads",
     "scheduling",
     "insight",
+    "manciple.mirror",
     "dashboard",
     "manciple.admission",  # its check is the last one
     "manciple.processes",
@@ -238,7 +247,7 @@ HEAD_SECONDS = read(declared.HEAD_SECONDS)
 BODY_SECONDS = read(declared.BODY_SECONDS)
 
 #: Whose pods are placed here. None: those of every scheduler are explained (`manciple.mirror`).
-SCHEDULER_NAMES: frozenset[str] | None = frozenset({"default-scheduler"})
+SCHEDULER_NAMES: frozenset[str] | None = None if MIRROR else frozenset({"default-scheduler"})
 #: How many times as long as a request may take an explanation may be thought about (`scheduling.rehearsal`).
 EXPLANATION_PATIENCE = 1.0
 SCHEDULER_FILTER_TIMEOUT = read(declared.FILTER_TIMEOUT)

@@ -19,6 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", public(RedirectView.as_view(url=static("manciple/logo.svg")))),
     path("login", public(SignInPage.as_view()), name="login"),
     path("welcome/<uidb64>/<token>", public(SetPasswordPage.as_view()), name="welcome"),
+    path("enter", outside.enter, name="enter"),
     path("login/oidc", outside.begin, name="oidc"),
     path("login/oidc/return", outside.finish, name="oidc-return"),
     path("logout", public(LogoutView.as_view(next_page="login")), name="logout"),

@@ -490,9 +490,36 @@ class NoNodeFits(Cause, frozen=True, kw_only=True):
     deallocated: bool = False
 
 
+# Of a pod that another scheduler places, in a cluster that is only looked at ---------------------------------------
+
+
+class NotPlaced(Cause, frozen=True, kw_only=True):
+    """It fits, and `scheduler` has not placed it. nodes: some of those on which it fits, and how many more.
+
+    seconds: since when it waits; 0 where that stands beside it.
+    """
+
+    scheduler: str
+    nodes: tuple[str, ...] = ()
+    more: int = 0
+    seconds: int = 0
+
+
+class NotJudged(Cause, frozen=True):
+    """Why it waits cannot be judged. why: what is not known, each the end of "It cannot be judged: ".
+
+    forbidden: some of it for lack of a right.
+    """
+
+    why: tuple[str, ...]
+    forbidden: bool = False
+
+
+OfOthers = NotPlaced | NotJudged
+
 AnyCause = (
     OfPod | OfDevices | OfNode | NoNodeFits | AwaitingBinding | BindingFailed | ClaimNotMade | Interrupted
-    | GroupDoesNotFit
+    | GroupDoesNotFit | OfOthers
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

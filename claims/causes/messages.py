@@ -25,6 +25,7 @@ from claims.causes.causes import (
     RefusingOperand,
     TooFew,
 )
+from manciple.durations import duration
 
 #: What the claim for a pod's extended resources is called before it is written; no claim in the API can have this name.
 EXTENDED_RESOURCES = "<extended-resources>"
@@ -47,7 +48,7 @@ def _of_claim(claim: str) -> str:
 
 
 def _devices(count: int) -> str:
-    return f"{count} device" if count == 1 else f"{count} devices"
+    return f"{count:,} device" if count == 1 else f"{count:,} devices"
 
 
 def _are(count: int) -> str:
@@ -58,7 +59,7 @@ def _needs(cause: TooFew, subject: str) -> str:
     """How most clauses begin: `request `gpu` needs 8 on one node`."""
     if cause.everything:
         return f"{subject} needs all"
-    return f"{subject} needs {cause.wanted}" + (" on one node" if _on_one_node(cause) else "")
+    return f"{subject} needs {cause.wanted:,}" + (" on one node" if _on_one_node(cause) else "")
 
 
 def _on_one_node(cause: TooFew) -> bool:
@@ -68,19 +69,23 @@ def _on_one_node(cause: TooFew) -> bool:
 def _every(count: int) -> str:
     """`all 24 matching devices are`, `the only matching device is`."""
     return {1: "the only matching device is", 2: "both matching devices are"}.get(
-        count, f"all {count} matching devices are"
+        count, f"all {count:,} matching devices are"
     )
+
+
+def _best(cause: TooFew) -> str:
+    return f"the best node has {cause.most:,}"
 
 
 def _some(cause: TooFew, adjective: str) -> str:
     """How many of the devices are so: on the best node where one has to have them all."""
     if _on_one_node(cause):
-        return f"the best node has {cause.most} {adjective}"
-    return f"only {cause.left} of {cause.before} matching devices {_are(cause.left)} {adjective}"
+        return f"{_best(cause)} {adjective}"
+    return f"only {cause.left:,} of {cause.before:,} matching devices {_are(cause.left)} {adjective}"
 
 
 def _published(cause: TooFew, subject: str) -> str:
-    published = f"only {cause.left} {_are(cause.left)} published" if cause.left else "no device is published yet"
+    published = f"only {cause.left:,} {_are(cause.left)} published" if cause.left else "no device is published yet"
     return f"{_needs(cause, subject)}; {published}"
 
 
@@ -89,15 +94,15 @@ def _unusable(cause: causes.PoolsUnusable, subject: str) -> str:
     if cause.everything:
         which = "how many there are is unknown"
     elif cause.accepted:
-        which = "the only match is unusable" if cause.accepted == 1 else f"the {cause.accepted} matches are unusable"
+        which = "the only match is unusable" if cause.accepted == 1 else f"the {cause.accepted:,} matches are unusable"
     elif cause.left:
-        which = f"only {cause.left} of {cause.before} published devices {_are(cause.left)} usable"
+        which = f"only {cause.left:,} of {cause.before:,} published devices {_are(cause.left)} usable"
     return f"{_needs(cause, subject)}; {which}: {_troubles(cause)}"
 
 
 def _troubles(cause: TooFew) -> str:
     named = [f"pool `{one.driver}/{one.name}` is {one.trouble} ({one.detail})" for one in cause.pools]
-    return "; ".join([*named, f"so are {cause.more_pools} more"] if cause.more_pools else named)
+    return "; ".join([*named, f"so are {cause.more_pools:,} more"] if cause.more_pools else named)
 
 
 def _not_visible(cause: TooFew, subject: str) -> str:
@@ -105,19 +110,21 @@ def _not_visible(cause: TooFew, subject: str) -> str:
     if cause.before == 1:
         return f"{needs}; the only published device is on another node"
     if cause.left >= cause.wanted:
-        return f"{needs}; the best node sees {cause.most} of the {cause.before} published"
+        return f"{needs}; the best node sees {cause.most:,} of the {cause.before:,} published"
     who = f"node `{cause.node}` sees" if cause.node else "these nodes see"
-    return f"{needs}; {who} {f'only {cause.left}' if cause.left else 'none'} of the {cause.before} published"
+    return f"{needs}; {who} {f'only {cause.left:,}' if cause.left else 'none'} of the {cause.before:,} published"
 
 
 def _not_selected(cause: NotSelected, subject: str) -> str:
+    if cause.is_scattered and cause.by_class:
+        return f"{_needs(cause, subject)}; {_best(cause)} of class `{cause.class_name}`"
     who, verb = (f"class `{cause.class_name}` of {subject}", "select") if cause.by_class else (subject, "accept")
-    pool = f"the {f'{cause.before} devices' if cause.before > 1 else 'one device'} {_candidates(cause)}"
+    pool = f"the {f'{cause.before:,} devices' if cause.before > 1 else 'one device'} {_candidates(cause)}"
     text = f"{who} {verb}s none of {pool}" if cause.before > 1 else f"{who} does not {verb} {pool}"
-    if cause.left:
-        most = "" if cause.left < cause.wanted else f", at most {cause.most} on one node"
-        count = f"only {cause.left}" if cause.left < cause.wanted else f"{cause.left}"
-        text = f"{who} {verb}s {count} of {pool}{most}, and {_needs(cause, 'it')}"
+    if cause.is_scattered:
+        text = f"{_needs(cause, subject)}; {_best(cause)} that {selector_name(cause)} accepts"
+    elif cause.left:
+        text = f"{who} {verb}s only {cause.left:,} of {pool}, and {_needs(cause, 'it')}"
     if cause.operand is None:
         return f"{text}: {selector_name(cause)} is `{cause.expression}`"
     return f"{text}: {_operand(cause.operand, cause.before - cause.left, some_left=bool(cause.left))}"
@@ -135,9 +142,9 @@ def selector_name(cause: NotSelected) -> str:
 
 def _operand(operand: RefusingOperand, refused: int, *, some_left: bool) -> str:
     """The operand, the devices it refuses, and the values they have instead."""
-    who = f"{operand.refuses} of them"
+    who = f"{operand.refuses:,} of them"
     if operand.refuses_all:
-        who = f"the other {refused}" if some_left else {1: "it", 2: "both"}.get(refused, f"all {refused}")
+        who = f"the other {refused:,}" if some_left else {1: "it", 2: "both"}.get(refused, f"all {refused:,}")
     has = _has(operand, refused) if operand.all_asked else ""
     return f"`{operand.text}` refuses {who}" + (f"; {has}" if has else "")
 
@@ -151,7 +158,7 @@ def _has(operand: RefusingOperand, refused: int) -> str:
         return f"the most is {operand.greatest}"
     if operand.operator in ("<", "<=") and operand.least:
         return f"the least is {operand.least}"
-    listed = [f"{value} ({count})" for value, count in operand.values]
+    listed = [f"{value} ({count:,})" for value, count in operand.values]
     last = "others" if operand.more_values else listed.pop()
     return f"they have {', '.join(listed)} and {last}"
 
@@ -192,20 +199,20 @@ def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
     if cause.left and room:
         if _on_one_node(cause):
             have = "is free or has" if cause.most == 1 else "are free or have"
-            return f"{needs}; the best node has {cause.most} that {have} {room}"
+            return f"{needs}; the best node has {cause.most:,} that {have} {room}"
         have = "is free or has" if cause.left == 1 else "are free or have"
-        return f"{needs}; only {cause.left} of {cause.before} matching devices {have} {room}"
+        return f"{needs}; only {cause.left:,} of {cause.before:,} matching devices {have} {room}"
     if cause.left:
         return f"{needs}; {_some(cause, 'free')}"
     if not room:
         return f"{needs}; {_every(cause.before)} {'full' if cause.shared else 'held'}"
     if cause.held:
-        held = f"{cause.held} of {cause.before} matching devices {_are(cause.held)} held"
+        held = f"{cause.held} of {cause.before:,} matching devices {_are(cause.held)} held"
         shared = cause.before - cause.held
         rest = "the other does not have" if shared == 1 else f"none of the other {shared} has"
         return f"{needs}; {held}, and {rest} {room}"
     which = {1: "the only matching device does not have", 2: "neither matching device has"}
-    return f"{needs}; {which.get(cause.before, f'none of the {cause.before} matching devices has')} {room}"
+    return f"{needs}; {which.get(cause.before, f'none of the {cause.before:,} matching devices has')} {room}"
 
 
 def _amounts(takes: Sequence[tuple[str, str]]) -> str:
@@ -234,20 +241,19 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
 
 _CONFLICTS: Mapping[type[NotTogether], str] = {
     NotTogether: "each request fits by itself, but not all together",
-    causes.RequestsCompete: "its requests need {0.wanted} devices; only {0.serving} free ones serve them",
 }
 
 
 def _conflict(cause: NotTogether) -> str:
     match cause:
         case causes.NoCommonValue():
-            same = f"claim `{cause.claim}` needs {cause.wanted} devices with the same `{cause.attribute}`"
+            same = f"claim `{cause.claim}` needs {cause.wanted:,} devices with the same `{cause.attribute}`"
             if not cause.most:
                 return f"{same}; no matching device has it{_meant(cause)}"
             if len(cause.requests) > 1:
                 *others, last = (f"`{one}`" for one in cause.requests)
                 same += f" for requests {', '.join(others)} and {last}"
-            return f"{same}; {'no two' if cause.most == 1 else f'at most {cause.most}'} free ones share a value"
+            return f"{same}; {'no two' if cause.most == 1 else f'at most {cause.most:,}'} free ones share a value"
         case causes.CountersExhausted():
             return _counters(cause)
         case causes.ConstraintsUnmet():
@@ -255,12 +261,15 @@ def _conflict(cause: NotTogether) -> str:
             return f"no devices that claim `{cause.claim}` accepts satisfy {rules} together"
         case causes.TooFewValues():
             have = f"the free ones have only {cause.values} value{'' if cause.values == 1 else 's'}"
-            text = f"claim `{cause.claim}` needs {cause.wanted} devices that differ in `{cause.attribute}`; "
+            text = f"claim `{cause.claim}` needs {cause.wanted:,} devices that differ in `{cause.attribute}`; "
             text += have if cause.values else f"no free one has it{_meant(cause)}"
         case causes.RequestsCompete(claim=claim) if claim:
             serve = f"only {_devices(cause.serving)} serve{'s' if cause.serving == 1 else ''} them"
-            text = f"the requests of claim `{claim}` need {cause.wanted} devices; {serve}, "
+            text = f"the requests of claim `{claim}` need {cause.wanted:,} devices; {serve}, "
             text += "and no claim gets a device twice, not even with admin access"
+        case causes.RequestsCompete():
+            serve = "device serves" if cause.serving == 1 else "devices serve"
+            text = f"its requests need {cause.wanted} devices; only {cause.serving} free {serve} them"
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text
@@ -271,13 +280,13 @@ def _meant(cause: causes.NoCommonValue | causes.TooFewValues) -> str:
 
 
 def _counters(cause: causes.CountersExhausted) -> str:
-    which = f"any of the {cause.accepted} devices"
+    which = f"any of the {cause.accepted:,} devices"
     if cause.accepted == 1:
         which = "the only device"
     elif cause.served is None:
-        which = f"{cause.wanted} of the {cause.accepted} devices"
+        which = f"{cause.wanted:,} of the {cause.accepted:,} devices"
     elif cause.served:
-        which = f"more than {cause.served} of the {cause.accepted} devices"
+        which = f"more than {cause.served} of the {cause.accepted:,} devices"
     text = f"shared counters have no room for {which} that request `{cause.request}` accepts"
     if not cause.unpublished:
         return text
@@ -382,18 +391,31 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
 def _in_special_case(cause: object) -> str:
     if isinstance(cause, causes.ClaimInUse) and cause.claim:
         return f"{CLAIM_IN_USE}: {cause.claim} {_as_many_as_may(cause)}"
+    if isinstance(cause, causes.NotPlaced):
+        return _not_placed(cause)
+    if isinstance(cause, causes.NotJudged):
+        return f"it cannot be judged: {'; '.join(cause.why)}"
     if isinstance(cause, causes.SearchStopped):
         return f"timed out trying to allocate devices{_stopped(cause)}" if cause.timed_out else ""
     if isinstance(cause, causes.GroupDoesNotFit) and (cause.annotated or cause.where) and not cause.room:
-        return f"gang {cause.name}: {cause.placed} of the {cause.wanted} pods that it needs fit at once{_where(cause)}"
+        return (
+            f"gang {cause.name}: {cause.placed} of the {cause.wanted:,} pods that it needs fit at once{_where(cause)}"
+        )
     waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
     return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
+
+
+def _not_placed(cause: causes.NotPlaced) -> str:
+    named = ", ".join(f"`{one}`" for one in cause.nodes)
+    more = f" and {cause.more} more" if cause.more else ""
+    waits = f" for {duration(cause.seconds)}" if cause.seconds else ""
+    return f"it fits{f' on {named}{more}' if named else ''}; `{cause.scheduler}` has not placed it{waits}"
 
 
 def _as_many_as_may(cause: causes.ClaimInUse) -> str:
     if cause.most == 1:
         return "is in use by another pod, and cannot be shared"
-    return f"is in use by {cause.most} pods, the most that can share a claim"
+    return f"is in use by {cause.most:,} pods, the most that can share a claim"
 
 
 def _stopped(cause: causes.SearchStopped) -> str:
@@ -472,7 +494,7 @@ def _listed(counted: Iterable[tuple[AnyCause | causes.PreemptionNotHelpful | cau
     total: Counter[str] = Counter()
     for one, count in counted:
         total[message(one)] += count
-    return ", ".join(sorted(f"{count} {text}" for text, count in total.items()))
+    return ", ".join(sorted(f"{count:,} {text}" for text, count in total.items()))
 
 
 def brief(cause: AnyCause | None, *, names_claim: bool = True) -> str:
@@ -511,8 +533,17 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
 }
 
 
+def why_it_waits(cause: AnyCause, *, names_claim: bool = False) -> str:
+    """A whole sentence. names_claim: as in `clause`."""
+    text = clause(cause, names_claim=names_claim)
+    return f"{sentence(text)}." if isinstance(cause, causes.OfOthers) else f"It waits because {text}."
+
+
 def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
-    """What follows "It waits because". names_claim: for readers who do not see which claim it is about."""
+    """What follows "It waits because"; of a pod of another scheduler a whole sentence (`why_it_waits`).
+
+    names_claim: for readers who do not see which claim it is about.
+    """
     match cause:
         case TooFew() | NotTogether():
             return shortage(cause, names_claim=names_claim)
@@ -569,7 +600,7 @@ def _evicting(cause: causes.Evicting) -> str:
 
 
 def _not_helped(one: OfNode | causes.PreemptionNotHelpful | causes.NoVictims, count: int) -> str:
-    nodes = "1 node" if count == 1 else f"{count} nodes"
+    nodes = "1 node" if count == 1 else f"{count:,} nodes"
     if isinstance(one, causes.PreemptionNotHelpful):
         return f"{nodes} would not take it even if other pods left"
     if isinstance(one, causes.NoVictims):
@@ -588,7 +619,7 @@ def _nodes(cause: NoNodeFits) -> str:
 
 def of_nodes(one: OfNode, count: int) -> str:
     """`2 nodes are cordoned`, `insufficient cpu on 1 node`: a cordon is called what the node's page calls it."""
-    nodes = "1 node" if count == 1 else f"{count} nodes"
+    nodes = "1 node" if count == 1 else f"{count:,} nodes"
     if isinstance(one, NodeRefusal) and _against(one):
         if one.plugin == "NodeUnschedulable":
             return f"{nodes} {'is' if count == 1 else 'are'} cordoned"

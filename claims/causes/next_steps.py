@@ -35,6 +35,8 @@ class Topic:
 UNKNOWN = "What would start it is unknown: the server is busy. Try again."
 #: What is said where requests, nodes or others would have to change, and no single change does.
 NO_SINGLE_CHANGE = "No single change tried would start it now."
+#: In the place of that, where not enough is known to try any.
+NOT_REHEARSED = "What would start it cannot be rehearsed: {}."
 
 #: key, title, next step
 TOPICS = {key: Topic(key, title, step) for key, title, step in (
@@ -88,6 +90,8 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("unallocatable", "Nobody allocates their claims",
      "Create the class, or have its feature gate enabled."),
     ("retry", "The last attempt failed", "The scheduler retries them."),
+    ("not-placed", "They fit, but are not placed", "See whether their scheduler runs, and what it logs of them."),
+    ("not-judged", "Why they wait cannot be judged", "See what their scheduler says in their events."),
     ("turn", "Waiting for their turn", "The scheduler tries them next."),
 )}  # fmt: skip
 
@@ -123,6 +127,8 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.Tainted: "tainted",
     causes.TooSmall: "size",
     causes.DevicesInUse: "held",
+    causes.NotPlaced: "not-placed",
+    causes.NotJudged: "not-judged",
 }
 _TOPIC_OF_FAULT = {
     Fault.CLASS: "class-missing", Fault.POOL: "pool", Fault.FEATURE: "claim-wrong", Fault.CLAIM: "claim-wrong"
@@ -194,6 +200,10 @@ def outside(cause: AnyCause) -> str:
             found = _NEXT_OF_FAULT.get(cause.fault, "")
         case TooFew():
             found = _next_of_few(cause)
+        case causes.NotJudged(forbidden=True):
+            found = "Ask somebody who may list them, or ask for a role that may."
+        case causes.NotPlaced(scheduler=scheduler):
+            found = f"See whether `{scheduler}` runs, and what it logs of the pod."
     return found or topic_of(cause).next_step
 
 

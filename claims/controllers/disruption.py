@@ -295,6 +295,7 @@ FOLLOWER = CursorFollower(
 CONTROLLER = Controller(
     name="count_disruptions",
     does="counts how many pods disruption budgets allow to be evicted",
+    in_mirror=False,
     reconcile=reconcile,
     # Pods that become ready do not wake it: pods change all the time, and who is refused an eviction tries again.
     every=2,
@@ -305,6 +306,7 @@ CONTROLLER = Controller(
 RESYNC = Controller(
     name="recount_disruptions",
     does="counts all disruption budgets, whatever the log said",
+    in_mirror=False,
     reconcile=sweep,
     every=60,
 )

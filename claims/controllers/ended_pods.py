@@ -85,6 +85,7 @@ def _remove(keys: list[Key]) -> int:
 CONTROLLER = Controller(
     name="sweep_ended_pods",
     does="removes the pods that ended first, where more than 12,500 have ended",
+    in_mirror=False,
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

@@ -121,6 +121,7 @@ def _tell(pod: Pod, message: str, now: datetime) -> None:
 CONTROLLER = Controller(
     name="make_ephemeral_volumes",
     does="makes the PersistentVolumeClaims of ephemeral volumes",
+    in_mirror=False,
     reconcile=reconcile,
     every=10,
     wakes_on=frozenset({(PODS, ADDED), (VOLUME_CLAIMS, DELETED)}),

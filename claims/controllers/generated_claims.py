@@ -454,6 +454,7 @@ FOLLOWER = CursorFollower(
 RESYNC = Controller(
     name="resync_claims",
     does="checks all pods for missing claims, whatever the log said",
+    in_mirror=False,
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

@@ -1,15 +1,17 @@
-"""Opens and closes the incidents that no write tells of: nodes that fell silent, and pools that stay incomplete.
+"""Opens and closes the incidents that no write tells of: nodes that fell silent, pools that stay incomplete, devices
+that a copied cluster has allocated twice.
 
     a node is unreachable (`inventory.reachability`)          -> its incident is open, since its Lease was overdue
     a pool has not had all of its slices for SETTLING         -> its incident is open, since it was first seen so
     claims hold devices of a pool without any slice           -> the same
-    the node is heard of again, the pool is complete, or gone -> closed
+    several copied claims hold a device, each as a whole      -> its incident is open
+    the node is heard of again, the pool is complete or gone, one claim is left -> closed
 
 What drivers, rules and agents say is recorded with the write that says it (`inventory.impairments`). A driver publishes
 the slices of a pool one after the other, so a pool that lacks some is no incident yet.
 
-Which held devices nobody publishes is asked of all that are held: again when a slice was written, while there are any,
-and otherwise once a minute.
+Which held devices nobody publishes, and which several claims hold, is asked of all that are held: again when a slice
+or claim was written, while there are any, and otherwise once a minute.
 """
 
 from __future__ import annotations
@@ -17,50 +19,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef
 
-from claims.models import AllocatedDevice
+from claims.kinds.resource_claims import pools_in_use
+from claims.models import AllocatedDevice, DeviceKey
+from claims.projectors import pools_by_device
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
 from inventory.reachability import GRACE, nodes_with_leases, unreachable_nodes
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
-from manciple.store import event_log
-from manciple.wire.resources import DELETED, MODIFIED, NODES, SLICES
+from manciple.store import event_log, sql
+from manciple.wire.resources import CLAIMS, DELETED, MODIFIED, NODES, SLICES
 
 #: How long a driver may take to publish the rest of a pool.
 SETTLING = timedelta(seconds=10)
 
-#: How long it is believed that all held devices are published, while no slice is written.
+#: How long it is believed that all held devices are published, and held once, while nothing is written.
 BELIEVED = timedelta(minutes=1)
 
 #: (driver, pool, node, devices) of a pool without any slice, of which claims hold so many devices
 Unpublished = tuple[str, str, str, int]
 
+FoundT = TypeVar("FoundT")
+
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What was found. written: the newest revision of a slice that was announced before."""
+class _Look(Generic[FoundT]):
+    """What was found. written: the newest revision of what it depends on that was announced before."""
 
     at: datetime
     written: int
-    found: Sequence[Unpublished]
+    found: FoundT
+
+    def is_over(self, now: datetime, written: int) -> bool:
+        """Whether to look again. written: the newest revision that is announced by now."""
+        return bool(self.found) or self.written != written or not self.at <= now < self.at + BELIEVED
 
 
 #: of this process: the pools that were incomplete at the last look -> since when
 _incomplete = PerProcess(dict[PoolKey, datetime])
-_last_look = PerProcess[_Look | None](lambda: None)
+_last_look = PerProcess[_Look[Sequence[Unpublished]] | None](lambda: None)
+_last_look_at_claims = PerProcess[_Look[Mapping[DeviceKey, str]] | None](lambda: None)
 
 
 def reconcile(now: datetime) -> int:
     """Returns 0: incidents are no objects of the API."""
-    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    nodes, pools, devices = _unreachable_nodes(now), _incomplete_pools(now), _held_twice(now)
     with transaction.atomic():
         impairments.record_unreachable(nodes, at=now)
         impairments.record_incomplete(pools, at=now)
+        impairments.record_held_twice(devices, at=now)
     return 0
 
 
@@ -86,7 +99,7 @@ def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:
 
 def _unpublished(now: datetime) -> Sequence[Unpublished]:
     look, written = _last_look.value, event_log.newest((SLICES,))
-    if look is None or look.found or look.written != written or not look.at <= now < look.at + BELIEVED:
+    if look is None or look.is_over(now, written):
         look = _last_look.value = _Look(now, written, list(_held_unpublished()))
     return look.found
 
@@ -97,9 +110,39 @@ def _held_unpublished() -> Iterable[Unpublished]:
     return held.values_list("driver", "pool", "node").annotate(devices=Count("pk"))
 
 
+def _held_twice(now: datetime) -> Mapping[DeviceKey, str]:
+    look, written = _last_look_at_claims.value, event_log.newest((CLAIMS, SLICES))
+    if look is None or look.is_over(now, written):
+        look = _last_look_at_claims.value = _Look(now, written, _held_by_several())
+    return look.found
+
+
+def _held_by_several() -> Mapping[DeviceKey, str]:
+    """Where they differ in the node alone, the pools say whether it is one device. Rows that are not exclusive though
+    neither admin access, nor a share, nor of a controller, are copied ones: here no device is given twice.
+    """
+    whole = AllocatedDevice.objects.filter(exclusive=False, admin_access=False, share_id="", controller="").order_by()
+    several = whole.values_list("driver", "pool", "device").annotate(claims=Count("claim", distinct=True))
+    devices = [key[:3] for key in several.filter(claims__gt=1)]
+    columns = ["driver", "pool", "device", "node", "claim_id", "admin_access", "share_id", "controller"]
+    found = sql.select(AllocatedDevice, columns, columns[:3], devices)
+    rows = [(row[:4], row[4]) for row in found if not any(row[5:])]
+    pools = pools_by_device({key for key, _ in rows}, pools_in_use)
+    holders: dict[tuple[str, PoolKey], set[str]] = {}
+    for key, claim in rows:
+        for pool in pools[key]:
+            holders.setdefault((key[2], pool), set()).add(claim)
+    return {
+        (pool.driver, pool.name, device, pool.node): f"{len(claims)} claims hold it, each as a whole"
+        for (device, pool), claims in holders.items()
+        if len(claims) > 1
+    }
+
+
 CONTROLLER = Controller(
     name="record_incidents",
-    does="opens and closes incidents of unreachable nodes and incomplete pools",
+    does="opens and closes incidents of unreachable nodes, incomplete pools and devices held twice",
+    in_mirror=True,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETED)}),

@@ -487,6 +487,7 @@ def _note(pod: Pod) -> EventNote:
 CONTROLLER = Controller(
     name="sweep_nodes",
     does="marks nodes that stopped or resumed reporting, or are under pressure; evicts pods from tainted nodes",
+    in_mirror=False,
     reconcile=sweep,
     every=5,
     wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETING)}),

@@ -276,6 +276,7 @@ def _exists(writer: Writer, namespace: str, name: str, uid: str) -> bool:
 CONTROLLER = Controller(
     name="look_after_pod_groups",
     does="creates the claims that pod groups share, releases those of deleted groups, removes unused deleted groups",
+    in_mirror=False,
     reconcile=reconcile,
     # No pod that ends wakes it, nor does a template: groups are few, and a pod's end is not to cost another message.
     every=5,

@@ -166,6 +166,7 @@ def _note(pod: Pod) -> EventNote:
 CONTROLLER = Controller(
     name="sweep_pods",
     does="removes pods whose node is gone, or out of service and not ready, and deleted ones that never had a node",
+    in_mirror=False,
     reconcile=reconcile,
     # A node that does not come back ends without an event.
     every=3,
@@ -176,6 +177,7 @@ CONTROLLER = Controller(
 RESYNC = Controller(
     name="resync_pods",
     does="removes pods whose node never existed, or was deleted while no controller ran",
+    in_mirror=False,
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

@@ -325,6 +325,7 @@ def _delete(requests: Sequence[ResourcePoolStatusRequest]) -> int:
 CONTROLLER = Controller(
     name="answer_pool_requests",
     does="answers ResourcePoolStatusRequests, and deletes them after an hour",
+    in_mirror=False,
     reconcile=reconcile,
     every=10,
     wakes_on=frozenset({(POOL_STATUS_REQUESTS, ADDED)}),

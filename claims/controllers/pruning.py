@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
+
 from claims import endings, projectors
 from inventory import impairments
 from manciple.controllers.declaration import Controller, batches
@@ -28,7 +30,8 @@ def sweep(now: datetime) -> int:
     endings.note_authors()  # before the audit trail is pruned
     rows = projectors.prune_history(now) + endings.prune(now) + impairments.prune(now) + recording.prune(now)
     space.drop_full(now)
-    events = history.written_before(kind(EVENTS), now - EVENTS_KEPT_FOR, limit=MOST)
+    # A mirror has the Events that its cluster has.
+    events = [] if settings.MIRROR else history.written_before(kind(EVENTS), now - EVENTS_KEPT_FOR, limit=MOST)
     return sum(_delete(batch) for batch in batches(events, BATCH)) + space.prune(now=now) + rows
 
 
@@ -48,6 +51,7 @@ def _delete(keys: list[Key]) -> int:
 CONTROLLER = Controller(
     name="prune",
     does="deletes old Events, log entries that nobody can read any more, and old history",
+    in_mirror=True,
     reconcile=sweep,
     every=300,
     most_per_turn=MOST,

@@ -160,6 +160,7 @@ def _given_up(pod: Pod, now: datetime) -> Pod:
 CONTROLLER = Controller(
     name="recount_quotas",
     does="counts the usage of new quotas, and of all quotas every five minutes",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     # Not when a quota changes: every write that is charged changes one.

@@ -287,6 +287,7 @@ def reconcile(_now: datetime) -> int:
 CONTROLLER = Controller(
     name="release_claims",
     does="releases the claims of finished and deleted pods",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
@@ -296,6 +297,7 @@ CONTROLLER = Controller(
 RESYNC = Controller(
     name="resync_reservations",
     does="releases claims that no pod uses, whatever the log said; deallocates claims that stay unreserved",
+    in_mirror=False,
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

@@ -60,6 +60,7 @@ def _note(slice_: ResourceSlice) -> EventNote:
 CONTROLLER = Controller(
     name="tell_stray_drivers",
     does="warns drivers that publish devices of a node that does not exist",
+    in_mirror=False,
     reconcile=sweep,
     every=300,
     wakes_on=frozenset({(SLICES, ADDED)}),

@@ -338,6 +338,7 @@ def _note(pod: Pod, message: str = MARKED) -> EventNote:
 CONTROLLER = Controller(
     name=EVICTING,
     does="evicts pods whose devices have a NoExecute taint that their claims do not tolerate",
+    in_mirror=False,
     reconcile=reconcile,
     # What a claim tolerates for a while ends without an event.
     every=1,

@@ -504,6 +504,7 @@ def _tell_of_failure(step: Step, error: ApiError, now: datetime) -> None:
 CONTROLLER = Controller(
     name="bind_volume_claims",
     does="binds PersistentVolumeClaims to volumes, and makes volumes of the class local",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset(

@@ -53,6 +53,7 @@ from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
 from inventory.reachability import looked_at
 from manciple.copying import immutable
+from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
@@ -252,7 +253,7 @@ def _card_state(parts: Sequence[Part], holders: Sequence[Holder]) -> DeviceState
     states = {part.state for part in parts if part.candidate}
     if not holders:
         return DeviceState.FREE if DeviceState.FREE in states else min(states, default=DeviceState.UNPUBLISHED)
-    if DeviceState.FREE in states:
+    if not states.isdisjoint((DeviceState.FREE, DeviceState.UNKNOWN)):
         return DeviceState.PARTLY_SHARED
     # No part of the card is free, so shared holders count only if no other holds any of it.
     as_whole = [one for one in holders if not one.shared] or list(holders)
@@ -292,7 +293,7 @@ class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
     pool: without slices where nobody publishes it, though somebody holds something of it. closed: the devices that only
-    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes.
+    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes. sure: see `state_of`.
     """
 
     def __init__(
@@ -303,6 +304,7 @@ class PoolState:
         *,
         closed: frozenset[CandidateDevice] = frozenset(),
         unreachable: frozenset[str] = frozenset(),
+        sure: bool = True,
     ) -> None:
         """layout: of this very pool, where it is known."""
         self.pool = pool
@@ -310,10 +312,13 @@ class PoolState:
         self.unreachable = unreachable
         self.layout = layout_of(pool) if layout is None else layout
         self.closed = closed
+        self.sure = sure
 
-    def now(self, holders: Holders, *, closed: frozenset[CandidateDevice], unreachable: frozenset[str]) -> PoolState:
+    def now(
+        self, holders: Holders, *, closed: frozenset[CandidateDevice], unreachable: frozenset[str], sure: bool = True
+    ) -> PoolState:
         """The same pool with these holders, while these devices are closed and these nodes unreachable."""
-        return PoolState(self.pool, holders, self.layout, closed=closed, unreachable=unreachable)
+        return PoolState(self.pool, holders, self.layout, closed=closed, unreachable=unreachable, sure=sure)
 
     def is_unreachable(self, one: CandidateDevice) -> bool:
         return bool(self.unreachable) and one.node in self.unreachable
@@ -394,18 +399,23 @@ class PoolState:
             closed=one in self.closed,
             blocked=blocked,
             unreachable=self.is_unreachable(one),
+            sure=self.sure,
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceSnapshot:
-    """All pools and nodes at one revision. unreachable: nodes. memo: what others derived from it."""
+    """All pools and nodes at one revision. unreachable: nodes. memo: what others derived from it.
+
+    missing: of the kinds that it is made from those that are not known entirely, in a mirror that may not read them.
+    """
 
     revision: int
     pools: Mapping[PoolKey, PoolState]
     nodes: Mapping[str, NodeState]
     published: Published
     unreachable: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -517,6 +527,7 @@ class DeviceCache(View):
         #: when the unreachable nodes were looked for, and until when the answer is good
         self._looked_at = self._good_until = datetime.min.replace(tzinfo=UTC)
         self._snapshot: DeviceSnapshot | None = None
+        self._missing = frozenset[str]()
         self._applying: dict[str, Callable[[Any, bool], set[PoolKey]]] = {
             TAINT_RULES: self._apply_taint_rule,
             SLICES: self._apply_slice,
@@ -559,6 +570,12 @@ class DeviceCache(View):
         changed = self._nodes.take_changed() | news
         self._refresh((), {key for key in self._pools if not key.node or key.node in changed})
 
+    def note_missing(self, missing: frozenset[str]) -> None:
+        """See `DeviceSnapshot`. Without all claims, taint rules, nodes and pods no device is called free."""
+        if missing != self._missing:
+            self._missing, self._snapshot = missing, None
+            self._refresh(tuple(self._pools))
+
     def snapshot(self) -> DeviceSnapshot:
         if self._snapshot is None or self._snapshot.revision != self.revision:
             self._snapshot = DeviceSnapshot(
@@ -567,6 +584,7 @@ class DeviceCache(View):
                 nodes=self._nodes.now,
                 published=self._published,
                 unreachable=self._nodes.unreachable,
+                missing=self._missing,
             )
         return self._snapshot
 
@@ -624,11 +642,11 @@ class DeviceCache(View):
             pool = self._read_pool(key) if known is None else known.pool
             stays = known.closed if known is not None and key not in on_changed_nodes else None
             closed = closed_devices(pool, self._nodes.now) if stays is None else stays
-            unreachable = self._nodes.unreachable
+            unreachable, sure = self._nodes.unreachable, not self._missing - {SLICES}
             if known is None:
-                known = PoolState(pool, holders, closed=closed, unreachable=unreachable)
+                known = PoolState(pool, holders, closed=closed, unreachable=unreachable, sure=sure)
             else:
-                known = known.now(holders, closed=closed, unreachable=unreachable)
+                known = known.now(holders, closed=closed, unreachable=unreachable, sure=sure)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:
@@ -684,4 +702,5 @@ def read_devices(now: datetime | None = None) -> DeviceSnapshot:
     now = now or datetime.now(UTC)
     with following.view() as cache:
         cache.look_at_nodes(now)
+        cache.note_missing(frozenset(one.resource for one in lacking(*DeviceCache.resources)))
         return cache.snapshot()

@@ -77,18 +77,20 @@ def state_of(
     closed: bool = False,
     blocked: bool = False,
     unreachable: bool = False,
+    sure: bool = True,
 ) -> DeviceState:
     """What a person must know first wins. candidate: None where nobody publishes it; complete: its pool is.
 
     closed: no node that sees it accepts pods. blocked: others hold hardware that it needs. unreachable: its node is, so
-    nothing else is certain.
+    nothing else is certain. sure: whether everything is known that could keep it from being free.
     """
     if unreachable or candidate is None or not complete:
         return DeviceState.UNREACHABLE if unreachable else DeviceState.UNPUBLISHED
     if candidate.fence:
         return candidate.fence
     if not holders:
-        return DeviceState.CLOSED if closed else DeviceState.BLOCKED if blocked else DeviceState.FREE
+        unheld = DeviceState.CLOSED if closed else DeviceState.BLOCKED if blocked else DeviceState.FREE
+        return unheld if sure else DeviceState.UNKNOWN
     if all(holder.shared for holder in holders) and level_of(candidate, holders) < FULL:
         return DeviceState.PARTLY_SHARED
     if any(holder.preparing for holder in holders):

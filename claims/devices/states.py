@@ -29,6 +29,8 @@ class DeviceState(StrEnum):
     UNHEALTHY = "bad"
     #: it is not published any more, or its pool is incomplete
     UNPUBLISHED = "gone"
+    #: in a mirror: no claim that is known holds it, but what could keep it from being free is not known entirely
+    UNKNOWN = "unknown"
     #: nobody has heard of its node's agent in time (`inventory.reachability`): what was known of it may be wrong
     UNREACHABLE = "away"
 

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
 from claims.kinds.containers import Container, ContainerResizePolicy, ContainerResourceClaim, ResourceRequirements
 from claims.kinds.pods import ContainerStatus, Pod, PodAffinityTerm, PodSpec
@@ -148,8 +150,48 @@ def requests_of(pod: Pod) -> dict[str, int]:
 
 
 def node_requests_of(pod: Pod) -> dict[str, int]:
-    """`requests_of`, plus what the devices of the pod's claims take of the node (KEP-5517)."""
-    return _requests(pod, charged_by_claims(pod) if pod.status.node_allocatable_resource_claim_statuses else {})
+    """`requests_of`, plus what the devices of the pod's claims take of the node (KEP-5517).
+
+    A resize that the node has called infeasible takes nothing of it: else its author would keep others off the node.
+    Source: component-helpers/resource (determineContainerReqs).
+    """
+    charged = charged_by_claims(pod) if pod.status.node_allocatable_resource_claim_statuses else {}
+    return _requests(as_allocated(pod) if _cannot_grow(pod) else pod, charged)
+
+
+#: Condition of a pod: the node has not accepted the resize, for a reason.
+RESIZE_PENDING, INFEASIBLE = "PodResizePending", "Infeasible"
+
+
+def _cannot_grow(pod: Pod) -> bool:
+    """By what the node says of the spec as it is now."""
+    status = pod.status
+    pending = (one.reason for one in status.conditions if one.type == RESIZE_PENDING and one.status == "True")
+    return next(pending, "") == INFEASIBLE and status.observed_generation == pod.metadata.generation
+
+
+def as_allocated(pod: Pod) -> Pod:
+    """The pod as the node counts it: with the resources allocated to its containers instead of the requested ones."""
+    allocated = {
+        status.name: status
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.resources is not None
+    }
+
+    def counted(container: Container) -> Container:
+        status = allocated.get(container.name)
+        if status is None or status.resources is None:
+            return container
+        limits, requests = status.resources.limits, status.allocated_resources
+        return replace(container, resources=replace(container.resources, limits=limits, requests=requests))
+
+    spec = replace(
+        pod.spec,
+        containers=tuple(map(counted, pod.spec.containers)),
+        init_containers=tuple(map(counted, pod.spec.init_containers)),
+        resources=pod.status.resources if pod.status.resources is not None else pod.spec.resources,
+    )
+    return replace(pod, spec=spec)
 
 
 def requests_of_containers(spec: PodSpec) -> dict[str, int]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse
@@ -32,6 +33,7 @@ from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
 from dashboard.kit.meters import IdleList, read_idle
+from dashboard.kit.mirrored import agent
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
@@ -128,7 +130,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     context = OverviewContext(
         place="overview",
         revision=revision,
-        steps=None if steps.devices and steps.classes and steps.pods else steps,  # somebody has begun to work with it
+        # Nobody is told to begin where somebody has begun, or where that is not known.
+        steps=None if settings.MIRROR or (steps.devices and steps.classes and steps.pods) else steps,
         counted=", ".join(numbers),
         figures=figures(census.totals, census.snapshot),
         classes=[capacity_row(one, stranded.get(one.name)) for one in census.classes],
@@ -196,7 +199,7 @@ def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCo
 
 
 #: States that are left out where no device is in them.
-_RARE = {"alloc", "blocked", "closed", "bad", "gone", "away"}
+_RARE = {"alloc", "blocked", "closed", "bad", "gone", "away", "unknown"}
 
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
@@ -323,17 +326,16 @@ def waiting_groups(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
 
 
 def _advised(group: WaitingGroup, advice: Advice | None, person: Person) -> WaitingGroup:
-    """With the next step of its first pod, as that pod's page has it; "" while it is looked for."""
+    """With the cause and the next step of its first pod, as that pod's page has them; "" while they are looked for."""
     if advice is None or advice.subject is None or advice.subject.cause is None:
         return replace(group, topic=replace(group.topic, next_step=""))
     lines = step_lines(advice, person)
     button = first_button(lines)
+    own = topic_of(advice.subject.cause)
     return replace(
         group,
-        topic=replace(group.topic, next_step=advice.sentence(person.sees)),
-        sentence=group.sentence
-        if topic_of(advice.subject.cause).key == group.topic.key
-        else brief(advice.subject.cause),
+        topic=replace(group.topic, title=own.title, next_step=advice.sentence(person.sees)),
+        sentence=group.sentence if own.key == group.topic.key else brief(advice.subject.cause),
         button=(button.do_word, button.do_url) if button else ("", ""),
         dialog=bool(button and button.dialog),
     )
@@ -611,14 +613,16 @@ def _agents(signs: HealthSigns) -> HealthLine:
     away = [node for node in signs.nodes if not node.ready]
     each = "each of the others" if away else "each"
     lately = f"{each} reported in the last {duration(max(ages).total_seconds() + 1)}" if ages else ""
-    note = lately or ("none is ready" if away else "none has reported yet")
+    # What the nodes of another cluster report without a change is not copied.
+    silent = "all are ready" if settings.MIRROR else "none has reported yet"
+    note = lately or ("some are not ready" if ready and away else "none is ready" if away else silent)
     troubles = [_away(node, signs.now) for node in away[:NAMED]]
     if len(away) > NAMED:
         rest = f"{len(away) - NAMED} more nodes are not Ready."
         url = f"{page_url('nodes')}?state=not-ready"
         troubles.append(Warning(what=rest, step="See all nodes.", url=url))
     return HealthLine(
-        name="Node agents",
+        name="Kubelets" if settings.MIRROR else "Node agents",
         note=note,
         value=f"{len(ready)} of {len(signs.nodes)}",
         url=page_url("nodes"),
@@ -632,7 +636,7 @@ def _away(node: NodeSign, now: datetime) -> Warning:
     if not node.unreachable:
         return Warning(what=f"Node `{node.name}` is not Ready.", step="Its conditions say why.", url=url)
     heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
-    step = "Start its agent."
+    step = f"Start its {agent()}."
     return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
 
@@ -646,7 +650,7 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         what = f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; no device of them is free."
         nodes = sorted(set(driver.lost), key=natural)
         url = node_url(nodes[0]) if len(nodes) == 1 else f"{page_url('nodes')}?state=unreachable"
-        troubles.append(Warning(what=what, step="Start the agents there.", url=url))
+        troubles.append(Warning(what=what, step=f"Start the {agent()}s there.", url=url))
     if driver.vanished:
         what = counted(driver.vanished, "device is", "devices are")
         what = f"{what} held by claims, and no longer published."
@@ -707,9 +711,9 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
         waiting += f", oldest {duration((signs.now - queue.oldest).total_seconds())}"
     rates = f"{counted(attempts, 'attempt')} in the last minute, " if signs.whole else ""
     return HealthLine(
-        name="Scheduler",
+        name="Rehearsals" if settings.MIRROR else "Scheduler",
         note=f"{rates}{waiting}",
-        value=f"{placed}/min" if signs.whole else "",
+        value=f"{placed}/min" if signs.whole and not settings.MIRROR else "",
         severity=OK if alive else ERR,
         troubles=tuple(troubles),
     )

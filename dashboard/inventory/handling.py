@@ -17,13 +17,15 @@ from django.db.models import Case, Q, Value, When
 from dashboard.kit.forms import PageForm, code_area, code_input
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.models import IncidentComment, IncidentHandling
-from inventory.impairments import INCOMPLETE
+from inventory.impairments import HELD_TWICE, INCOMPLETE
 from inventory.models import Incident
 
 #: severity -> its label, the worst first.
 SEVERITIES: Mapping[str, str] = {"critical": "Critical", "major": "Major", "minor": "Minor"}
-#: Unhealthy devices, unreachable nodes and incomplete pools: major unless somebody rates them.
-BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="") | Q(key=INCOMPLETE)
+#: What is wrong by itself, whatever the devices do.
+_WRONG = (INCOMPLETE, HELD_TWICE)
+#: Unhealthy devices, unreachable nodes, incomplete pools, devices held twice: major unless somebody rates them.
+BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="") | Q(key__in=_WRONG)
 #: In place of a name: incidents that nobody is on.
 NOBODY = "nobody"
 #: Comments on one incident, and names that are offered.
@@ -32,7 +34,7 @@ MOST_COMMENTS, OFFERED = 500, 200
 
 def severity_of(incident: Incident) -> str:
     unreachable = bool(incident.node) and not incident.driver and not incident.pool
-    by_default = "major" if incident.unhealthy or unreachable or incident.key == INCOMPLETE else "minor"
+    by_default = "major" if incident.unhealthy or unreachable or incident.key in _WRONG else "minor"
     return (_rows(incident) or IncidentHandling()).severity or by_default
 
 

@@ -35,7 +35,7 @@ from django.views.decorators.http import require_safe
 from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
-from claims.models import PastAllocation
+from claims.models import Claim, Ending, PastAllocation
 from dashboard.inventory import handling
 from dashboard.inventory.devices.grid import ELSEWHERE, STATES, key_of, line_named
 from dashboard.inventory.handling import NOBODY, SEVERITIES, CommentForm, HandlingForm
@@ -45,7 +45,7 @@ from dashboard.kit.lists import BulkAct, Filter, ListColumn, ListQuery, PageOfRo
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.models import IncidentComment
-from dashboard.templatetags.kit import claim_url, counted, incident_url, node_url, pod_url
+from dashboard.templatetags.kit import claim_url, counted, incident_url, node_url, page_url, pod_url
 from insight.selector_matches import class_selectors, judge
 from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
@@ -63,7 +63,10 @@ SOURCES = Impairment.Source
 STATE_OF_SOURCE: Mapping[str, DeviceState] = {
     SOURCES.NODE: DeviceState.UNREACHABLE,
     SOURCES.POOL: DeviceState.UNPUBLISHED,
+    SOURCES.CLAIM: DeviceState.RESERVED,
 }
+#: What says so -> what an incident of it is called, where the state of the device does not tell.
+NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice"}
 #: Where an incident stands -> its label, the most urgent first.
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
@@ -94,7 +97,7 @@ class ImpairedSpan:
 
     @property
     def state_name(self) -> str:
-        return STATES[self.state]
+        return NAME_OF_SOURCE.get(self.row.source) or STATES[self.state]
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -145,6 +148,8 @@ class ImpairedSpan:
             return f"the Lease of node {self.row.node}"
         if self.row.source == SOURCES.POOL:
             return "its ResourceSlices"
+        if self.row.source == SOURCES.CLAIM:
+            return "the claims"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
@@ -173,21 +178,22 @@ def of_device(device: DeviceKey, begin: datetime, end: datetime, *, node: str = 
 
 @dataclass(frozen=True, slots=True)
 class AffectedHolder:
-    """A claim that held an impaired device. claim: "" if the person may not see it. lasts: it still holds it."""
+    """A claim that held an impaired device. claim: "" if the person may not see it. lasts: it still holds it. url: of
+    the claim, or of the record of how it ended; "" once there is none.
+    """
 
     namespace: str
     claim: str = ""
     pods: tuple[str, ...] = ()
     lasts: bool = False
-
-    @property
-    def url(self) -> str:
-        return claim_url(self.namespace, self.claim) if self.lasts and self.claim else ""
+    url: str = ""
 
     @property
     def pod_links(self) -> list[str | tuple[str, str]]:
-        """Pods with their addresses; without once they are gone."""
-        return [(pod, pod_url(self.namespace, pod)) if self.lasts else pod for pod in self.pods]
+        """Pods with their addresses; once they are gone with that of the claim, whose record names theirs."""
+        if not self.url:
+            return list(self.pods)
+        return [(pod, pod_url(self.namespace, pod) if self.lasts else self.url) for pod in self.pods]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +246,7 @@ class IncidentRow:
 
     @property
     def state_name(self) -> str:
-        return STATES[self.state]
+        return NAME_OF_SOURCE.get(self.source) or STATES[self.state]
 
     @property
     def standing_name(self) -> str:
@@ -452,12 +458,15 @@ def _named(
 
 
 def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
-    """Three queries for all of them; a fourth where nodes, pools or rules are impaired as a whole."""
+    """Three queries for all of them; a fourth where nodes, pools or rules are impaired as a whole, and two more where
+    devices were given back.
+    """
     incidents = list(incidents)
     of: dict[str, list[ImpairedSpan]] = {one.id: [] for one in incidents}
     for span in spans(Impairment.objects.filter(incident__in=list(of))):
         of[span.row.incident_id].append(span)
     past = _past_holders(of)
+    left = _addresses({row.claim_uid for held in past.values() for rows in held.values() for row in rows})
 
     def seen(namespace: str, *rest: Any) -> AffectedHolder:
         return AffectedHolder(namespace, *rest) if person.sees(namespace) else AffectedHolder(ELSEWHERE)
@@ -466,17 +475,29 @@ def described(person: Person, incidents: Iterable[Incident], snapshot: DeviceSna
         """Those that hold it now and did so in one of its spans, then the latest that gave it back."""
         for holder in snapshot.held_by(one.key):
             if any(span.ended is None or holder.since is None or holder.since < span.ended for span in one.spans):
-                yield seen(holder.namespace, holder.claim, holder.pods, True)
+                url = claim_url(holder.namespace, holder.claim)
+                yield seen(holder.namespace, holder.claim, holder.pods, True, url)
         for row in past.get(incident, {}).get(one.key[:3], ()):
             same_node = "" in (one.key[3], row.node) or one.key[3] == row.node
             if same_node and any(span.overlaps(row.began_at, row.ended_at) for span in one.spans):
-                yield seen(row.namespace, row.claim, tuple(row.pods))
+                yield seen(row.namespace, row.claim, tuple(row.pods), False, left.get(row.claim_uid, ""))
 
     found = []
     for incident in incidents:
         devices = _devices(of[incident.id], past.get(incident.id, {}), snapshot)
         shown = (replace(one, holders=tuple(dict.fromkeys(holders(incident.id, one)))) for one in devices[:DESCRIBED])
         found.append(IncidentRow(incident=incident, spans=of[incident.id], devices=tuple(shown), total=len(devices)))
+    return found
+
+
+def _addresses(uids: Collection[str]) -> Mapping[str, str]:
+    """uid of a claim -> its page, or the record of how it ended."""
+    found: dict[str, str] = {}
+    for part in sql.chunks(uids, sql.PARAMETERS):
+        living = Claim.objects.filter(uid__in=part).values_list("uid", "namespace", "name")
+        found.update((uid, claim_url(namespace, name)) for uid, namespace, name in living)
+        ended = Ending.objects.filter(uid__in=part).values_list("uid", flat=True)
+        found.update((uid, page_url("ending", uid)) for uid in ended)
     return found
 
 
@@ -534,10 +555,10 @@ def _past_holders(of: Mapping[str, Sequence[ImpairedSpan]]) -> Mapping[str, Past
             for incident, number in sql.fetch(statement, [*chunk, PAST]):
                 incidents_of.setdefault(number, []).append(incident)
     past: dict[str, dict[tuple[str, str, str], list[Any]]] = {}
-    columns = ("pk", "driver", "pool", "device", "node", "namespace", "claim", "pods", "began_at", "ended_at")
+    where, holder = ("driver", "pool", "device", "node"), ("claim_uid", "namespace", "claim", "pods")
     for part in sql.chunks(incidents_of, sql.PARAMETERS):
         rows = PastAllocation.objects.filter(pk__in=part).order_by("-ended_at", "-pk")
-        for row in rows.values_list(*columns, named=True):
+        for row in rows.values_list("pk", *where, *holder, "began_at", "ended_at", named=True):
             for incident in incidents_of[row.pk]:
                 place = (row.driver, row.pool, row.device)
                 past.setdefault(incident, {}).setdefault(place, []).append(row)

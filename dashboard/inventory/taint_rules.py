@@ -36,6 +36,7 @@ from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, bulk_acts,
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
+from dashboard.kit.suggestions import did_you_mean
 from dashboard.templatetags.kit import counted, device_url, listed, taint_rule_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from inventory.kinds import gates
@@ -158,6 +159,12 @@ NAMED_IN_EFFECT = 8
 OFF = f"feature gate {GATE} is off: rules have no effect"
 
 
+def irrevocable(rules: Iterable[DeviceTaintRule], keys: Iterable[DeviceKey], snapshot: DeviceSnapshot) -> str:
+    """To be appended to what was done, where deleting the rules again leaves something undone."""
+    evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in rules) and gates.enabled(GATE)
+    return " Undo brings no evicted pod back." if evicts and any(map(snapshot.held_by, keys)) else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
     """One rule: before, None where it is new; after, None where it goes."""
@@ -203,7 +210,8 @@ def read_leaving(threatened: Sequence[ThreatenedPod], now: datetime) -> list[Lea
 
 def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[Consequence]:
     if not keys:
-        yield Consequence(term="Devices", sentences=("No device is selected now.",))
+        sentences = ("No device is selected now.", *_unpublished(coming, snapshot))
+        yield Consequence(term="Devices", sentences=sentences)
         return
     names = listed([f"{pool}/{device}" for _, pool, device, _ in keys], NAMED_IN_EFFECT)
     yield Consequence(term="Devices", sentences=(f"{counted(len(keys), 'device')}: {names}.",))
@@ -214,9 +222,20 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
         yield Consequence(term="Free", sentences=(said,))
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         evicts = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
-        then = "released with their pods" if evicts else "kept"
+        pods = "its pods" if held == 1 else "their pods"
+        then = f"released with {pods}" if evicts else "kept"
         said = f"{counted(held, 'device is', 'devices are')} held, and {then}."
         yield Consequence(term="Held", sentences=(said,))
+
+
+def _unpublished(coming: TaintRules, snapshot: DeviceSnapshot) -> Iterator[str]:
+    """Names in the rules that nobody publishes, and what was probably meant."""
+    published = [one.key for one in snapshot.candidates]
+    for rule in coming:
+        for index, (word, name) in enumerate(zip(("driver", "pool", "device"), place_of(rule) or (), strict=False)):
+            known = {key[index] for key in published}
+            if name and name not in known:
+                yield f"No {word} is called {name}.{did_you_mean(name, sorted(known))}"
 
 
 def _dry_run(coming: TaintRules, now: datetime, person: Person) -> Iterator[Consequence]:
@@ -479,7 +498,9 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
     if not begins and form.write(before, person, dry_run=True) is not None:
         if request.method == "POST" and (made := form.write(before, person, dry_run=False)) is not None:
             word = "created" if before is None else "changed"
-            said = f"Taint rule {made.metadata.name} is {word}."
+            snapshot = read_devices()
+            stays = irrevocable([made], selected_by(made, snapshot), snapshot)
+            said = f"Taint rule {made.metadata.name} is {word}.{stays}"
             undo.offer(request, said, [undo.UndoStep.of(kind(TAINT_RULES), before, made)])
             return redirect(taint_rule_url(made.metadata.name))
         change = RuleChange(before=before, after=form.rule(before))

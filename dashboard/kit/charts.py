@@ -43,6 +43,7 @@ LAYERS = (
     ("bad", ("bad",)),
     ("gone", ("gone",)),
     ("away", ("away",)),
+    ("unknown", ("unknown",)),
 )
 #: Lines across the drawing, at most.
 LINES = 4
@@ -266,7 +267,7 @@ def _number(value: float) -> str:
 def lines(top: int) -> tuple[Tick, ...]:
     """The lines across, with their numbers of devices."""
     step = nice_step(top) if top > LINES else 1
-    return tuple(Tick(at=THOUSAND - THOUSAND * value / top, word=str(value)) for value in range(0, top + 1, step))
+    return tuple(Tick(at=THOUSAND - THOUSAND * value / top, word=f"{value:,}") for value in range(0, top + 1, step))
 
 
 def _times(begin: datetime, now: datetime) -> tuple[Tick, ...]:

@@ -6,6 +6,7 @@ refused form) is sent to the page with the form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -18,6 +19,15 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from manciple.wire.errors import ApiError
+from manciple.wire.quantity import FORMAT_MESSAGE
+
+_PATTERN = re.compile(r"(,\s+|(?<=\(e\.g\. ))regex used for validation is '[^']*'")
+
+
+def plain(error: str) -> str:
+    """What the API says against a value, without the regular expressions that it quotes."""
+    error = error.replace(FORMAT_MESSAGE, "write an amount such as 8, 500m or 10Gi")
+    return _PATTERN.sub("", error).replace(" (e.g. )", "").replace("',  or '", "' or '")
 
 
 class PlacedField(BoundField):
@@ -41,6 +51,9 @@ class PageForm(forms.Form):
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, auto_id=self.ids)
 
+    def add_error(self, field: Any, error: Any) -> None:
+        super().add_error(field, plain(error) if isinstance(error, str) else error)
+
     def text(self, name: str) -> str:
         """What stands in a field, good or not."""
         return str(self[name].value() or "").strip()
@@ -48,7 +61,7 @@ class PageForm(forms.Form):
     def add_refusal(self, refusal: ApiError, message: str = "") -> None:
         """Show what the API has against an object at the fields that it names. message: if it names none."""
         for cause in (refusal.details or {}).get("causes") or [{"message": message or refusal.message}]:
-            end, text = str(cause.get("field", "")).rpartition(".")[2], str(cause.get("message", ""))
+            end, text = str(cause.get("field", "")).rpartition(".")[2], plain(str(cause.get("message", "")))
             field = end if end in self.fields else None
             if text not in self.errors.get(field or NON_FIELD_ERRORS, []):
                 self.add_error(field, text)

@@ -45,6 +45,7 @@ from manciple.api import faults
 from manciple.api.answers import error_answer
 from manciple.api.door import identify_sender
 from manciple.api.flow_control import WORK, RequestWork
+from manciple.gaps import NotEnoughKnown
 from manciple.people import Person, person_of, person_of_identity
 from manciple.wire.errors import (
     ApiError,
@@ -120,6 +121,8 @@ public = _declared(PUBLIC)
 
 def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
+    if rights.administers and settings.MIRROR:
+        raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its people and roles are not copied.")
     if rights.administers and not person.administers:
         raise PermissionDenied("Only administrators may open this page: ask one.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]
@@ -252,7 +255,9 @@ class Outages:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self._get_response(request)
 
-    def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if isinstance(error, NotEnoughKnown):  # in a mirror, which may not read all of its cluster
+            return defaults.permission_denied(request, error)
         outage = faults.unavailable(error)
         if outage is None:
             return None

@@ -75,6 +75,8 @@ SHARED = {
 }
 #: Names nothing: everybody hears that there are other namespaces than before, and sees their own.
 NAMESPACES = "namespaces"
+#: Neither does this: whether the cluster answers whose mirror this is, and what of it may be read.
+MIRROR = "mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Hearing:
         if kind == "node-pods":  # node-pods:NODE:NAMESPACE
             namespace = rest.partition(":")[2]
             return bool(namespace) and SHARED[kind] in self.shared and self.person.sees(namespace)
-        return kind == NAMESPACES or SHARED.get(kind) in self.shared
+        return kind in (NAMESPACES, MIRROR) or SHARED.get(kind) in self.shared
 
 
 def heard_in(session: str, shown: Credentials) -> Hearing | None:

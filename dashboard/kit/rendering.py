@@ -12,12 +12,13 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import Origin
 from django.template.loaders import filesystem
 
-from dashboard.kit import undo
+from dashboard.kit import mirrored, undo
 from dashboard.kit.lists import Table, is_file
 from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
@@ -66,6 +67,8 @@ def show_list(request: HttpRequest, template: str, context: ListContext, *, stat
     return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)
 
 
+#: Places of kinds that no mirror copies.
+UNMIRRORED = frozenset({"autoscalers"})
 #: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
 PLACES = (
     ("overview", "Overview", "i-over"),
@@ -97,7 +100,8 @@ MORE = (
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
     trail; `submits`: whether they may create pods; `administrators`: whom to ask; `undo`: what they may take back;
-    `views`: those of the page that are saved; `tour`: whether the page begins with the tour of a first visit.
+    `views`: those of the page that are saved; `tour`: whether the page begins with the tour of a first visit; `mirror`:
+    the cluster whose mirror this is.
 
     Nothing where nobody is signed in.
     """
@@ -107,13 +111,14 @@ def person(request: HttpRequest) -> dict[str, Any]:
     return {
         "person": person_of(request),
         "places": PLACES,
-        "more_places": MORE,
+        "more_places": [one for one in MORE if not (settings.MIRROR and one[0] in UNMIRRORED)],
         "audits": person_of(request).may_audit,
         "submits": partial(person_of(request).may_somewhere, "create", PODS),
         "administrators": administrators,
         "undo": partial(undo.offered, request) if undo.SESSION_KEY in request.session else None,
         "views": partial(views_of, request),
         "tour": partial(wants_tour, request),
+        "mirror": mirrored.header() if settings.MIRROR else None,
     }
 
 
@@ -122,7 +127,8 @@ _ENTRANCES = ("/overview", "/devices")
 
 
 def wants_tour(request: HttpRequest) -> bool:
-    return request.path in _ENTRANCES and not preferences_of(request).toured
+    # It shows what one can do, which is nothing in a mirror.
+    return not settings.MIRROR and request.path in _ENTRANCES and not preferences_of(request).toured
 
 
 #: A line's end with what is blank around it, and lines that are. One line break is left: inline elements stay apart.

@@ -1,4 +1,4 @@
-"""Signing in: by name and password, by an administrator's link, by an OpenID Connect provider, or by a proxy's headers.
+"""Signing in: by name and password, by a link, by an OpenID Connect provider, or by a proxy's headers.
 
 Each begins a session with a new key, so that one which somebody else had put into the browser is worth nothing. With a
 provider, OAuth's code flow with PKCE is used: the browser is sent there with a state, a nonce and a challenge, which
@@ -16,7 +16,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.contrib.auth import login, logout, views
+from django.contrib.auth import get_user_model, login, logout, views
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
 from django.core.exceptions import MiddlewareNotUsed
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -67,7 +67,8 @@ class SignInPage(views.LoginView):
     redirect_authenticated_user = True
 
     def get_context_data(self, **known: Any) -> dict[str, Any]:
-        return super().get_context_data(oidc_name=settings.OIDC_NAME if settings.OIDC_ISSUER else "", **known)
+        oidc_name = settings.OIDC_NAME if settings.OIDC_ISSUER else ""
+        return super().get_context_data(oidc_name=oidc_name, is_mirror=settings.MIRROR, **known)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         answer = super().form_valid(form)
@@ -122,6 +123,20 @@ def remember(answer: HttpResponse, person: Any) -> None:
         httponly=True,
         samesite="Lax",
     )
+
+
+@public
+@require_safe
+def enter(request: HttpRequest) -> HttpResponse:
+    """The link that `manciple mirror` prints: signs its owner in, in place of a password."""
+    key: str = settings.MIRROR_KEY
+    if not settings.MIRROR or not key:
+        raise Http404
+    if not secrets.compare_digest(request.GET.get("key", "").encode(), key.encode()):
+        return _refused(request, "The link is of an earlier start. Open the one that `manciple mirror` printed last.")
+    person = get_user_model()._default_manager.get(username=settings.MIRROR_OWNER)
+    login(request, person, backend=BACKEND)
+    return redirect("home")
 
 
 BACKEND = "manciple.access.people.CountedPasswords"

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from dashboard.kit.forms import PageForm, code_input
 from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
+from dashboard.kit.suggestions import did_you_mean
 from dashboard.people import known_names
 from dashboard.people.roles import OFFERED, RuleLine, find_kind, in_short, may_ask
 from dashboard.templatetags.kit import role_url
@@ -266,8 +267,8 @@ def show_access(request: HttpRequest) -> HttpResponse:
         )
         if form.asks:
             wanted = form.wanted()
-            unknown = not wanted.path and find_kind(form.cleaned_data["resource"].partition("/")[0]) is None
-            context = replace(context, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), unknown=unknown)
+            doubts = [*_doubts(wanted, form.cleaned_data["resource"].partition("/")[0])]
+            context = replace(context, wanted=wanted, what=_what(wanted), answer=answer(who, wanted), doubts=doubts)
     return render_page(request, "people/access/page.html", context, status=422 if form.errors else 200)
 
 
@@ -276,8 +277,8 @@ class AccessContext(PageContext):
     """The form, and what is known of `who`, once somebody is named.
 
     everything: a member of system:masters; incomplete: why there may be more roles. wanted, what, answer: what the form
-    asks whether they may; unknown: no resource of that name is served; missing: what is named and does not exist.
-    people, namespaces: to choose from.
+    asks whether they may; doubts: why another question may be meant; missing: what is named and does not exist. people,
+    namespaces: to choose from.
     """
 
     form: AccessForm
@@ -290,10 +291,17 @@ class AccessContext(PageContext):
     wanted: Attributes | None = None
     what: str = ""
     answer: AccessAnswer | None = None
-    unknown: bool = False
+    doubts: Sequence[str] = ()
     missing: Sequence[str] = ()
     people: Sequence[str] = ()
     namespaces: Sequence[str] = ()
+
+
+def _doubts(wanted: Attributes, resource: str) -> Iterator[str]:
+    if wanted.verb not in VERBS and (meant := did_you_mean(wanted.verb, VERBS)):
+        yield f"{wanted.verb} is a verb of no request here.{meant}"
+    if not wanted.path and find_kind(resource) is None:
+        yield f"no resource {resource} is served here.{did_you_mean(resource, {kind.plural for kind in registry})}"
 
 
 def _what(wanted: Attributes) -> str:

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Exists, Model, OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -37,7 +39,7 @@ from dashboard.kit.meters import MeterCharts, asked_window, draw
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
-from dashboard.templatetags.kit import access_url, counted, namespace_url, yaml_url
+from dashboard.templatetags.kit import access_url, counted, namespace_url, page_url, person_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
 from dashboard.workloads.workloads.queries import workload_states
 from insight.meters import HELD
@@ -57,7 +59,7 @@ from manciple.store.objects import listed
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, condition_of
 from manciple.wire.errors import ApiError
-from manciple.wire.identity import service_account_name
+from manciple.wire.identity import NAMESPACE_GROUP, service_account_name
 from manciple.wire.machinery import Namespace
 from manciple.wire.registry import registry
 from manciple.wire.resources import BUDGETS, FINISHED_PHASES, NAMESPACES, NEW_PHASES, kind
@@ -472,7 +474,9 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext(PageContext):
-    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them."""
+    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them. members:
+    people of the namespace's group, with links; None for who does not look after people.
+    """
 
     held: NamespaceHoldings
     name: str
@@ -481,13 +485,16 @@ class NamespaceContext(PageContext):
     deleting: bool
     opening: bool
     contents: Sequence[tuple[str, int]]  # (kind, how many objects)
+    members: Sequence[tuple[str, str]] | None
     accounts: Sequence[NamespaceAccount] | None
     quotas: Sequence[QuotaLine] | None
     budgets: Sequence[BudgetLine] | None
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
     token: AccountToken | None  # that was just made
     meters: MeterCharts | None
+    invite_url: str
     workloads: Sequence[tuple[str, int]]  # (state, how many)
+    workload_count: int
     queue: Sequence[QueuePlace]
     more_queued: int
     label: str = ADMIN_ACCESS_LABEL
@@ -508,6 +515,7 @@ def _draw(
     if not found:
         raise Http404(f"Namespace {name} does not exist.")
     accounts = read_accounts(person, name)
+    workloads = workload_states(person, name)
     queue = [place for place in read_queue(datetime.now(UTC)).values() if place.namespace == name]
     context = NamespaceContext(
         place="namespaces",
@@ -519,18 +527,26 @@ def _draw(
         deleting=deleting,
         opening=opening and person.may("update", NAMESPACES),
         contents=contents(person, name),
+        members=_read_members(name) if person.administers else None,
         accounts=accounts,
         quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
         budgets=read_budgets(person, name),
         token_form=token_form or _token_form(person, name, accounts),
         token=token,
         meters=_meters(request, name),
-        workloads=workload_states(person, name),
+        invite_url=f"{page_url('people')}?{urlencode({'group': NAMESPACE_GROUP + name})}",
+        workloads=workloads,
+        workload_count=sum(count for _, count in workloads),
         queue=queue[:QUEUED],
         more_queued=max(len(queue) - QUEUED, 0),
     )
     refused = complaint or (token_form is not None and token_form.errors)
     return render_page(request, "people/namespaces/page.html", context, status=422 if refused else 200)
+
+
+def _read_members(name: str) -> list[tuple[str, str]]:
+    found = get_user_model()._default_manager.filter(groups__name=f"{NAMESPACE_GROUP}{name}", is_active=True)
+    return [(one, person_url(one)) for one in found.order_by("username").values_list("username", flat=True)]
 
 
 def _meters(request: HttpRequest, name: str) -> MeterCharts | None:

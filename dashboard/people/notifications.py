@@ -275,7 +275,7 @@ class UnsubscribeContext(TemplateContext):
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
-    """The page; `?rule=` with a rule to change in the form, `?when=` with a new one begun."""
+    """The page; `?rule=` with a rule to change in the form, `?when=` with a new one begun, `&of=` a scope."""
     return _draw(request, changed=_own_rule(request, request.GET.get("rule", "")))
 
 
@@ -357,7 +357,7 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
         return NotificationRuleForm.of(changed, person=person, namespaces=namespaces)
     form = NotificationRuleForm(data, person=person, namespaces=namespaces)
     if request.GET.get("when", "") in Happening.values:
-        form.initial["happening"] = request.GET["when"]
+        form.initial["happening"], form.initial["scope"] = request.GET["when"], request.GET.get("of", "")
     return form
 
 
@@ -374,6 +374,10 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
             form.add_error("channels", ValidationError(f"{names} cannot be used yet, see below.", code="not_ready"))
+        elif _like(
+            form.rule(request.user, datetime.now(UTC)), _own_rules(request).exclude(pk=changed.pk if changed else 0)
+        ):
+            form.add_error(None, ValidationError("You have that rule already: change it above.", code="duplicate"))
         elif changed is None and _own_rules(request).count() >= MOST:
             form.add_error(None, f"You have {MOST} rules already. Delete one first.")
     if not form.is_valid():
@@ -388,6 +392,14 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
     what = what_of(rule)
     messages.success(request, f"You are notified when {what[0].lower()}{what[1:]}.")
     return redirect("notifications")
+
+
+def _like(rule: NotificationRule, others: QuerySet[NotificationRule]) -> bool:
+    """Whether one of the others notifies of the same."""
+    same = {"happening": rule.happening, "namespace": rule.namespace, "mine": rule.mine}
+    if rule.happening == Happening.POD_WAITS:
+        same["minutes"] = rule.minutes
+    return others.filter(**same).exists()
 
 
 @signed_in

@@ -175,6 +175,12 @@ class InvitationForm(_GroupsForm):
     )
     administers = forms.BooleanField(required=False)
 
+    @classmethod
+    def into(cls, group: str) -> InvitationForm:
+        form = cls()
+        form.initial = {"groups": group}
+        return form
+
 
 class StandingForm(_GroupsForm):
     """What a person is to be."""
@@ -261,7 +267,7 @@ def _draw(
         shown=shown,
         tokens=tokens_of(shown.user) if shown else (),
         standing=standing or (StandingForm.of(shown) if shown else None),
-        invitation=invitation or InvitationForm(),
+        invitation=invitation or InvitationForm.into(query.group),
         link=link,
         close_url=query.url(who=""),
     )

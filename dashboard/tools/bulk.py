@@ -312,6 +312,7 @@ def _do(request: HttpRequest, subject: BulkSubject, act: str, picked: Picks, per
         messages.error(request, f"{len(refused) - TOLD} more were refused.")
     if done := sum(not why for _, _, why in outcomes):
         said = f"{subject.counted(done)} {'is' if done == 1 else 'are'} {ACTS[act][1]}."
+        said += " Undo removes only the cordons." if act == "drain" else ""
         steps = [step for _, step, _ in outcomes if step is not None]
         if steps and subject.undoes:
             undo.offer(request, said, steps)

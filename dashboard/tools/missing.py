@@ -15,9 +15,10 @@ from django.views import defaults
 
 from claims import endings
 from dashboard.kit.rendering import TemplateContext, render_page
-from dashboard.tools.find import BY_RESOURCE, NOUNS, Hit, Sought
+from dashboard.tools.find import AUTOSCALERS, BY_RESOURCE, DEVICE, NOUNS, Hit, Search, Sought, search_drivers
 from dashboard.workloads import ended
 from dashboard.workloads.ended import EndingLine
+from dashboard.workloads.owners import WORDS
 from manciple.people import Person, person_of
 from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
 
@@ -31,6 +32,16 @@ RESOURCES = {
     "classes": CLASSES,
     "namespaces": NAMESPACES,
     "taint-rules": TAINT_RULES,
+    "autoscalers": AUTOSCALERS,
+    "devices": DEVICE,
+    **{f"workloads/{resource.partition('.')[0]}": resource for resource in WORDS},
+}
+#: The same -> what one is called, and what finds near names, where Find has no resource for it.
+OTHERS: Mapping[str, tuple[str, Search | None]] = {
+    "drivers": ("driver", search_drivers),
+    "incidents": ("incident", None),
+    "roles": ("role", None),
+    "views": ("saved view", None),
 }
 #: Near names that are offered, how alike they have to be (0 to 1), and the shortest part of a name that is searched.
 OFFERED, ALIKE, SHORTEST = 5, 0.6, 2
@@ -58,32 +69,33 @@ def show_missing(request: HttpRequest, exception: Exception) -> HttpResponse:
         return defaults.page_not_found(request, exception)
     person, named = person_of(request), request.resolver_match.kwargs if request.resolver_match else {}
     parts = request.path.strip("/").split("/")
-    resource = RESOURCES.get(parts[0], "")
+    resource = RESOURCES.get("/".join(parts[:2]), RESOURCES.get(parts[0], ""))
     namespace, name = str(named.get("namespace", "")), str(named.get("name", ""))[:LONGEST]
+    if parts[0] == "yaml" and named.get("resource") in BY_RESOURCE:
+        resource, namespace = named["resource"], request.GET.get("ns", "")
+    if "device" in named:
+        name = f"{named['pool']}/{named['device']}"[:LONGEST]
     has_records = resource in ended.NOUNS and bool(name)
     gone: list[EndingLine] = []
     if has_records and person.sees(namespace):
         endings.note_authors()
         gone = ended.called(person, resource, namespace, name)
+    noun, search = OTHERS.get(parts[0], ("", None))
+    if resource:
+        noun, search = NOUNS.get(resource) or WORDS[resource], BY_RESOURCE[resource].search
     context = MissingContext(
-        what=_called(resource, namespace, name, named),
+        what=f"{noun} {f'{namespace}/' if namespace else ''}{name}" if noun and name else "",
         name=name or parts[-1][:LONGEST],
         gone=gone,
-        near=near(person, resource, name) if resource and name else (),
+        near=near(person, search, name) if search and name else (),
         kept=ended.KEPT if has_records else "",
     )
     return render_page(request, "404.html", context, status=404)
 
 
-def _called(resource: str, namespace: str, name: str, named: Mapping[str, object]) -> str:
-    if "device" in named:
-        return f"device {named['pool']}/{named['device']}"
-    return f"{NOUNS[resource]} {f'{namespace}/' if namespace else ''}{name}" if resource and name else ""
-
-
-def near(person: Person, resource: str, name: str) -> list[Hit]:
-    """Objects of the resource that are called almost so, the most alike first: in any namespace that they see."""
-    search, found = BY_RESOURCE[resource].search, dict[str, Hit]()
+def near(person: Person, search: Search, name: str) -> list[Hit]:
+    """What is called almost so, the most alike first: in any namespace that they see."""
+    found = dict[str, Hit]()
     for text in _parts(name):
         hits, _ = search(Sought(text), person)
         found.update((hit.url, hit) for hit in hits if hit.url not in found)

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from dashboard.kit.lists import list_paths
-from dashboard.tools import bulk, events, manual, saved_views
+from dashboard.tools import bulk, events, manual, mirror, saved_views
 from dashboard.tools import find as finding
 from dashboard.tools.objects import edit_object
 
@@ -15,6 +15,8 @@ urlpatterns = [
     path("bulk/<str:resource>/<str:act>", bulk.act_on_picked, name="bulk"),
     path("yaml/<str:resource>/<str:name>", edit_object, name="yaml"),
     *list_paths("events", events.list_events, events.EventQuery),
+    path("mirror", mirror.show_mirror, name="mirror"),
+    path("mirror/other", mirror.open_other, name="mirror-other"),
     path("manual", manual.show_manual, name="manual"),
     path("manual/<str:name>", manual.show_manual_page, name="manual-page"),
     path("find", finding.find, name="find"),

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
@@ -23,7 +22,7 @@ from dashboard.kit.previews import ActionEffect, ActionPreview, Consequence, sho
 from dashboard.templatetags.kit import counted, page_url, pod_url
 from dashboard.tools.bulk import PickedObject, read_picked
 from dashboard.workloads.pods.actions import pages_above, stored_pod
-from manciple.people import Person, demand_sight
+from manciple.people import Person, demand_sight, denied
 from manciple.store.event_log import latest_revision
 from manciple.wire.resources import NODES, PODS, SLICES
 from scheduling.rehearsal.departures import StartedPod
@@ -133,7 +132,7 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
     if request.method == "POST":
         if not person.may_somewhere("create", EVICTION):
-            raise PermissionDenied("You may not evict pods: ask an administrator for a role.")
+            raise denied(request, "evict pods", "create", EVICTION)
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:
             return redirect(pod_url(namespace, name))

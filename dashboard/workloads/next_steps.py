@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from django.conf import settings
+
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from dashboard.capacity.quotas import try_url
@@ -32,10 +34,12 @@ from insight.advice import (
     follows,
     told,
 )
+from manciple.mirror.commands import command_of, how
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLASSES, PODS, QUOTAS, kind
+from scheduling.rehearsal.repairs import ForgottenClaim
 
 #: Steps that are shown.
 SHOWN = 6
@@ -51,7 +55,7 @@ class _Button(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """try_url: a rehearsal of it, "" where there is none."""
+    """try_url: a rehearsal of it, "" where there is none. how, command: in a mirror, how it is done in the cluster."""
 
     word: str
     follows: str
@@ -59,6 +63,8 @@ class StepLine:
     do_url: str = ""
     dialog: bool = False
     try_url: str = ""
+    how: str = ""
+    command: str = ""
 
 
 def step_lines(advice: Advice, person: Person) -> tuple[StepLine, ...]:
@@ -75,7 +81,18 @@ def _line(step: Step, advice: Advice, person: Person) -> StepLine:
         do_url=button.url if button else "",
         dialog=bool(button and button.dialog),
         try_url=_try_url(step.act, pod),
+        how=how(step.act, pod) if settings.MIRROR else "",
+        command=_command(step.act, pod, person) if settings.MIRROR else "",
     )
+
+
+def _command(act: Act, pod: Pod | None, person: Person) -> str:
+    """With the context of the cluster that is mirrored. "" where it would name what they do not see."""
+    hidden = (
+        isinstance(act, Repair) and isinstance(act.trouble, ForgottenClaim) and not person.sees(act.trouble.namespace)
+    )
+    hidden |= isinstance(act, Await) and not all(person.sees(namespace) for namespace, _ in act.pods)
+    return "" if hidden else command_of(act, pod, context=settings.MIRROR_OF)
 
 
 def _try_url(act: Act, pod: Pod | None) -> str:

@@ -47,6 +47,7 @@ from dashboard.workloads.pods.why import (
 )
 from insight.advice import Subject, advise, in_words
 from inventory.models import DeviceClass, Node
+from manciple.gaps import demand
 from manciple.people import Person, demand_sight, person_of
 from manciple.per_process import PerProcess
 from manciple.store import objects
@@ -56,6 +57,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
+from scheduling.judgement import TO_REHEARSE
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
     MOST_REPLICAS,
@@ -175,6 +177,7 @@ def asked_of(request: HttpRequest, person: Person) -> Asked:
     namespace, _, short = asked.name.partition("/")
     demand_sight(request, namespace, f"{about} {asked.name}")
     try:
+        demand(*TO_REHEARSE, consequence="nothing can be rehearsed")  # what is not found may be there all the same
         workload = SUBJECTS[about](namespace, short)
     except ApiError as refusal:
         return replace(asked, error=_sentence(refusal.message))
@@ -552,6 +555,12 @@ class RehearsalPage:
         return self.asked.about in ("", "text")
 
     @property
+    def shares_claims(self) -> bool:
+        """Whether all replicas would use a claim by its name."""
+        workload = self.asked.workload
+        return workload is not None and any(one.resource_claim_name for one in workload.pod.spec.resource_claims)
+
+    @property
     def clear_url(self) -> str:
         named = "" if self.of_text else f"?{urlencode({self.asked.about: self.asked.name}, safe='/')}"
         return f"{page_url('what-if')}{named}"
@@ -590,10 +599,15 @@ def what_if(request: HttpRequest) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error
-    if asked.workload is not None:
+    if (workload := asked.workload) is not None:
         begin_costly(request, seconds=TIMEOUT)
         try:
-            answer = _simulated(asked, asked.workload, _run(request, person))
+            if asked.nodes and not asked.shape:
+                asked = replace(asked, shape=_helpful_shape(asked, workload))
+            if asked.nodes and not asked.shape:
+                error = "No node here has what it takes, so one more like them would not help."
+            else:
+                answer = _simulated(asked, workload, _run(request, person))
         except ApiError as refusal:
             error = _sentence(refusal.message)
         except Stopped:
@@ -611,11 +625,20 @@ def what_if(request: HttpRequest) -> HttpResponse:
     return render_page(request, "workloads/whatif/page.html", context, status=status)
 
 
+def _helpful_shape(asked: Asked, workload: Workload) -> str:
+    """The node that new ones should be like; "" where one more of none would help. Raises: ApiError."""
+    answer = simulate(Question(workload=workload, changes=asked.changes, replicas=asked.replicas), timeout=TIMEOUT / 2)
+    if answer.missing is not None and answer.missing.nodes:
+        return answer.missing.shape
+    if answer.placed and not answer.left:
+        return answer.placed[-1].node
+    return ""
+
+
 def _simulated(asked: Asked, workload: Workload, run: Run) -> SimulationAnswer:
     """Raises: ApiError, Stopped."""
-    nodes = asked.nodes if asked.shape else 0
     question = Question(
-        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=nodes
+        workload=workload, changes=asked.changes, replicas=asked.replicas, shape=asked.shape, more_nodes=asked.nodes
     )
     if not run[1]:
         return simulate(question)

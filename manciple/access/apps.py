@@ -16,6 +16,7 @@ class AccessConfig(AppConfig):
         # Models can be imported from here on only.
         from manciple.access import (  # noqa: PLC0415
             membership,
+            mirrored,
             namespace_defaults,
             people,
             rbac,
@@ -37,6 +38,7 @@ class AccessConfig(AppConfig):
         chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
         chain.register_token_authenticator("bootstrap", tokens.BootstrapTokens())
         rbac.register()
+        mirrored.register()
         chain.register_token_authenticator("oidc", external.OidcTokens())
         people.watch_changes()
         membership.watch_closings()

@@ -2,7 +2,8 @@
 
 The authorizers are asked in their order (`ORDER`). The first that allows or denies ends it; one that has no opinion
 passes the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's
-union of Node and RBAC. For members of `system:masters` none is asked.
+union of Node and RBAC. For members of `system:masters` none is asked. What a mirror refuses, it refuses everybody
+(`manciple.access.mirrored`).
 
     demand(identity, Attributes(verb="create", resource="pods", namespace="team-a"))   # raises Forbidden
     decide(identity, attributes).allowed                                               # where only the answer matters
@@ -128,6 +129,7 @@ ResolveRules = Callable[[Identity, str], HeldRules]
 ORDER = ("node", "driver", "rbac")
 
 _authorizers: dict[str, Authorizer] = {}
+_refusals: list[Callable[[Attributes], str]] = []
 _resolvers: dict[str, ResolveRules] = {}
 
 
@@ -140,7 +142,16 @@ def register_authorizer(name: str, authorizer: Authorizer, *, resolve: ResolveRu
         _resolvers[name] = resolve
 
 
+def refuse_first(refusal: Callable[[Attributes], str]) -> None:
+    """Ask `refusal` why nobody may do something, before anything else; "" where somebody may."""
+    if refusal not in _refusals:
+        _refusals.append(refusal)
+
+
 def decide(identity: Identity, wanted: Attributes) -> Decision:
+    for refuse in _refusals:
+        if reason := refuse(wanted):
+            return Decision(False, reason, denied=True)
     if MASTERS in identity.groups:
         return Decision(True, f'member of "{MASTERS}"')
     reasons = []

@@ -6,7 +6,8 @@ list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude
 
 A full database (`storage`) is a warning, which `/readyz` lists but answers 200: every API process would fail at once,
 and no load balancer would let anyone through to delete something. So is a Redis that is away (`redis`): all works
-without it, only later. Asked by itself (`/readyz/storage`) a warning fails.
+without it, only later; and a cluster that is away from its mirror (`remote`). Asked by itself (`/readyz/storage`) a
+warning fails.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _checks: dict[str, Check] = {"ping": _ping, "database": _database, "storage": _s
 if settings.REDIS_URL:
     _checks["redis"] = _redis
 #: Checks whose failure is a warning.
-_WARNINGS = frozenset({"storage", "redis"})
+_WARNINGS = frozenset({"storage", "redis", "remote"})
 
 
 def register(name: str, check: Check) -> None:

@@ -3,7 +3,8 @@
 The log keeps a write's note for as long as its entry, which is an hour or so; before that it is copied here, within
 the database (`catch_up`): now and then by a controller, before the log is pruned, and by whoever reads the trail, so
 that nobody reads a trail that lacks what is committed. Renewals of Leases, and Events that parts of the system write,
-are left out: both are signs of life, and would be nearly all there is. What changes another's is in it.
+are left out: both are signs of life, and would be nearly all there is. What changes another's is in it. Copies of
+another cluster's objects are left out, too.
 
 Whoever adds entries holds the lock of the one `Place`, so ids become visible in their order.
 """
@@ -69,7 +70,7 @@ def _place() -> int:
 def _take_over(target: int) -> int:
     with adding() as revision:
         reached = max(revision, min(revision + STEP, target))
-        select, parameters = records.written_between(_columns(), after=revision, upto=reached, unless=_signs_of_life())
+        select, parameters = records.written_between(_columns(), after=revision, upto=reached, unless=_left_out())
         sql.execute(f"INSERT INTO audit_entry ({', '.join(COLUMNS)}) {select}", parameters)
         sql.execute("UPDATE audit_place SET revision = %s WHERE id = 1", [reached])
     return reached
@@ -110,14 +111,17 @@ def _by_system() -> str:
     return f"({' OR '.join(tests)})"
 
 
-def _signs_of_life() -> str:
-    """Renewals of Leases and Events of parts of the system: as far as they touch nothing that another has written."""
+def _left_out() -> str:
+    """Renewals of Leases and Events of parts of the system: as far as they touch nothing that another has written.
+    Copies of another cluster's objects.
+    """
     events = ", ".join(f"'{resource}'" for resource in EVENTS)
     own = (
         f"(e.type = 'ADDED' OR e.type = 'MODIFIED' AND {records.goes_on()} OR e.type = 'DELETED' AND NOT {_by_node()})"
     )
     renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED' AND {records.goes_on()}"
-    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own})"
+    copied = f"{said('manager')} IS NOT NULL"  # nobody wrote it here
+    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own}) OR {copied}"
 
 
 def _by_node() -> str:

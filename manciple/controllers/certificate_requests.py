@@ -302,6 +302,7 @@ _SIGNERS: dict[str, Check] = {NODE_SIGNER: _checked_node, CLIENT_SIGNER: _checke
 CONTROLLER = Controller(
     name="grant_certificates",
     does="approves the certificate requests of nodes, and signs what is approved",
+    in_mirror=False,
     reconcile=reconcile,
     every=60,
     wakes_on=frozenset({(RESOURCE, ADDED), (RESOURCE, MODIFIED)}),

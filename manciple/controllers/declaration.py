@@ -3,6 +3,7 @@
     CONTROLLER = Controller(
         name="sweep_pods",
         does="removes pods whose node is gone",
+        in_mirror=False,
         reconcile=sweep,
         every=20,
         wakes_on=frozenset({(NODES, DELETED)}),
@@ -24,6 +25,7 @@ from pkgutil import iter_modules
 from typing import TypeVar
 
 from django.apps import apps
+from django.conf import settings
 
 from inventory.kinds import gates
 from manciple.per_process import PerProcess
@@ -57,6 +59,8 @@ class Controller:
     name: str
     #: what it does, in the third person: `manage.py controllers` prints it
     does: str
+    #: whether it runs in a mirror of another cluster too: only what writes no object of the API does
+    in_mirror: bool
     reconcile: Callable[[datetime], int]
     #: seconds between two runs that nobody asked for
     every: float
@@ -116,8 +120,15 @@ def batches(values: Iterable[T], size: int, *, rest: float = 1.0) -> Iterator[li
 
 
 def enabled() -> tuple[Controller, ...]:
-    """All whose features are on, those that pods wait for first. Django's apps must be ready."""
-    declared = (one for one in discover(declaring()) if not one.gate or gates.enabled(one.gate))
+    """All whose features are on, those that pods wait for first. Django's apps must be ready.
+
+    In a mirror only those that leave its objects as they are.
+    """
+    declared = (
+        one
+        for one in discover(declaring())
+        if (one.in_mirror or not settings.MIRROR) and (not one.gate or gates.enabled(one.gate))
+    )
     return tuple(replace(one, wakes_on=one.wakes_on | one.also_wakes_on()) for one in declared)
 
 

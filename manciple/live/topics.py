@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ log = logging.getLogger(__name__)
 #: Batches kept for pages that reconnect, at 50 changes/s some minutes; and the topics of all of them, of which a batch
 #: of a flood of pods has thousands.
 KEPT_CHANGES, KEPT_TOPICS = 10_000, 100_000
+#: Seconds for which a page that comes is told as well what no event tells of: it may have been drawn before.
+RETOLD = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Relay:
         self._floor = revision
         self._kept: deque[TopicChange] = deque()
         self._topics = 0  # of all that are kept
+        self._retold: tuple[float, frozenset[str]] = 0.0, frozenset()  # until when
         self._listeners: set[Listener] = set()
 
     def receive(self, records: Sequence[EventRecord]) -> None:
@@ -119,6 +123,15 @@ class Relay:
             while len(self._kept) > KEPT_CHANGES or self._topics > KEPT_TOPICS:
                 oldest = self._kept.popleft()
                 self._floor, self._topics = oldest.revision, self._topics - len(oldest.topics)
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(change)
+
+    def tell(self, *topics: str) -> None:
+        """Have pages fetch parts that show something besides the objects of the log."""
+        with self._lock:
+            self._retold = time.monotonic() + RETOLD, frozenset(topics)
+            change = TopicChange(self._revision, frozenset(topics))
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(change)
@@ -147,7 +160,8 @@ class Relay:
             if not self._floor <= after <= self._revision:
                 return TopicChange(self._revision, frozenset(), everything=True)
             missed = [kept.topics for kept in self._kept if kept.revision > after]
-            return TopicChange(self._revision, frozenset().union(*missed))
+            until, retold = self._retold
+            return TopicChange(self._revision, frozenset().union(*missed, retold if time.monotonic() < until else ()))
 
     def leave(self, listener: Listener) -> None:
         with self._lock:

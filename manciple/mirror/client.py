@@ -1,7 +1,8 @@
 """Requests to the API server of a kubeconfig: JSON, compressed, one identity, from any thread.
 
 Every failure is a `RemoteFailure` whose text says what a person can do. A server that is too busy (429, 503 with
-Retry-After) is asked again. Nothing is ever written there: this client only knows GET.
+Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how.
+Nothing is ever written there: this client only knows GET.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import binascii
 import ipaddress
 import logging
 import os
+import socket
 import ssl
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +35,8 @@ from manciple.mirror.kubeconfig import Access, Cluster, User
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
 #: How often a busy server is asked again, and the most seconds until then.
 RETRIES, LONGEST_WAIT = 4, 5.0
+#: Seconds in which credentials are not renewed again.
+RENEWED_FOR: Final = 5.0
 #: Requests at the same time.
 PARALLEL: Final = 8
 
@@ -47,30 +52,23 @@ class _Status(msgspec.Struct):
 
 
 class Remote:
-    """An API server, with somebody's rights."""
+    """An API server, with somebody's rights. renew: reads the credentials again, for when they have expired."""
 
-    def __init__(self, access: Access, *, timeout: float = READ_TIMEOUT) -> None:
+    def __init__(
+        self, access: Access, *, timeout: float = READ_TIMEOUT, renew: Callable[[], Access] | None = None
+    ) -> None:
         """Raises: RemoteFailure for certificates that cannot be read."""
         self._access = access
-        cluster, user = access.cluster, access.user
-        headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
-        if user.token:
-            headers.append(("Authorization", f"Bearer {user.token}"))
+        self._timeout, self._renew = timeout, renew
         #: the name that the server's certificate is for, where it is not that of the address
-        self._extensions = {"sni_hostname": cluster.tls_name} if cluster.tls_name else None
-        try:
-            self._http = httpx.Client(
-                base_url=cluster.server,
-                headers=headers,
-                auth=user.password if user.password and not user.token else None,
-                verify=_verification(cluster, user) if cluster.server.startswith("https:") else False,
-                proxy=cluster.proxy or None,
-                trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),
-                timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            )
-        except (ValueError, ImportError) as error:  # a proxy of a kind that it does not know
-            raise RemoteFailure(f"the proxy {cluster.proxy or 'of the environment'} cannot be used: {error}") from error
+        self._extensions = {"sni_hostname": access.cluster.tls_name} if access.cluster.tls_name else None
+        self._renewing, self._renewed_at = threading.Lock(), -RENEWED_FOR
+        self._http = _connections(access, timeout)
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return self._access.cluster.server
 
     def close(self) -> None:
         self._http.close()
@@ -78,10 +76,13 @@ class Remote:
     def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> bytes:
         """The body of the answer. Raises: RemoteFailure, with the code of an answer that is an error."""
         for attempt in range(RETRIES + 1):
-            response = self._answer(path, params, accept)
+            used = self._http
+            response = self._answer(used, path, params, accept)
             code = response.status_code
             if code < httpx.codes.BAD_REQUEST:
                 return response.content
+            if code == httpx.codes.UNAUTHORIZED and self._renewed(used):
+                continue
             wait = _retry_after(response) if code in _BUSY else None
             if wait is None or attempt == RETRIES:
                 break
@@ -103,11 +104,44 @@ class Remote:
                 if time.monotonic() > deadline:
                     return
 
-    def _answer(self, path: str, params: Mapping[str, str] | None, accept: str) -> httpx.Response:
+    @contextmanager
+    def watch(self, path: str, params: Mapping[str, str], *, silence: float) -> Iterator[Watch]:
+        """A watch that the server has begun. silence: seconds without a line after which the connection counts as dead.
+
+        Raises: RemoteFailure, also from within.
+        """
+        used = self._http
+        timeout = httpx.Timeout(silence, connect=CONNECT_TIMEOUT)
+        with (
+            _failures(self._access.cluster),
+            used.stream("GET", path, params=params, timeout=timeout, extensions=self._extensions) as response,
+        ):
+            if response.status_code >= httpx.codes.BAD_REQUEST:
+                response.read()
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    self._renewed(used)  # for the next attempt
+                raise self._refusal(path, response)
+            yield Watch(response)
+
+    def _renewed(self, used: httpx.Client) -> bool:
+        """Whether there are credentials now that have not been refused. Raises: RemoteFailure."""
+        if self._renew is None:
+            return False
+        with self._renewing:
+            if self._http is used:
+                if time.monotonic() - self._renewed_at < RENEWED_FOR:
+                    return False
+                self._access = self._renew()
+                # Who still reads through the old connections ends them.
+                self._http = _connections(self._access, self._timeout)
+                self._renewed_at = time.monotonic()
+        return True
+
+    def _answer(self, used: httpx.Client, path: str, params: Mapping[str, str] | None, accept: str) -> httpx.Response:
         headers = {"Accept": accept} if accept else None
 
         def ask() -> httpx.Response:
-            return self._http.get(path, params=params, headers=headers, extensions=self._extensions)
+            return used.get(path, params=params, headers=headers, extensions=self._extensions)
 
         with _failures(self._access.cluster):
             try:
@@ -124,7 +158,28 @@ class Remote:
         if code == httpx.codes.UNAUTHORIZED:
             return RemoteFailure(_unauthorized(self._access.user), code=code)
         said = message or f"the server answered {code} to GET {path}"
-        return RemoteFailure(said, code=code)
+        return RemoteFailure(said, code=code, retry_after=_retry_after(response) or 0.0)
+
+
+class Watch:
+    """The lines of a watch as they come, until the server ends it."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        # Not `iter_lines`, which also splits at what counts as the end of a line within a JSON text.
+        for part in self._response.iter_bytes():
+            *lines, rest = (rest + part).split(b"\n")
+            yield from filter(None, lines)
+
+    def end(self) -> None:
+        """From any thread: whoever waits for a line gets none."""
+        connection: socket.socket | None = self._response.extensions["network_stream"].get_extra_info("socket")
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _retry_after(response: httpx.Response) -> float | None:
@@ -158,6 +213,27 @@ def expiry_of(token: str) -> datetime | None:
 
 
 # Connections ----------------------------------------------------------------------------------------------------------
+
+
+def _connections(access: Access, timeout: float) -> httpx.Client:
+    """Raises: RemoteFailure."""
+    cluster, user = access.cluster, access.user
+    headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
+    if user.token:
+        headers.append(("Authorization", f"Bearer {user.token}"))
+    try:
+        return httpx.Client(
+            base_url=cluster.server,
+            headers=headers,
+            auth=user.password if user.password and not user.token else None,
+            verify=_verification(cluster, user) if cluster.server.startswith("https:") else False,
+            proxy=cluster.proxy or None,
+            trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),
+            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        )
+    except (ValueError, ImportError) as error:  # a proxy of a kind that it does not know
+        raise RemoteFailure(f"the proxy {cluster.proxy or 'of the environment'} cannot be used: {error}") from error
 
 
 def _verification(cluster: Cluster, user: User) -> ssl.SSLContext:

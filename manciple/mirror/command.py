@@ -1,4 +1,4 @@
-"""What `manciple why` and `manciple devices` have in common: kubectl's options, reading the cluster, failures.
+"""What `manciple why`, `devices` and `mirror` have in common: kubectl's options, reading the cluster, failures.
 
 The lists are read by threads while Django is set up: the first is waiting, the second is work.
 """
@@ -14,14 +14,15 @@ from manciple.mirror import credentials, kubeconfig, listing, throwaway
 from manciple.mirror.client import READ_TIMEOUT, Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Choice
-from manciple.mirror.listing import Found, Source, Wanted
+from manciple.mirror.listing import Found, Wanted
+from manciple.mirror.sources import Source
 
 #: Exit status of what could not be answered.
 FAILED = 1
 
 
-def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str]) -> None:
-    """As kubectl has them; it documents them."""
+def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str] = ()) -> None:
+    """As kubectl has them; it documents them. formats: of what is printed."""
     kubectl = command.add_argument_group("kubectl's options")
     for option in ("--kubeconfig", "--context", "--cluster", "--user"):
         kubectl.add_argument(option, default="")
@@ -29,7 +30,8 @@ def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str]) -> 
     kubectl.add_argument("--as", dest="acting_as", default="", metavar="USER")
     kubectl.add_argument("--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP")
     kubectl.add_argument("--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS")
-    command.add_argument("-o", "--output", choices=formats, default="")
+    if formats:
+        command.add_argument("-o", "--output", choices=formats, default="")
 
 
 def _seconds(text: str) -> float:
@@ -40,9 +42,8 @@ def _seconds(text: str) -> float:
     return value
 
 
-def access_of(options: argparse.Namespace) -> Access:
-    """Raises: RemoteFailure."""
-    choice = Choice(
+def choice_of(options: argparse.Namespace) -> Choice:
+    return Choice(
         kubeconfig=options.kubeconfig,
         context=options.context,
         cluster=options.cluster,
@@ -50,7 +51,11 @@ def access_of(options: argparse.Namespace) -> Access:
         acting_as=options.acting_as,
         acting_groups=tuple(options.acting_groups),
     )
-    return kubeconfig.read(choice)
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    """Raises: RemoteFailure."""
+    return kubeconfig.read(choice_of(options))
 
 
 def read(

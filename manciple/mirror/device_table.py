@@ -16,11 +16,12 @@ from typing import Any, Final
 from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import CandidateDevice, DeviceKey, attribute_text
-from claims.devices.states import OUT_OF_USE, DeviceState
+from claims.devices.states import DeviceState
 from insight.selector_matches import SelectorVerdict, class_selectors, judge, keep_views
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.judgement import may_not
-from manciple.mirror.listing import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE, Found, KindState, Reach, Source
+from manciple.mirror.listing import Found
+from manciple.mirror.sources import CLASS, NODE, SLICE, KindState, Reach, Source
 from manciple.wire.limits import Deadline, time_limit
 from manciple.wire.validation import natural
 
@@ -29,8 +30,6 @@ UNKNOWN, HELD_TWICE, NONE = "unknown", "held-twice", "<none>"
 #: Seconds of processor time for evaluating the selectors of all classes.
 SECONDS: Final = 5.0
 _HELD: Final = (DeviceState.RESERVED, DeviceState.ALLOCATED, DeviceState.PREPARING)
-#: What could keep a device from being free.
-_DECISIVE: Final = (CLAIM, TAINT_RULE, NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,7 @@ def read(found: Found, *, device_class: str = "", node: str = "") -> DeviceTable
         raise RemoteFailure("the server has no resourceslices: it needs Kubernetes 1.31 or later, with DRA enabled")
     if slices.reach is not Reach.EVERYWHERE:
         raise RemoteFailure(f"nothing can be said about devices: {may_not(slices)}")
-    is_whole = {source: found.states[source.resource].is_whole for source in (*_DECISIVE, CLASS, POD)}
+    is_whole = {source: found.states[source.resource].is_whole for source in (NODE, CLASS)}
     snapshot = read_devices()
     verdicts, complaints = _verdicts(snapshot)
     if device_class and device_class not in verdicts and is_whole[CLASS]:
@@ -175,8 +174,6 @@ def _line(
 def _state(state: DeviceState, holders: Sequence[Holder], is_whole: Mapping[Source, bool]) -> str:
     if sum(not one.shared for one in holders) > 1:
         return HELD_TWICE
-    if not holders and state not in OUT_OF_USE and not all(is_whole[source] for source in _DECISIVE):
-        return UNKNOWN
     if state in (DeviceState.CLOSED, DeviceState.UNREACHABLE) and not is_whole[NODE]:
         return "reserved" if holders else UNKNOWN
     return state.name.lower().replace("_", "-")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from manciple.mirror import command
-from manciple.mirror.listing import DEVICES
+from manciple.mirror.sources import DEVICES
 
 
 def parser() -> argparse.ArgumentParser:

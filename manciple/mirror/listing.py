@@ -6,24 +6,23 @@
 
 Discovery says which versions are served; of those we know, the first is read. Lists come in pages and compressed. A
 kind that may not be listed everywhere is listed in the namespace. A kind that the server does not have is empty; one
-that may not be read, or that failed, is unknown: nobody may conclude anything from it (`judgement`). Secrets and
-ConfigMaps are in no table here, so they are never read.
+that may not be read, or that failed, is unknown: nobody may conclude anything from it (`judgement`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, PARALLEL, Remote
 from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.sources import COPIED, KindState, Reach, Source
 
 #: Objects a page.
 PAGE: Final = 500
@@ -32,83 +31,8 @@ METRICS_SECONDS: Final = 1.0
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 _GATE = re.compile(r'name="(?P<name>[A-Za-z0-9]+)".*} (?P<on>[01])')
 
-_DRA = ("v1", "v1beta2", "v1beta1", "v1alpha3")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One resource. versions: those that we can read, the best first."""
-
-    group: str
-    plural: str
-    versions: tuple[str, ...] = ("v1",)
-    namespaced: bool = True
-
-    @property
-    def resource(self) -> str:
-        """As the store names it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def path(self, version: str, *, namespace: str = "", name: str = "") -> str:
-        root = f"/apis/{self.group}" if self.group else "/api"
-        scope = ("namespaces", namespace) if self.namespaced and namespace else ()
-        return "/".join(filter(None, (root, version, *scope, self.plural, name)))
-
-
-POD = Source("", "pods")
-CLAIM = Source("resource.k8s.io", "resourceclaims", _DRA)
-NODE = Source("", "nodes", namespaced=False)
-SLICE = Source("resource.k8s.io", "resourceslices", _DRA, namespaced=False)
-CLASS = Source("resource.k8s.io", "deviceclasses", _DRA, namespaced=False)
-TEMPLATE = Source("resource.k8s.io", "resourceclaimtemplates", _DRA)
-TAINT_RULE = Source("resource.k8s.io", "devicetaintrules", ("v1", "v1beta2", "v1alpha3"), namespaced=False)
-NAMESPACE = Source("", "namespaces", namespaced=False)
-QUOTA = Source("", "resourcequotas")
-VOLUME_CLAIM = Source("", "persistentvolumeclaims")
-VOLUME = Source("", "persistentvolumes", namespaced=False)
-STORAGE_CLASS = Source("storage.k8s.io", "storageclasses", namespaced=False)
-BUDGET = Source("policy", "poddisruptionbudgets")
-PRIORITY_CLASS = Source("scheduling.k8s.io", "priorityclasses", namespaced=False)
-POD_GROUP = Source("scheduling.k8s.io", "podgroups", ("v1alpha2",))
-
-#: For devices and their holders, and for why a pod waits.
-DEVICES: Final = (NODE, SLICE, CLASS, TAINT_RULE, CLAIM, POD)
-WHY: Final = (
-    *DEVICES, TEMPLATE, NAMESPACE, QUOTA, VOLUME_CLAIM, VOLUME, STORAGE_CLASS, BUDGET, PRIORITY_CLASS, POD_GROUP,
-)  # fmt: skip
-
 
 # What was found -------------------------------------------------------------------------------------------------------
-
-
-class Reach(StrEnum):
-    EVERYWHERE = "everywhere"
-    #: of the namespace alone: in others there may be more
-    NAMESPACE = "namespace"
-    FORBIDDEN = "forbidden"
-    FAILED = "failed"
-    #: the server has no such kind
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class KindState:
-    """detail: why it is not listed. unread: objects that are not as their version has them, and were left out."""
-
-    source: Source
-    reach: Reach
-    version: str = ""
-    detail: str = ""
-    unread: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all objects of the kind are known, in all namespaces."""
-        return self.reach in (Reach.EVERYWHERE, Reach.ABSENT) and not self.unread
-
-    @property
-    def is_whole_in_namespace(self) -> bool:
-        return self.is_whole or (self.reach is Reach.NAMESPACE and not self.unread)
 
 
 @dataclass(slots=True)
@@ -139,6 +63,7 @@ class Wanted:
 
 class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str | None = msgspec.field(default="", name="continue")
+    resource_version: str | None = ""
 
 
 class _List(msgspec.Struct):
@@ -153,31 +78,34 @@ def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: W
     """Raises: RemoteFailure where `wanted` does not exist or may not be read, or the server cannot be reached."""
     found = Found(namespace)
     with ThreadPoolExecutor(PARALLEL, thread_name_prefix="list") as pool:
-        version = pool.submit(remote.get, "/version")
-        gates = pool.submit(_gates, remote)
-        served = _discovered(remote)
+        version = pool.submit(software_version, remote)
+        gates = pool.submit(reported_gates, remote)
+        served = discovered(remote)
         if wanted is not None:
             found.single = (wanted.source, *_object(remote, wanted, served))
         listings = {one: pool.submit(_listed, remote, one, served(one), namespace) for one in sources}
         for source, listing in listings.items():
             found.states[source.resource], found.pages[source.resource] = listing.result()
-        with suppress(RemoteFailure, msgspec.MsgspecError):
-            found.version = str(msgspec.json.decode(version.result()).get("gitVersion", ""))
-        found.gates = _answer(gates)
+        found.version, found.gates = version.result(), gates.result()
     if all(state.reach is Reach.FAILED for state in found.states.values()):
         raise RemoteFailure(next(iter(found.states.values())).detail)
     return found
 
 
-def _answer(gates: Future[Mapping[str, bool]]) -> Mapping[str, bool]:
+def software_version(remote: Remote) -> str:
+    """ "v1.34.1"; "" where it is not told."""
     try:
-        return gates.result()
-    except RemoteFailure:  # few may read the metrics
+        return str(msgspec.json.decode(remote.get("/version")).get("gitVersion", ""))
+    except (RemoteFailure, msgspec.MsgspecError, AttributeError):
+        return ""
+
+
+def reported_gates(remote: Remote) -> Mapping[str, bool]:
+    """Of the server's metrics, which few may read."""
+    try:
+        lines = [*remote.lines("/metrics", beginning="kubernetes_feature_enabled{", seconds=METRICS_SECONDS)]
+    except RemoteFailure:
         return {}
-
-
-def _gates(remote: Remote) -> Mapping[str, bool]:
-    lines = remote.lines("/metrics", beginning="kubernetes_feature_enabled{", seconds=METRICS_SECONDS)
     return {match["name"]: match["on"] == "1" for match in map(_GATE.search, lines) if match}
 
 
@@ -188,7 +116,7 @@ def _gates(remote: Remote) -> Mapping[str, bool]:
 Served = Callable[[Source], tuple[str, ...]]
 
 
-def _discovered(remote: Remote) -> Served:
+def discovered(remote: Remote) -> Served:
     """Raises: RemoteFailure where the server cannot be reached, or does not know who asks."""
     try:
         groups: Any = msgspec.json.decode(remote.get("/apis", accept=_AGGREGATED))
@@ -217,7 +145,7 @@ def _aggregated(groups: Any) -> Iterable[tuple[str, str, str]]:
 
 def _one_by_one(remote: Remote, groups: Any) -> Iterable[tuple[str, str, str]]:
     """Of a server without aggregated discovery."""
-    ours = {source.group for source in WHY}
+    ours = {source.group for source in COPIED}
     for group in groups["groups"]:
         if group["name"] not in ours:
             continue
@@ -262,10 +190,27 @@ def _listed(
     return state, []
 
 
+class ListedPage(NamedTuple):
+    """is_first: what came before, if anything, does not count. version: of the list."""
+
+    items: Sequence[msgspec.Raw]
+    version: str
+    is_first: bool
+
+
 def _all_pages(remote: Remote, path: str) -> list[msgspec.Raw]:
     """Raises: RemoteFailure."""
     items: list[msgspec.Raw] = []
-    params = {"limit": str(PAGE)}
+    for page in pages(remote, path):
+        if page.is_first:
+            items = []
+        items += page.items
+    return items
+
+
+def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
+    """A list of one moment. Raises: RemoteFailure."""
+    params, is_first = {"limit": str(PAGE)}, True
     while True:
         try:
             page = _lists.decode(remote.get(path, params))
@@ -274,10 +219,10 @@ def _all_pages(remote: Remote, path: str) -> list[msgspec.Raw]:
         except RemoteFailure as failure:
             if failure.code != GONE or "continue" not in params:
                 raise
-            # The state that the pages were of is gone: all in one, as client-go does it.
-            items, params = [], {"resourceVersion": "0"}
+            # The state that the pages were of is gone: all in one.
+            params, is_first = {}, True
             continue
-        items += page.items or ()
+        yield ListedPage(page.items or (), page.metadata.resource_version or "", is_first)
         if not page.metadata.continue_:
-            return items
-        params = {"limit": str(PAGE), "continue": page.metadata.continue_}
+            return
+        params, is_first = {"limit": str(PAGE), "continue": page.metadata.continue_}, False

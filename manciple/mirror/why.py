@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from manciple.mirror import command
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.listing import CLAIM, POD, WHY, Source, Wanted
+from manciple.mirror.listing import Wanted
+from manciple.mirror.sources import CLAIM, POD, WHY, Source
 
 _NAMES = {
     **dict.fromkeys(("pod", "pods", "po"), POD),
@@ -43,10 +44,10 @@ def main(arguments: Sequence[str]) -> int:
         from manciple.mirror import copying, explaining  # noqa: PLC0415 - Django is set up by now
 
         copying.copy(found)
-        judged = explaining.explain(found, wanted)
+        reply = explaining.explain(found, wanted)
         if options.output == "json":
-            return json.dumps(explaining.document(judged), indent=2)
-        return "\n".join(explaining.lines(judged))
+            return json.dumps(explaining.document(reply), indent=2)
+        return "\n".join(explaining.lines(reply))
 
     return command.run(answer)
 

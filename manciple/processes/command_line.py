@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 
 from manciple import configuration, frames, layout, memory
 from manciple.configuration import ConfigurationRefused
+from manciple.mirror import folders
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
 from manciple.refusals import StartRefused
@@ -65,13 +66,13 @@ def _django(name: str) -> Run:
 def _run_django(name: str, rest: Sequence[str]) -> int:
     configuration.apply()
     _prepare_for(name)
-    with _settings_read():
+    with settings_read():
         _execute(name, rest)
     return 0
 
 
 @contextmanager
-def _settings_read() -> Iterator[None]:
+def settings_read() -> Iterator[None]:
     """Django's settings are read within. Raises: ConfigurationRefused for those that do not go together."""
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - not for `manciple node`
 
@@ -139,6 +140,8 @@ def _prepare_for(name: str) -> None:
         if not in_production and name not in _WITHOUT_KEYS:
             home.check_keys(home.Home(folder.expanduser().resolve()))
         return
+    if context := folders.context_of(folder.expanduser()):
+        raise StartRefused(f"{folder} is the mirror of {context}: only `manciple mirror` runs on it")
     # Until they listen for it themselves. Python's own handler raises KeyboardInterrupt wherever an import is at,
     # and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -158,7 +161,7 @@ def _celery(name: str, *options: str) -> Run:
         configuration.apply()
         import django  # noqa: PLC0415 - as above
 
-        with _settings_read():
+        with settings_read():
             django.setup()
         if name == "worker":
             from django.db import connection  # noqa: PLC0415 - as above
@@ -217,6 +220,12 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             "its devices, who holds them, and what is free",
             _program("manciple.mirror.devices"),
             "manciple.mirror.devices",
+        ),
+        Verb(
+            "mirror",
+            "a read-only copy of it with the dashboard, kept current",
+            _program("manciple.processes.mirror"),
+            "manciple.processes.mirror",
         ),
     ),
     "Nodes and drivers": (

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from django.db.models import OuterRef, Subquery
 
-from manciple.store import records
+from manciple.store import records, sql
 from manciple.store.models import Event, StoredObject
 from manciple.store.sql import PARAMETERS, chunks, fetch
 from manciple.wire.base import ApiObject
@@ -170,10 +170,7 @@ def newest_among(
 
 def notes(revisions: Collection[int]) -> dict[int, str]:
     """revision -> who made it (`manciple.store.records`), of those that the log still has."""
-    found: dict[int, str] = {}
-    for part in chunks(revisions, PARAMETERS):
-        found.update(Event.objects.filter(revision__in=part).values_list("revision", "actor"))
-    return found
+    return sql.notes(revisions)
 
 
 #: Objects that `each` has in memory at once.

@@ -713,16 +713,21 @@ def reindex() -> dict[str, int]:
 
 def _reindex_kind(kind: Kind) -> int:
     total, now = 0, datetime.now(UTC)
-    for batch in sql.chunks(_live(kind), DECODED):
-        link([(kind, obj) for obj in batch])
+    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
+    for rows in sql.chunks(found, DECODED):
+        batch = [
+            Change(type="ADDED", object=obj, previous=None, at=now, copied=copied)
+            for obj, copied in _read_again(kind, rows)
+        ]
+        link([(kind, change.object) for change in batch])
         if projector := hooks.PROJECTORS.get(kind.resource):
-            projector.project([Change(type="ADDED", object=obj, previous=None, at=now) for obj in batch])
+            projector.project(batch)
         total += len(batch)
     return total
 
 
-def _live(kind: Kind) -> Iterator[ApiObject]:
-    _, found = sql.live(kind.resource, namespace="", limit=0, with_text=False)
-    for chunk in sql.chunks(found, DECODED):
-        texts = sql.texts(row.revision for row in chunk)
-        yield from (decode(kind, texts[row.revision]) for row in chunk)
+def _read_again(kind: Kind, rows: Sequence[sql.LatestRow]) -> Iterator[tuple[ApiObject, bool]]:
+    """Each object, and whether it was copied from another cluster."""
+    texts, notes = sql.texts(row.revision for row in rows), sql.notes(row.revision for row in rows)
+    for row in rows:
+        yield decode(kind, texts[row.revision]), records.is_of_copy(notes[row.revision])

@@ -12,9 +12,10 @@ written itself (`written_after`), so states that have a successor are kept for a
     {"user": {"username": "alice", "groups": [...]}, "verb": "patch", "auditID": "...", "sourceIPs": ["10.0.0.7"], ...}
 
 The note is written with the entry, in its transaction, so no write is without one; a controller's has the name alone.
-Its fields are those of `audit.k8s.io/v1 Event`, of which it holds what the entry itself does not tell. Whoever answers
-a request makes its `Origin` and hands it to `collecting`, by which it reaches the writer, in any thread. Nothing
-of a request's body is ever in a note, and its length is bounded.
+Its fields are those of `audit.k8s.io/v1 Event`, of which it holds what the entry itself does not tell; that of a copy
+from another cluster has the field manager alone. Whoever answers a request makes its `Origin` and hands it to
+`collecting`, by which it reaches the writer, in any thread. Nothing of a request's body is ever in a note, and its
+length is bounded.
 
 **Remarks.** Rules and checks of writes say things: warnings for the client (`warn`), annotations for the audit trail
 (`annotate`). The answer of a request collects them (`collecting`); a write carries its request's collection into the
@@ -367,6 +368,8 @@ class Note(Value):
     request_uri: str = msgspec.field(default="", name="requestURI")
     request_received_timestamp: str = ""
     annotations: dict[str, str] = {}
+    #: the field manager, of what was copied from another cluster: who it was there is not known
+    manager: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -440,6 +443,17 @@ def noted(origin: Origin | None, identity: Identity, resource: str) -> str:
     origin.wrote = True
     note = origin.note()
     return dumped(note if origin.resource == resource else structs.replace(note, verb="", subresource=""))
+
+
+@lru_cache(maxsize=1024)
+def by_manager(name: str) -> str:
+    """The note of an entry that was copied from another cluster. name: the last field manager, "" if it is unknown."""
+    return dumped(Note(manager=clean(name)))
+
+
+def is_of_copy(note: str) -> bool:
+    """Whether the entry with this note was copied from another cluster."""
+    return note.startswith('{"manager":')
 
 
 def dumped(note: Note) -> str:

@@ -599,6 +599,15 @@ def texts(revisions: Iterable[int]) -> dict[int, str]:
     return found
 
 
+def notes(revisions: Iterable[int]) -> dict[int, str]:
+    """The notes on the authors by revision; what is pruned is absent."""
+    found: dict[int, str] = {}
+    for chunk in chunks(revisions, CHUNK):
+        places = ", ".join(["%s"] * len(chunk))
+        found.update(fetch(f"SELECT revision, actor FROM store_event WHERE revision IN ({places})", chunk))  # noqa: S608
+    return found
+
+
 def size_function() -> str:
     """Of a text: PostgreSQL counts bytes without reading it, SQLite counts characters."""
     return "octet_length" if on_postgresql() else "length"

@@ -82,6 +82,17 @@ class NewEvent:
     copied: bool = False
 
 
+class Copy(NamedTuple):
+    """An object of another cluster as it was received, and who wrote it there."""
+
+    document: Mapping[str, Any]
+    author: str
+
+    def numbered(self, revision: int) -> Mapping[str, Any]:
+        """The document with our resourceVersion."""
+        return {**self.document, "metadata": {**self.document["metadata"], "resourceVersion": str(revision)}}
+
+
 #: Bytes of a row beside its texts: numbers, key columns and the index.
 ROW_BYTES = 256
 
@@ -440,16 +451,23 @@ class Writer:
         removed = self._append(kind, "DELETED", last, current)
         return DeletionAnswer(answered_deletion(kind, removed, following), gone=True)
 
-    def replicate(self, kind: Kind, obj: ApiObject) -> ApiObject:
-        """Take over an object of another cluster as it is there: its uid, times and generation; what nobody here may
-        refuse. Only its resourceVersion is ours. `manciple.mirror` alone calls this.
+    def replicate(
+        self, kind: Kind, obj: ApiObject, document: Mapping[str, Any], *, author: str = "", gone: bool = False
+    ) -> ApiObject:
+        """Take over an object of another cluster as it is there, its uid, times and generation included: nobody here
+        may refuse it. `manciple.mirror` alone calls this.
+
+        document: the text that was received, of which `obj` is the typed value; only its resourceVersion becomes ours.
+        author: its last field manager. gone: it was deleted there, and this is its last state.
         """
         meta = obj.metadata
         current = self._current(kind, meta.namespace, meta.name)
-        if current is not None and current.uid != meta.uid:
-            self._append(kind, "DELETED", current.object, current, copied=True)
+        if current is not None and current.uid != meta.uid:  # its deletion was not seen
+            last = current.object
+            self._append(kind, "DELETED", last, current, copy=Copy(codec.to_builtins(last), ""))
             current = None
-        return self._append(kind, "ADDED" if current is None else "MODIFIED", obj, current, copied=True)
+        type_: EventType = "DELETED" if gone else "ADDED" if current is None else "MODIFIED"
+        return self._append(kind, type_, obj, current, copy=Copy(document, author))
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
@@ -564,10 +582,10 @@ class Writer:
         previous: Current | None,
         *,
         growth: bool = False,
-        copied: bool = False,
+        copy: Copy | None = None,
     ) -> ApiObject:
-        """growth: the write needs room and counts against its namespace's budget; deletions never do. copied: it
-        happened in another cluster, which allowed it.
+        """growth: the write needs room and counts against its namespace's budget; deletions never do. copy: what was
+        received of another cluster, which allowed it.
 
         Raises: TooManyRequests, InsufficientStorage.
         """
@@ -578,8 +596,8 @@ class Writer:
         meta = numbered.metadata
         current = Current.of(kind, numbered)
         key = (kind.resource, meta.namespace, meta.name)
-        text = codec.encode(numbered).decode()
-        if type_ != "DELETED" and len(text) > LARGEST and not copied:
+        text = codec.encode(numbered if copy is None else copy.numbered(revision)).decode()
+        if type_ != "DELETED" and len(text) > LARGEST and copy is None:
             _check_growth(kind, meta.name, text, previous)
         size = row_size(kind, current, text, previous)
         remarks = records.collecting_in.get()
@@ -589,7 +607,9 @@ class Writer:
             space.charge(
                 self.identity, kind.resource, meta.namespace, charged, new=previous is None, now=self._sources.now()
             )
-        if self._dry_run and origin is not None:
+        if copy is not None:
+            actor = records.by_manager(copy.author)
+        elif self._dry_run and origin is not None:
             origin.dry_run, actor = True, ""
         else:  # the request counts as having written from here on
             actor = records.noted(origin, self.identity, kind.resource)
@@ -606,7 +626,7 @@ class Writer:
             previous=previous,
             actor=actor,
             size=size + len(actor),
-            copied=copied,
+            copied=copy is not None,
         )
         self._events.append(event)
         self._journal.append((key, previous))
@@ -756,6 +776,8 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     if added or adopted:
         living = {change.current.uid: change.key for change in (*added, *modified)}
         link([(change.kind, change.current.object) for change in (*added, *adopted)], written=living)
+    if copied := [change.current.uid for change in added if change.copied]:
+        relink(copied)
     if deleted:
         mark_gone([change.current.uid for change in deleted])
 
@@ -822,6 +844,18 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, 
         blocks = leads and bool(owner.block_owner_deletion)
         found.append((uid, owner.uid, key is not None, key is not None and not leads, bool(owner.controller), blocks))
     sql.insert(OwnerLink, _LINK_COLUMNS, found)
+
+
+def relink(owners: Iterable[str]) -> None:
+    """Owners that came after their dependents, as copies of another cluster's objects may: they are there after all."""
+    links = sql.select(OwnerLink, ["object_id", "gone"], ["owner_uid"], [(uid,) for uid in owners])
+    if not (dependents := {uid for uid, gone in links if gone}):
+        return
+    rows = sql.select(StoredObject, ["resource", "event_id"], ["uid"], [(uid,) for uid in dependents])
+    texts = sql.texts(revision for _, revision in rows)
+    unlink(dependents)
+    kinds = {resource: registry.by_resource(resource) for resource, _ in rows}
+    link([(kinds[resource], records.decode(kinds[resource], texts[revision])) for resource, revision in rows])
 
 
 def mark_gone(uids: Iterable[str]) -> None:

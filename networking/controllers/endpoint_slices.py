@@ -488,6 +488,7 @@ def _put_earlier(writer: Writer, wanted: Endpoints) -> None:
 CONTROLLER = Controller(
     name="keep_endpoint_slices",
     does="writes where the pods of Services are reached",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

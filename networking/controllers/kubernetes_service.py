@@ -18,6 +18,7 @@ def reconcile(_now: datetime) -> int:
 CONTROLLER = Controller(
     name="keep_kubernetes_service",
     does="restores the Service kubernetes",
+    in_mirror=False,
     reconcile=reconcile,
     every=60,
     wakes_on=frozenset({(SERVICE.resource, DELETED), (ENDPOINT_SLICE.resource, DELETED)}),

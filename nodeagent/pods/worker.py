@@ -55,7 +55,14 @@ from claims.kinds.pods import (
     PodStatus,
     ResourceStatus,
 )
-from claims.kinds.resource_usage import node_requests_of, requests_of, resources_of
+from claims.kinds.resource_usage import (
+    INFEASIBLE,
+    RESIZE_PENDING,
+    as_allocated,
+    node_requests_of,
+    requests_of,
+    resources_of,
+)
 from manciple.access.kinds.secrets import Secret
 from manciple.telemetry import traces
 from manciple.wire.quantity import Quantity
@@ -79,6 +86,7 @@ from nodeagent.pods.volumes import PodSources, PodVolumes, StorageWatch
 from nodeagent.runtimes import image_keys
 from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.protocol import (
+    PULLING,
     Addresses,
     ContainerRequest,
     ContainerRun,
@@ -193,7 +201,7 @@ class PodWorker:
         self._admitted: set[str] = set()  # uids; a pod is admitted once
         self._happenings = Happenings()
         self._stopping: set[str] = set()  # uids
-        runtime.listen(self._happenings.add)
+        runtime.listen(self._happened)
 
     def sync(self, uid: str) -> float | None:
         """Bring pod `uid` to its desired state. Returns the seconds until the next sync; None to wait for a change.
@@ -211,6 +219,18 @@ class PodWorker:
         if seconds is None and self._pods.get(uid) is None:
             self._pods.forget(uid)
         return seconds
+
+    def _happened(self, uid: str, happening: Happening) -> None:
+        """Told after the work, except that an image is pulled: that may take as long as all else together."""
+        self._happenings.add(uid, happening)
+        pod = self._pods.get(uid)
+        if happening.reason != PULLING or pod is None:
+            return
+        try:
+            self._tell(uid)
+            self._report(pod, self._observed(pod, self._plan(pod)))
+        except AgentError as error:  # the pull does not wait for the API
+            log.info("pod %s: that an image is pulled could not be reported: %s", uid, error)
 
     def _tell(self, uid: str) -> None:
         """Write the events of what has happened: after the work and its report, which nothing should hold up. The pod
@@ -379,7 +399,8 @@ class PodWorker:
             records = self._prepare(pod, step)
             self._mount(pod, step)
         with trace.step("start", containers=len(step.starts)):
-            while step.starts:
+            while step.starts or step.changed:
+                self._stop_changed(pod, step)
                 self._start_all(pod, step, records)
                 step = self._plan(pod)
         trace.ended()
@@ -416,7 +437,7 @@ class PodWorker:
         uid = pod.metadata.uid
         others = (other for other in self._pods.all() if other.metadata.uid != uid and not is_terminal(other))
         resized = begin_resize(pod, self._runtime.runs(uid), others, self._capacity)
-        if (pending := resized.pending) is not None and not is_reported(pod, PENDING, pending.message):
+        if (pending := resized.pending) is not None and not is_reported(pod, RESIZE_PENDING, pending.message):
             self._events.warn(pod, f"Resize{pending.reason}", pending.message)
         if not resized.progress:
             return resized
@@ -447,7 +468,7 @@ class PodWorker:
     def _mount(self, pod: Pod, step: ContainerPlan) -> None:
         """A failure stops no running container, but no container starts without its volumes."""
         try:
-            self._volumes.update(pod, starting=bool(step.starts))
+            self._volumes.update(pod, starting=bool(step.starts or step.changed))
         except MountFailed as error:
             if not error.is_expected:
                 self._events.warn(pod, "FailedMount", str(error))
@@ -455,9 +476,17 @@ class PodWorker:
                 self._report(pod, self._observed(pod, step, prepared=False))
                 raise
 
+    def _stop_changed(self, pod: Pod, step: ContainerPlan) -> None:
+        """Source: kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go (computePodActions)."""
+        uid = pod.metadata.uid
+        for start in step.changed:
+            message = f"Container {start.container.name} definition changed, will be restarted"
+            self._happenings.add(uid, Happening(start.container.name, "Killing", message))
+            self._runtime.end(uid, start.container.name, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
+
     def _start_all(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> None:
         trouble: dict[str, ContainerFailed] = {}
-        for start in step.starts:
+        for start in (*step.starts, *step.changed):
             kind = "container" if start.role == "main" else "init_container"
             try:
                 self._runtime.start(self._request(pod, start, records), partial(self._keys, pod, start.container))
@@ -641,12 +670,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """starts: the containers to start now. look_at: the next restart (POSIX seconds). ending: the pod's end.
+    """starts: the containers to start now; changed: those that run with another image and are stopped first. look_at:
+    the next restart (POSIX seconds). ending: the pod's end.
 
     waiting: containers in backoff. initialized: whether the main containers may run.
     """
 
     starts: tuple[Start, ...] = ()
+    changed: tuple[Start, ...] = ()
     look_at: float | None = None
     ending: Ending = ""
     waiting: frozenset[str] = frozenset()
@@ -657,6 +688,7 @@ class ContainerPlan:
 class _Draft:
     now: float
     starts: list[Start] = field(default_factory=list)
+    changed: list[Start] = field(default_factory=list)
     due: list[float] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
 
@@ -670,9 +702,15 @@ class _Draft:
             self.due.append(due)
             self.waiting.add(container.name)
 
+    def keep(self, container: Container, role: Role, run: ContainerRun) -> None:
+        """Let it run on, unless its image has been changed since: then its policy is not asked."""
+        if run.image and run.image != container.image:
+            self.changed.append(Start(container, role, run.attempt + 1, run.streak))
+
     def plan(self, *, initialized: bool) -> ContainerPlan:
         return ContainerPlan(
             starts=tuple(self.starts),
+            changed=tuple(self.changed),
             look_at=min(self.due, default=None),
             waiting=frozenset(self.waiting),
             initialized=initialized,
@@ -736,8 +774,7 @@ def _plan_init(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> Lit
             draft.starts.append(Start(container, role, 0))
             return "waiting"
         if role == "sidecar":
-            if not run.running:
-                draft.restart(container, role, run)
+            (draft.keep if run.running else draft.restart)(container, role, run)
             if not begun and not (run.running and run.started):
                 return "waiting"
         elif run.running:
@@ -760,6 +797,8 @@ def _plan_main(pod: Pod, runs: Mapping[str, ContainerRun], draft: _Draft) -> End
             if not _restarts(pod, container, run):
                 continue
             draft.restart(container, "main", run)
+        else:
+            draft.keep(container, "main", run)
         alive = True
     if alive:
         return ""
@@ -832,9 +871,7 @@ Held = Mapping[str, ResourceRequirements]
 
 #: Condition of a pod: some container does not have its new resources yet, or cannot have them (reason Error).
 IN_PROGRESS = "PodResizeInProgress"
-#: Condition of a pod: the node has not accepted the resize, with reason Deferred or Infeasible.
-PENDING = "PodResizePending"
-DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+DEFERRED = "Deferred"
 #: Seconds until a deferred resize is retried.
 RETRY_SECONDS = 10.0
 
@@ -874,29 +911,9 @@ def held_by(pod: Pod) -> Held:
     return {status.name: status.resources for status in _statuses(pod) if status.resources is not None}
 
 
-def as_allocated(pod: Pod) -> Pod:
-    """The pod as the node counts it: with the resources allocated to its containers instead of the requested ones."""
-    allocated = {status.name: status for status in _statuses(pod) if status.resources is not None}
-
-    def counted(container: Container) -> Container:
-        status = allocated.get(container.name)
-        if status is None or status.resources is None:
-            return container
-        limits, requests = status.resources.limits, status.allocated_resources
-        return replace(container, resources=replace(container.resources, limits=limits, requests=requests))
-
-    spec = replace(
-        pod.spec,
-        containers=tuple(map(counted, pod.spec.containers)),
-        init_containers=tuple(map(counted, pod.spec.init_containers)),
-        resources=pod.status.resources if pod.status.resources is not None else pod.spec.resources,
-    )
-    return replace(pod, spec=spec)
-
-
 def with_allocated(pod: Pod, container: Container) -> Container:
     """The container with the resources to start with: while a resize is pending, the old ones."""
-    if not any(condition.type == PENDING for condition in pod.status.conditions):
+    if not any(condition.type == RESIZE_PENDING for condition in pod.status.conditions):
         return container
     spec = as_allocated(pod).spec
     return {one.name: one for one in (*spec.init_containers, *spec.containers)}.get(container.name, container)
@@ -966,7 +983,7 @@ def _needs_restart(container: Container, held: ResourceRequirements) -> bool:
 
 def _why_pending(pod: Pod, others: Iterable[Pod], capacity: Mapping[str, str]) -> PendingResize | None:
     """Only resources that grow need room."""
-    desired = node_requests_of(replace(pod, status=replace(pod.status, container_statuses=())))
+    desired = node_requests_of(replace(pod, status=replace(pod.status, container_statuses=(), conditions=())))
     counted = requests_of(as_allocated(pod))
     grown = [name for name in ("cpu", "memory") if desired.get(name, 0) > counted.get(name, 0) and name in capacity]
     for name in grown:
@@ -1083,7 +1100,7 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     held = held_by(pod) if seen.resized is None else seen.resized.held
     allocated = held if seen.resized is None else seen.resized.allocated
     level = old.resources if seen.resized is None else seen.resized.level
-    finished = set() if seen.resized is None else {PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
+    finished = set() if seen.resized is None else {RESIZE_PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
     started = (
         replace(pod.spec, containers=(), init_containers=(), ephemeral_containers=()) if seen.refused else pod.spec
     )
@@ -1137,7 +1154,7 @@ def _container_status(pod: Pod, container: Container, seen: Observed, held: Held
     """held: the containers' current cpu and memory. allocated: those they will have."""
     run = seen.runs.get(container.name)
     if run is None:
-        waiting = _never_started(container, seen)
+        waiting = _never_started(pod, container, seen)
         return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
     waits = container.name in seen.waiting
     state = ran = _state(run, pod)
@@ -1206,15 +1223,27 @@ def _waiting(trouble: ContainerFailed) -> ContainerState:
     return ContainerState(waiting=ContainerStateWaiting(reason=trouble.reason, message=str(trouble)))
 
 
-def _never_started(container: Container, seen: Observed) -> ContainerState:
+def _never_started(pod: Pod, container: Container, seen: Observed) -> ContainerState:
+    if seen.ending and not _is_past_init(pod, seen.runs):
+        return ContainerState(waiting=ContainerStateWaiting(reason="PodInitializing"))
     if seen.ending:
-        # It never ran and never will: the pod was stopped first.
-        ended = ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown")
+        # It was due, never ran and never will: the pod was stopped first.
+        message = "The container could not be located when the pod was terminated"
+        ended = ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown", message=message)
         return ContainerState(terminated=ended)
     if trouble := seen.trouble.get(container.name):
         return _waiting(trouble)
     reason = "PodInitializing" if seen.prepared and not seen.initialized else "ContainerCreating"
     return ContainerState(waiting=ContainerStateWaiting(reason=reason))
+
+
+def _is_past_init(pod: Pod, runs: Mapping[str, ContainerRun]) -> bool:
+    """Whether the init containers of a pod that has ended had done their work."""
+    if not pod.spec.init_containers or any(container.name in runs for container in pod.spec.containers):
+        return True
+    last = pod.spec.init_containers[-1]
+    run = runs.get(last.name)
+    return run is not None and (run.started if is_sidecar(last) else not run.running and run.exit_code == 0)
 
 
 # Conditions.
@@ -1225,11 +1254,17 @@ _Facts = Mapping[str, tuple[bool, str, str]]
 
 def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Facts:
     """The conditions that the node reports."""
+    ready = {status.name for status in statuses if status.ready}
     if seen.ending:
         reason = "PodCompleted" if seen.ending == "Succeeded" else "PodFailed"
-        ran = {"PodReadyToStartContainers": (False, "", ""), "Initialized": (True, reason, "")}
+        undone = " ".join(c.name for c in pod.spec.init_containers if c.name not in ready)
+        initialized = _fact(
+            _is_past_init(pod, seen.runs), "ContainersNotInitialized", f"containers with incomplete status: [{undone}]"
+        )
+        if seen.ending == "Succeeded":
+            initialized = (True, reason, "")
+        ran = {"PodReadyToStartContainers": (False, "", ""), "Initialized": initialized}
         return {**ran, "Ready": (False, reason, ""), "ContainersReady": (False, reason, "")}
-    ready = {status.name for status in statuses if status.ready}
     inits = [c.name for c in pod.spec.init_containers if not is_sidecar(c) and not seen.initialized]
     needed = [c.name for c in pod.spec.containers] + [c.name for c in pod.spec.init_containers if is_sidecar(c)]
     unready = [name for name in needed if name not in ready]
@@ -1255,7 +1290,7 @@ def _resize_facts(resized: Resized | None) -> _Facts:
         return {}
     facts = {}
     if resized.pending is not None:
-        facts[PENDING] = (True, resized.pending.reason, resized.pending.message)
+        facts[RESIZE_PENDING] = (True, resized.pending.reason, resized.pending.message)
     if resized.progress or resized.trouble:
         facts[IN_PROGRESS] = (True, "Error" if resized.trouble else "", resized.trouble)
     return facts

@@ -71,7 +71,7 @@ class Action(Value):
 
     The first of these that is set applies. command: run it inside the container. port: connect to it at `host` from
     inside the pod's network, and GET `path` if it is not empty, over TLS or not, or ask a gRPC server for the health of
-    `service` if that is not None. seconds: wait.
+    `service` if that is not None. unknown_port: a name that none of the container's ports has. seconds: wait.
     """
 
     command: tuple[str, ...] = ()
@@ -81,6 +81,7 @@ class Action(Value):
     tls: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     service: str | None = None
+    unknown_port: str = ""
     seconds: int = 0
 
 
@@ -151,6 +152,15 @@ class Security(Value):
     se_linux: tuple[tuple[str, str], ...] = ()
 
 
+class ResolverRequest(Value):
+    """A pod's resolv.conf. from_node: added to what the node's own says. options: "" for the value of one without."""
+
+    from_node: bool
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+
 class ContainerRequest(Value):
     """One container to start. attempt: counts from 0. environment: without variables of CDI devices.
 
@@ -180,12 +190,15 @@ class ContainerRequest(Value):
     streak: int = 0
     pull_policy: str = "IfNotPresent"
     working_dir: str = ""
-    hostname: str = ""
+    hostname: str = ""  # the node's for ""
+    full_name: str = ""  # with the domain, if the pod has one
     address: str = ""  # of the pod
     host_aliases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    resolver: ResolverRequest | None = None  # None: the node's resolv.conf
     host_network: bool = False
     host_pid: bool = False
     host_ipc: bool = False
+    share_processes: bool = False  # with the pod's other containers
     target: str = ""  # the container whose processes it sees
     stdin: bool = False
     tty: bool = False
@@ -276,6 +289,10 @@ class Happening:
     reason: str
     message: str
     is_warning: bool = False
+
+
+#: The reason of the happening before an image is pulled, which the pod's own thread tells.
+PULLING = "Pulling"
 
 
 def killing(container: str, probe: str) -> Happening:
@@ -580,7 +597,7 @@ def _lines(values: Mapping[str, str]) -> str:
 
 
 def resource_value(pod: Pod, source: ResourceFieldSelector, own: Container | None) -> tuple[str | None, str]:
-    """A limit or request in units of the divisor, rounded up; without a limit, the machine's capacity.
+    """A limit or request in units of the divisor, rounded up; without a limit, what the node has of it to give.
 
     own: the container if the selector names none. Returns (value, "") or (None, why there is none).
     """
@@ -591,9 +608,10 @@ def resource_value(pod: Pod, source: ResourceFieldSelector, own: Container | Non
     if container is not None:
         amounts = {"limits": container.resources.limits, "requests": container.resources.requests}.get(kind)
     whole = {"cpu": machine_cpus(), "memory": machine_memory()}
-    if amounts is None or (resource not in amounts and resource not in whole):
+    is_known = resource in {*whole, "ephemeral-storage"} or resource.startswith("hugepages-")
+    if amounts is None or not is_known:
         return None, f"the resource {source.resource} cannot be exposed to a container"
-    text = amounts.get(resource) or (whole[resource] if kind == "limits" else "0")
+    text = amounts.get(resource) or (whole.get(resource, "0") if kind == "limits" else "0")
     divisor = Quantity.parse(source.divisor or "1").nanos or Quantity.of(1).nanos
     return str(-(-Quantity.parse(text).nanos // divisor)), ""
 
@@ -641,8 +659,6 @@ def ungranted(pod: Pod, container: Container) -> Iterator[str]:
     spec, of_pod = pod.spec, pod.spec.security_context or PodSecurityContext()
     if spec.host_users is False:
         yield "hostUsers: false: this node's containers have no user namespaces of their own"
-    if spec.share_process_namespace:
-        yield "shareProcessNamespace: sharing processes between containers is not supported here"
     if spec.runtime_class_name:
         yield f'runtimeClassName: RuntimeClass "{spec.runtime_class_name}" is not known here'
     if spec.os is not None and spec.os.name not in ("", "linux"):
@@ -689,6 +705,7 @@ def container_request(
     except MissingSource as missing:
         raise ContainerFailed(str(missing), reason="CreateContainerConfigError") from missing
     variables, spec = environment.variables, pod.spec
+    hostname, full_name = _names(pod, environment)
     aliases = tuple((alias.ip, alias.hostnames) for alias in spec.host_aliases)
     if api is not None:
         aliases = aliases if spec.host_network else (*api.host_aliases(), *aliases)
@@ -709,12 +726,15 @@ def container_request(
         streak=streak,
         pull_policy=container.image_pull_policy or "IfNotPresent",
         working_dir=container.working_dir,
-        hostname=(spec.hostname or pod.metadata.name)[:63].rstrip("-."),
+        hostname=hostname,
+        full_name=full_name,
         address=addresses.pod,
         host_aliases=aliases,
+        resolver=_resolver(pod),
         host_network=spec.host_network,
         host_pid=spec.host_pid,
         host_ipc=spec.host_ipc,
+        share_processes=bool(spec.share_process_namespace),
         target=container.target_container_name if isinstance(container, EphemeralContainer) else "",
         stdin=container.stdin,
         tty=container.tty,
@@ -739,6 +759,47 @@ def container_request(
         message_from_log=container.termination_message_policy == "FallbackToLogsOnError",
         confidential=tuple(sorted(environment.confidential)),
         unserved=(*environment.unserved, *ungranted(pod, container)),
+    )
+
+
+#: Of Services, which give pods with a subdomain their names in full.
+CLUSTER_DOMAIN = "cluster.local"
+#: Characters that the kernel takes for a hostname.
+HOSTNAME_LENGTH = 64
+
+
+def _names(pod: Pod, environment: ContainerEnvironment) -> tuple[str, str]:
+    """(hostname, its name in full or "").
+
+    Source: kubernetes pkg/kubelet/kubelet_pods.go (GeneratePodHostNameAndDomain, truncatePodHostnameIfNeeded).
+    """
+    spec = pod.spec
+    if spec.host_network:
+        return "", ""
+    if spec.hostname_override:
+        return spec.hostname_override, ""
+    name = (spec.hostname or pod.metadata.name)[:63].rstrip("-.")
+    if not spec.subdomain:
+        return name, ""
+    full = f"{name}.{spec.subdomain}.{pod.metadata.namespace}.svc.{CLUSTER_DOMAIN}"
+    if spec.set_hostname_as_fqdn and len(full) > HOSTNAME_LENGTH:
+        limit = f"{HOSTNAME_LENGTH} characters is the max, {len(full)} characters requested"
+        environment.unserved.append(f"failed to construct FQDN from pod hostname, FQDN {full} is too long ({limit})")
+    return (full if spec.set_hostname_as_fqdn else name), full
+
+
+def _resolver(pod: Pod) -> ResolverRequest | None:
+    """Source: kubernetes pkg/kubelet/network/dns/dns.go (GetPodDNS). Without a DNS of the cluster, ClusterFirst is
+    Default.
+    """
+    config, from_node = pod.spec.dns_config, pod.spec.dns_policy != "None"
+    if config is None:
+        return None if from_node else ResolverRequest(from_node=False)
+    return ResolverRequest(
+        from_node=from_node,
+        nameservers=config.nameservers,
+        searches=config.searches,
+        options=tuple((option.name, option.value or "") for option in config.options),
     )
 
 
@@ -855,22 +916,26 @@ def _action(container: Container, handler: ProbeHandler | LifecycleHandler, addr
         return Action(command=handler.exec.command)
     if handler.http_get is not None:
         get = handler.http_get
+        port = _port(container, get.port)
         return Action(
             host=get.host or address,
-            port=_port(container, get.port),
+            port=port,
+            unknown_port="" if port else str(get.port),
             path=get.path if get.path.startswith("/") else f"/{get.path}",
             tls=get.scheme.upper() == "HTTPS",
             headers=tuple((header.name, header.value) for header in get.http_headers),
         )
     if handler.tcp_socket is not None:
-        return Action(host=handler.tcp_socket.host or address, port=_port(container, handler.tcp_socket.port))
+        tcp = handler.tcp_socket
+        port = _port(container, tcp.port)
+        return Action(host=tcp.host or address, port=port, unknown_port="" if port else str(tcp.port))
     if isinstance(handler, ProbeHandler) and handler.grpc is not None:
         return Action(host=address, port=handler.grpc.port, service=handler.grpc.service or "")
     return None
 
 
 def _port(container: Container, port: int | str) -> int:
-    """A port by number or by its name in the container; 0, on which nothing listens, for an unknown name."""
+    """A port by number or by its name in the container; 0 for an unknown name."""
     if isinstance(port, int):
         return port
     named = (one.container_port for one in container.ports if one.name == port)

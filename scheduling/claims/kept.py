@@ -127,6 +127,7 @@ def _note_kept(writer: Writer, pod: Pod, *, now: datetime) -> int:
 CONTROLLER = Controller(
     name="keep_draft_claims",
     does="warns pods that keep claims of cdi.k8s.io while the feature gate is off, and releases them at the end",
+    in_mirror=False,
     reconcile=reconcile,
     every=60,
 )

@@ -16,6 +16,7 @@
     4. the batch is written in one transaction, planned claims included          PreBind, Bind
        (`scheduling.cycle.commit`)
        a pod whose devices must be attached first waits for that                 PreBind (`scheduling.claims.readiness`)
+       in a mirror nothing is written: others place the pods                    (`scheduling.cycle.observation`)
     5. the overlay is undone: the log brings back what was written               Unreserve
     6. pods whose claims could not be made are left to the controller of claims  (`claims.controllers.generated_claims`)
 
@@ -64,6 +65,7 @@ from scheduling.claims.readiness import PodRequest, request_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.commit import Attempts, binding_ended, binding_timeout, commit
 from scheduling.cycle.gangs import decide_with_group
+from scheduling.cycle.observation import ANY_CHANGE, observe
 from scheduling.cycle.post_filter import (
     Remedies,
     UnfinishedSearches,
@@ -114,10 +116,16 @@ class SchedulingWorker:
     """The worker of this process, and its warm state.
 
     `run` may be called from several threads: one works; a call that finds it working makes it run once more.
+
+    places: not in a mirror. There it decides about each pod alone, as others have left room, and writes to no object.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, places: bool | None = None) -> None:
         self._clock = clock
+        self._places = not settings.MIRROR if places is None else places
+        self._write = commit if self._places else observe
+        if not self._places:
+            hints.register(ANY_CHANGE)
         # The transaction of a commit brings the state up to date.
         self._following = Follower(self._new_state, source=AnnouncedLog())
         self._searches = UnfinishedSearches()
@@ -131,9 +139,8 @@ class SchedulingWorker:
         #: pods whose claims the controller has to look at
         self._left: Collection[Key] = ()
 
-    @staticmethod
-    def _new_state() -> ClusterState:
-        state = ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=True)
+    def _new_state(self) -> ClusterState:
+        state = ClusterState(Features.from_gates(), FairShare.if_wanted(), makes_claims=self._places)
         state.plan_claims(enabled=not generated_claims.concerned().take_their_time)
         return state
 
@@ -201,12 +208,15 @@ class SchedulingWorker:
 
             # Step 3
             spent = BatchTime(self._times, batch, revision)
-            verdicts, gone = decide_batch(state, uids, Remedies(now=now, searches=self._searches), attempts, spent)
+            remedies = Remedies(now=now, searches=self._searches)
+            verdicts, gone = decide_batch(state, uids, remedies, attempts, spent, apart=not self._places)
 
             # Steps 4 and 5
             began = time.perf_counter()
             try:
-                settled = commit(state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals)
+                settled = self._write(
+                    state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals
+                )
             finally:
                 spent.end()
                 state.overlay.undo()
@@ -236,7 +246,8 @@ class SchedulingWorker:
                 self._searches.keep(state.pending)
                 metrics.NAMESPACE_TIME.keep(state.nodes.neighbours.namespaces)
                 self._served_twice.look(state)
-        self._served_twice.tell(self._clock())
+        if self._places:
+            self._served_twice.tell(self._clock())
         return changed
 
     def in_turn(self, work: Callable[[ClusterState], T]) -> T | None:
@@ -267,10 +278,18 @@ class SchedulingWorker:
 
 
 def decide_batch(
-    state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts, spent: BatchTime
+    state: ClusterState,
+    uids: Iterable[str],
+    remedies: Remedies,
+    attempts: Attempts,
+    spent: BatchTime,
+    *,
+    apart: bool = False,
 ) -> tuple[list[AnyVerdict], list[Gone]]:
     """The verdicts on these pods, and those that do not wait any more. When the time of the batch is over, one untried
     pod stands for all that are left: there is more to do.
+
+    apart: each pod, or group, is decided about as if nothing had been decided before.
     """
     verdicts, gone, seen = list[AnyVerdict](), list[Gone](), set[str]()
     for uid in uids:
@@ -299,6 +318,9 @@ def decide_batch(
             else:
                 verdicts.append(verdict)
         seen |= attempts.decided(together, time.perf_counter() - began)
+        if apart:
+            state.overlay.undo()
+            post_filter.settle(state, remedies.now)
     return verdicts, gone
 
 
@@ -527,6 +549,7 @@ def resync_queue(_now: datetime) -> int:
 CONTROLLER = Controller(
     name="schedule",
     does="schedules the pods that are ready, and creates the claims from templates that they lack",
+    in_mirror=True,
     reconcile=schedule,
     every=1,  # backoffs end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
@@ -542,6 +565,7 @@ CONTROLLER = Controller(
 SWEEP = Controller(
     name="sweep_queue",
     does="retries pods that have waited long",
+    in_mirror=True,
     reconcile=sweep_queue,
     every=5,
 )
@@ -549,6 +573,7 @@ SWEEP = Controller(
 RESYNC = Controller(
     name="resync_queue",
     does="synchronises the queue with the existing pods, whatever the log said",
+    in_mirror=True,
     reconcile=resync_queue,
     every=60,
 )
@@ -575,6 +600,7 @@ def sync_claims(now: datetime) -> int:  # noqa: ARG001 - driven by the log
 SYNC_CLAIMS = Controller(
     name="sync_claims",
     does="creates claims from templates for pods that the scheduler does not try",
+    in_mirror=False,
     reconcile=sync_claims,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.

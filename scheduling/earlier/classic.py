@@ -429,6 +429,7 @@ def _lacks_allocation(writer: Writer, pod: Pod) -> bool:
 CONTROLLER = Controller(
     name="scheduling_contexts",
     does="asks drivers' controllers to allocate for pods that others bound, and removes unneeded contexts",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(CONTEXTS, MODIFIED)}),

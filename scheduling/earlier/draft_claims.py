@@ -367,6 +367,7 @@ def _plugin_of(writer: Writer, class_name: str) -> str:
 CONTROLLER = Controller(
     name="draft_claims",
     does="creates the claims of cdi.k8s.io that pods list, and releases those of finished pods",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset(

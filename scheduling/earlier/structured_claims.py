@@ -293,6 +293,7 @@ def _decide(state: ClusterState, structured: StructuredClaims, claim: ResourceCl
 CONTROLLER = Controller(
     name="allocate_immediately",
     does="allocates claims with structured parameters and the mode Immediate, without a pod",
+    in_mirror=False,
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset(

@@ -13,7 +13,7 @@ All transitions of a row (only `feed`, `settle`, `flush` and `mend` make them; t
     active, or backoff that is over   -> tried
     backoff after an event            -> tried if no pod is due (kube-scheduler's SchedulerPopFromBackoffQ)
     tried: Placement, Gone            -> no row
-    tried: Wait                       -> unschedulable, held by its reasons
+    tried: Wait                       -> unschedulable, held by its reasons (in a mirror a Placement, too)
     tried: Retry at once (conflict)   -> active, a few times; then backoff
     tried: Retry (error)              -> backoff
     tried, database away              -> as before
@@ -49,6 +49,7 @@ from claims.causes import causes
 from claims.causes.causes import NoNodeFits
 from claims.kinds.pods import Pod
 from inventory.kinds import gates
+from manciple import gaps
 from manciple.controllers.models import Cursor
 from manciple.store import event_log, sql
 from manciple.store.event_log import Stretch, since
@@ -77,7 +78,7 @@ EXPLAIN_AFTER = timedelta(seconds=5)
 EXPLAINED = (int(Reason.CLAIM_MISSING), int(Reason.GROUP))
 
 CURSOR = "queue"
-#: In place of a revision, this cursor has a checksum of the features that are on.
+#: In place of a revision, this cursor has a checksum of the features that are on, and of what is not known.
 GATES = "feature gates"
 #: Whether any pod is in the queue.
 ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
@@ -91,7 +92,7 @@ ANYBODY_LACKS_CLAIMS: sql.Query = (
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
 #: Reasons that always serve the full backoff: the pod's own writes would wake it again and again.
-FULL_BACKOFF = Reason.ERROR | Reason.NEGOTIATION
+FULL_BACKOFF = Reason.ERROR | Reason.NEGOTIATION | Reason.NOT_PLACED
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
 
 
@@ -618,17 +619,17 @@ def _explain_at(row: QueuedPod, hold: Hold, now: datetime) -> datetime | None:
 
 
 def flush(now: datetime) -> int:
-    """Let old waits be tried: no pod waits forever. Returns how many. Where a feature gate was turned since, all waits
-    are old: their reasons may not hold any more.
+    """Let old waits be tried: no pod waits forever. Returns how many. Where a feature gate was turned since, or more or
+    less of a mirrored cluster is known, all waits are old: their reasons may not hold any more.
     """
     waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
-    old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
+    old = waiting if _premises_changed() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
     return old.update(state=ACTIVE)
 
 
-def _gates_were_turned() -> bool:
-    """Whether the features that are on have changed since the last sweep, by whichever worker."""
-    on = ",".join(sorted(filter(gates.enabled, gates.KNOWN)))
+def _premises_changed() -> bool:
+    """Whether the features that are on, or the gaps in what is known, are others than at the last sweep."""
+    on = ",".join([*sorted(filter(gates.enabled, gates.KNOWN)), *map(str, gaps.gaps())])
     checksum = zlib.crc32(on.encode())
     stored, created = Cursor.objects.get_or_create(name=GATES, defaults={"revision": checksum})
     turned = not created and stored.revision != checksum

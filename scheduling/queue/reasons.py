@@ -27,6 +27,7 @@ class Reason(IntFlag):
     GROUP = 8192  #: its PodGroup does not exist, or has too few pods
     GANG = 16384  #: it is placed together with others of its group, or not at all
     NEGOTIATION = 32768  #: others decide about its claims (`scheduling.claims.negotiation`)
+    NOT_PLACED = 65536  #: it fits, and is another scheduler's (`scheduling.cycle.observation`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from claims.causes.causes import (
     GroupDoesNotFit,
     NodeRefusal,
     NoNodeFits,
+    NotPlaced,
     NotTogether,
     OfNode,
     OfPreemption,
@@ -41,22 +43,34 @@ from claims.causes.causes import (
     counted,
     decode,
 )
-from claims.causes.messages import SCHEDULER_NAME, assigned, clause, message, of_nodes, preemption_clause, sentence
+from claims.causes.messages import (
+    SCHEDULER_NAME,
+    assigned,
+    clause,
+    message,
+    of_nodes,
+    preemption_clause,
+    sentence,
+    why_it_waits,
+)
 from claims.causes.next_steps import outside
 from claims.event_recorder import PLACEMENT, EventNote, key_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
 from claims.pod_claims import claim_names, has_group, is_done
 from manciple.api import subresources
+from manciple.durations import moment
+from manciple.gaps import demand, lacking
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.errors import GatewayTimeout, NotFound
 from manciple.wire.limits import Deadline, TimeLimitExceeded, time_is_up, time_limit
 from manciple.wire.machinery import Event
-from manciple.wire.resources import CLAIMS, EVENTS, PODS, Key, kind
+from manciple.wire.resources import BUDGETS, CLAIMS, EVENTS, PODS, Key, kind
+from scheduling import judgement
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -88,6 +102,7 @@ from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import eviction_cause, preview
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Hold
+from scheduling.queue.verdicts import POD_SCHEDULED
 from scheduling.rehearsal.quota_refusals import refused_by_quota
 from scheduling.state.cluster import ClusterState
 from scheduling.state.nodes import PlannedEviction
@@ -169,15 +184,19 @@ class Apart:
 
 @contextmanager
 def apart() -> Iterator[Apart]:
-    """A copy of the state, up to date, to imagine things in. It is thrown away afterwards."""
+    """A copy of the state, up to date, to imagine things in. It is thrown away afterwards.
+
+    Raises: NotEnoughKnown.
+    """
+    demand(*judgement.TO_REHEARSE, consequence="nothing can be rehearsed")
     with _imagining, _copied() as copy:
         yield copy
 
 
 @contextmanager
 def apart_within(seconds: float) -> Iterator[Apart | None]:
-    """The same; None where others imagine something for longer than that."""
-    if not _imagining.acquire(timeout=seconds):
+    """The same; None where others imagine something for longer than that, or not everything is known."""
+    if lacking(*judgement.TO_REHEARSE) or not _imagining.acquire(timeout=seconds):
         yield None
         return
     try:
@@ -212,10 +231,18 @@ class RequestReport:
     stops: int | None  # the stage at which even the best node falls short
     constraints: tuple[ConstraintStep, ...] = ()  # each as on the node that comes closest to meeting it
     by_itself: bool = False  # it is met, but not together with the others: on other nodes, or by devices they want too
+    #: what follows in the funnel is not known, so it is not known either whether it can be met
+    is_cut: bool = False
+    refused: bool = False  # every node refuses the pod; this is what their devices could do
+
+    @property
+    def fits(self) -> bool:
+        """Met together with the others, on a node that takes the pod."""
+        return self.met and not self.by_itself and not self.refused
 
     @property
     def short_by(self) -> int:
-        return max(self.wanted - self.most[-1], 0)
+        return max(self.wanted - self.most[-1], 0) if self.most else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +397,7 @@ def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[R
 def _apart(
     requests: Sequence[RequestReport], nodes: Sequence[NodeReport], cause: AnyCause
 ) -> tuple[RequestReport, ...]:
-    """Marks those that are met by themselves alone."""
+    """Marks those that are met by themselves alone, or only by nodes that refuse the pod."""
     met = {(one.plan.claim, one.plan.full_name) for one in requests if one.met}
     on_one_node = any(
         met <= {(one.plan.claim, one.plan.full_name) for one in node.examination.requests if one.met} for node in nodes
@@ -379,7 +406,9 @@ def _apart(
     claim = getattr(conflict, "claim", "")
     return tuple(
         replace(
-            one, by_itself=one.met and (not on_one_node or (conflict is not None and claim in ("", one.plan.claim)))
+            one,
+            by_itself=one.met and (not on_one_node or (conflict is not None and claim in ("", one.plan.claim))),
+            refused=all(node.refusals for node in nodes),
         )
         for one in requests
     )
@@ -465,9 +494,20 @@ class Explanation:
     preemption: PlannedEviction | OfPreemption | None = None
 
     @property
+    def waits(self) -> bool:
+        """Whether it is still to be placed, or allocated."""
+        return self.state in ("Waiting", "Schedulable", "Unknown")
+
+    @property
     def reason(self) -> str:
         """A clause."""
         return clause(self.cause) if self.cause else self.remark
+
+    @property
+    def sentence(self) -> str:
+        if self.cause is not None:
+            return why_it_waits(self.cause)
+        return f"It waits because {self.remark}." if self.state == "Waiting" else f"{sentence(self.remark)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +526,11 @@ _kept = PerProcess(OrderedDict[Key, _KeptExplanation])
 
 def explain_pod(namespace: str, name: str) -> Explanation:
     """While nothing changes, a waiting pod's report is not computed again for `KEPT_SECONDS`. Raises: NotFound."""
+    return _as_known(_explained_pod(namespace, name))
+
+
+def _explained_pod(namespace: str, name: str) -> Explanation:
+    """As if what is known were all there is."""
     with cluster() as state:
         kept = _kept.value.get((namespace, name))
         if (
@@ -529,6 +574,11 @@ def _keep(state: ClusterState, pod: Pod, explanation: Explanation) -> None:
 
 def explain_claim(namespace: str, name: str) -> Explanation:
     """Raises: NotFound."""
+    return _as_known(_explained_claim(namespace, name))
+
+
+def _explained_claim(namespace: str, name: str) -> Explanation:
+    """As if what is known were all there is."""
     with cluster() as state:
         claim = _found(CLAIMS, ResourceClaim, namespace, name)
         if claim.status.allocation is not None:
@@ -553,6 +603,38 @@ def explain_claim(namespace: str, name: str) -> Explanation:
             advice="Create a pod that names the claim, or look at the pod that does.",
             report=found,
         )
+
+
+def _as_known(explained: Explanation) -> Explanation:
+    """In a mirror, without what cannot be concluded from the kinds that are known (`scheduling.judgement`)."""
+    if not settings.MIRROR or not explained.waits:
+        return explained
+    about, fits = explained.about, explained.state == "Schedulable"
+    unknown = judgement.not_judged(explained.cause, about) if explained.cause or fits else None
+    if judgement.lacking_for(about):
+        report = explained.report and _known_part(explained.report, about)
+        explained = replace(explained, report=report, preemption=None)
+    elif lacking(BUDGETS):
+        explained = replace(explained, preemption=None)
+    if unknown is None:
+        return explained
+    return replace(explained, state="Unknown", cause=unknown, remark="", advice="")
+
+
+def _known_part(report: Report, about: ApiObject) -> Report:
+    """The beginnings of its funnels. What its nodes and hints say depends on more than is known."""
+    requests = tuple(_cut(one, judgement.known_stages(one.funnel, about)) for one in report.requests)
+    return Report(cause=report.cause, requests=requests, is_partial=True)
+
+
+def _cut(request: RequestReport, funnel: Funnel) -> RequestReport:
+    stops = request.stops if request.stops is not None and request.stops < len(funnel) else None
+    decisive = request.decisive and stops is not None
+    most = request.most[: len(funnel)]
+    return replace(
+        request, funnel=funnel, most=most, met=False, decisive=decisive, stops=stops, constraints=(), by_itself=False,
+        is_cut=True,
+    )  # fmt: skip
 
 
 def _counted(found: Report) -> str:
@@ -596,13 +678,28 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         about=pod,
         revision=state.revision,
         state="Waiting" if cause else "Schedulable",
-        cause=cause,
+        cause=cause or (not_placed(pod, found.fitting) if settings.MIRROR else None),
         remark="a node fits; it is being scheduled",
         report=found,
         held=request.held,
         extended=() if special is None else served_requests(special.mappings, special.claim),
         preemption=preview(state, request, refusals_of(found), datetime.now(UTC)) if found.cause else None,
     )
+
+
+def not_placed(pod: Pod, nodes: Sequence[str]) -> NotPlaced:
+    """nodes: those on which it fits."""
+    seconds = int(waiting_seconds(pod))
+    return NotPlaced(
+        scheduler=scheduler_of(pod), nodes=tuple(nodes[:NAMED]), more=max(len(nodes) - NAMED, 0), seconds=seconds
+    )
+
+
+def waiting_seconds(pod: Pod) -> float:
+    """Since its scheduler could have placed it."""
+    condition = condition_of(pod.status.conditions, POD_SCHEDULED)
+    since = moment(condition.last_transition_time if condition else None) or moment(pod.metadata.creation_timestamp)
+    return max((datetime.now(UTC) - since).total_seconds(), 0.0) if since else 0.0
 
 
 def _of_its_gang(state: ClusterState, pod: Pod) -> AnyCause | None:
@@ -706,7 +803,8 @@ next_steps: list[Callable[[Explanation], str]] = [
 
 # kind: Explanation, apiVersion: manciple.dev/v1alpha1
 # involvedObject: what is explained; resourceVersion: the state that was read
-# state: Waiting, Schedulable, Bound, Allocated, Ended, Deleting or Unmanaged; reason, nextStep, hints: for people
+# state: Waiting, Schedulable, Unknown (in a mirror: it cannot be judged), Bound, Allocated, Ended, Deleting or
+# Unmanaged; reason, nextStep, hints: for people
 # preemption: whether evicting pods would help, and which
 # cause: why it waits, for programs: its code (`claims.causes.causes`) and what belongs to it
 # extendedResources: which class and which request of its claim serve the resources of its containers
@@ -803,9 +901,9 @@ def _request_document(one: RequestReport) -> dict[str, Any]:
         "request": one.plan.full_name,
         "deviceClassName": one.plan.class_name,
         **({"allocationMode": "All"} if one.plan.everything else {"count": one.wanted}),
-        "met": one.met,
+        **({} if one.is_cut else {"met": one.met}),
         **({"byItself": True} if one.by_itself else {}),
-        "decisive": one.decisive,
+        **({} if one.is_cut else {"decisive": one.decisive}),
         "stages": list(_stages(one.funnel)),
         **({"constraints": [_constraint_document(step) for step in one.constraints]} if one.constraints else {}),
     }
@@ -817,10 +915,8 @@ def _constraint_document(step: ConstraintStep) -> dict[str, Any]:
 
 
 def _stages(funnel: Funnel) -> Iterator[dict[str, Any]]:
-    before = funnel[0]
-    for stage in funnel:
+    for before, stage in pairwise((*funnel[:1], *funnel)):
         yield {**_count(stage), "lost": before.left - stage.left} | _detail(before, stage)
-        before = stage
 
 
 def _count(stage: Stage) -> dict[str, Any]:

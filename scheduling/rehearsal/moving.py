@@ -157,6 +157,7 @@ def _evict(pod: Pod, now: datetime) -> str:
 CONTROLLER = Controller(
     name="move_pods",
     does="moves pods so that others can start, where the setting MANCIPLE_DEFRAGMENTATION asks for it",
+    in_mirror=False,
     reconcile=reconcile,
     every=30,
     also_locks=coordination.TURN,

@@ -43,6 +43,7 @@ from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node as NodeRow
 from manciple.controllers.coordination import utc_now
+from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -52,6 +53,7 @@ from scheduling.claims.readiness import request_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import gist_of
 from scheduling.cycle.scheduler import decide
+from scheduling.judgement import TO_REHEARSE
 from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import Placement, Wait
@@ -123,6 +125,8 @@ class RehearsedFindings(Generic[_FoundT]):
 
     def read(self, budget: float = BUDGET) -> _FoundT:
         """What is known now; for as long as `budget` seconds more is found out, where that is not all."""
+        if lacking(*TO_REHEARSE):
+            return replace(self._unknown, complete=True)  # nor will it ever be
         is_current = False
         if not is_known() and len(read_devices().candidates) > SMALL:
             self._in_background()

@@ -363,18 +363,21 @@ class _Filling:
             return MoveRehearsal(apart_from_it, now=utc_now(), deadline=deadline).plan(pod)
 
     def _missing(self, found: Report) -> Missing | None:
-        # A node on which a replica landed; else one that has the devices, taken or not.
+        # Like the nodes that were asked for; else one on which a replica landed, or that has the devices, taken or not.
         landed = (one.node for one in self._placed if not one.on_new_node)
         able = (node.name for node in found.nodes if _has_what_it_takes(node))
-        shape = self._question.shape or next(landed, "") or next(able, "")
+        likely = next(landed, "") or next(able, "")
+        shapes = list(dict.fromkeys(one for one in (self._question.shape, likely) if one))
         left = self._wanted - self._fits
-        if not shape or not left:
+        if not shapes or not left:
             return None
-        make = shape_of(shape)
         number = self._question.more_nodes + 1
-        each = self._placed_with(make(number), left)
-        if not each:
-            return Missing(shape=shape, nodes=0, each=0, tried=True)
+        for shape in shapes:
+            make = shape_of(shape)
+            if each := self._placed_with(make(number), left):
+                break
+        else:
+            return Missing(shape=shapes[0], nodes=0, each=0, tried=True)
         nodes, rest = -(-left // each), left - each
         while rest > 0 and number < self._question.more_nodes + nodes and number < MOST_NODES:
             number += 1

@@ -23,7 +23,7 @@ from django.urls import get_resolver, path
 from dashboard.inventory.nodes import views
 from dashboard.kit.guards import DeclaredRightsOnly, public
 from dashboard.kit.lists import list_files
-from dashboard.kit.live import NAMESPACED, NAMESPACES, SHARED, Hearing
+from dashboard.kit.live import MIRROR, NAMESPACED, NAMESPACES, SHARED, Hearing
 from manciple.access.authorization import ViewRights, demand_declarations, rights_of, routes
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ClusterRoleBinding
@@ -48,7 +48,7 @@ PARAMETERS = {
 # 0 (refused). In the order of IDENTITIES.
 PUBLIC_ROUTES = {
     "": "333333", "favicon.ico": "333333", "login": "233333", "logout": "555555", "login/oidc": "444444",
-    "login/oidc/return": "444444", "welcome/<uidb64>/<token>": "444444",
+    "login/oidc/return": "444444", "enter": "444444", "welcome/<uidb64>/<token>": "444444",
     "api/inventory": "333333", "api/inventory/<path:rest>": "333333",
     "notifications/confirm/<str:token>": "222222", "notifications/unsubscribe/<str:token>": "222222",
 }  # fmt: skip
@@ -58,6 +58,7 @@ OWN = {
     "account/zone": "r33333", "account/tour": "r55555", "account/sessions": "r33333", "notifications": "r22222",
     "notifications/rules": "r33333", "notifications/rules/delete": "r33333", "notifications/webhook": "r33333",
     "notifications/email": "r33333", "notifications/test": "r33333", "manual": "r33333",
+    "mirror": "r22222", "mirror/other": "r33333",
     "manual/<str:name>": "r44444", "keys": "r22222",
 }  # fmt: skip
 INVENTORY = {
@@ -288,7 +289,7 @@ HEARD = {
     "pods:theirs pod:theirs/secret-one claims:theirs template:theirs/t events:theirs quotas:theirs": "va",
     "node-pods:node-1:theirs": "va",
     "node:node-1 nodes pool:d/p slices class:gpu classes": "nvea",
-    "namespaces": "onvea",
+    "namespaces mirror": "onvea",
     "pods: pod:/web events: node-pods:node-1: secrets:default unknown": "",
 }
 
@@ -316,9 +317,9 @@ def test_every_topic_that_is_told_has_rights(db: None) -> None:
     )  # fmt: skip
     kinds = {
         "pods", "pod", "claims", "claim", "template", "events", "accounts", "quotas", "budgets", "node-pods", "node",
-        "nodes", "pool", "slices", "class", "classes", "namespaces", "workloads", "autoscalers",
+        "nodes", "pool", "slices", "class", "classes", "namespaces", "workloads", "autoscalers", "mirror",
     }  # fmt: skip
-    assert set(NAMESPACED) | set(SHARED) | {NAMESPACES} == kinds
+    assert set(NAMESPACED) | set(SHARED) | {NAMESPACES, MIRROR} == kinds
     for resource, functions in topics._registered.items():
         for function in functions:
             record.resource = resource

@@ -19,11 +19,14 @@ from claims.kinds.pods import (
     PodCondition,
     ResourceHealth,
     ResourceStatus,
+    Toleration,
 )
+from dashboard.templatetags.kit import clock
 from insight.class_summary import read_stock
-from inventory.kinds.nodes import NodeStatus
+from inventory.kinds.nodes import UNREACHABLE, NodeStatus, Taint
 from inventory.models import Incident
 from inventory.reachability import GRACE, STARTUP_GRACE, unreachable_nodes
+from manciple.wire.base import timestamp
 from tests.builders import CLASS, DRIVER, make_node
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, exported, words
@@ -169,6 +172,21 @@ def test_an_unreachable_node_is_a_major_incident_unless_somebody_says_otherwise(
     assert not admin.get("/incidents?severity=minor").context["table"].rows
     admin.post(f"/incidents/{Incident.objects.get().pk}/handle", {"severity": "minor", "assignee": ""})
     assert [row.severity for row in admin.get("/incidents?severity=minor").context["table"].rows] == ["minor"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(None, 300), (20, 20)])
+def test_a_pod_on_an_unreachable_node_says_when_it_is_evicted(
+    admin: Client, lab: Cluster, seconds: int | None, waits: int
+) -> None:
+    since = datetime.now(UTC).replace(microsecond=0)
+    taint = Taint(key=UNREACHABLE, effect="NoExecute", time_added=timestamp(since))
+    lab.update(with_spec(lab.node(LOST), taints=(taint,)))
+    if seconds is not None:
+        own = Toleration(key=UNREACHABLE, operator="Exists", effect="NoExecute", toleration_seconds=seconds)
+        lab.update(with_spec(lab.pod("web"), tolerations=(own,)))
+    overdue(LOST)
+    verdict = admin.get("/pods/default/web").context["verdict"]
+    assert clock(since + timedelta(seconds=waits)) in verdict.text
 
 
 def test_a_pod_that_is_deleted_on_an_unreachable_node_says_so_before_it_is_overdue(admin: Client, lab: Cluster) -> None:

@@ -32,12 +32,13 @@ WAITS_BECAUSE = Text("It would wait because")
 NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 
 # What a person does not see
-NOT_COUNTED = Text("Counts only namespaces that you see.")
+NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")
 
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")
 DEVICES_DRAINED = Text("{} is being drained.")
+EVICTED_FOR_GOOD = Text("{} Undo brings no evicted pod back.")
 DEVICES_ARE_TAINTED = Text("{} are tainted.")
 LATER_DEVICES_TAINTED_TOO = Text("later devices in pool {} are tainted too")
 FREE_DEVICES_CLOSED = Text("{} are free now; then only with a toleration.")
@@ -409,6 +410,7 @@ LIVE_STATE_STOPPED = Text("stopped {} s ago.*as it was at {}")
 # All pages
 NO_SUCH_POD = Text("There is no pod")
 CHECK_WHETHER_IT_WAS_SAVED = Text("check first whether it was saved")
+FORM_FROM_BEFORE_SIGNING_IN = Text("This form is from before you signed in")
 
 # Workloads
 NEXT_POD_WOULD_WAIT = Text("The next pod would wait because")

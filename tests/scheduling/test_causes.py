@@ -85,6 +85,8 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.AwaitingBinding("node-1"),
     causes.BindingFailed("b", reason="Fabric", detail="no free port"),
     causes.BindingFailed("b", timed_out=True),
+    causes.NotPlaced(scheduler="volcano", nodes=("node-1",), more=2, seconds=190),
+    causes.NotJudged(why=("you may not list nodes",), forbidden=True),
     NoNodeFits(nodes=0),
     NoNodeFits(nodes=3, refused=((NodeRefusal("NodeName"), 2), (NodeRefusal("NodeResourcesFit", "pods"), 1))),
     NoNodeFits(nodes=2, refused=((NodeRefusal("InterPodAffinity", "anti-affinity", resolvable=True), 2),)),

@@ -103,7 +103,7 @@ class Bookings(Extension):
 
 
 CONTROLLER = Controller(
-    name="end_bookings", does="ends bookings", reconcile=lambda now: 0, every=60, gate="SiteBookings"
+    name="end_bookings", does="ends bookings", in_mirror=False, reconcile=lambda now: 0, every=60, gate="SiteBookings"
 )
 '''
 

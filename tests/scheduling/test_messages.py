@@ -20,6 +20,7 @@ from tests.architecture.sources import calls, sources
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
+OTHERS = causes.RefusingOperand(text="rack == 1", refuses=18, refuses_all=True)
 
 #: what pages and `explain` say of a cause, and what to do where no step that can be rehearsed helps
 TOLD: dict[str, tuple[AnyCause, str, str]] = {
@@ -53,6 +54,16 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
         "only 2 of 3 pods of its group `train` fit at once",
         "See what its other pods wait for.",
     ),
+    "it fits, and its scheduler does not place it": (
+        causes.NotPlaced(scheduler="volcano", nodes=("node-1", "node-2"), more=2, seconds=190),
+        "it fits on `node-1`, `node-2` and 2 more; `volcano` has not placed it for 3 min",
+        "See whether `volcano` runs, and what it logs of the pod.",
+    ),
+    "not enough is known": (
+        causes.NotJudged(why=("you may not list nodes", "you may not list pods"), forbidden=True),
+        "it cannot be judged: you may not list nodes; you may not list pods",
+        "Ask somebody who may list them, or ask for a role that may.",
+    ),
     "a full quota": (
         causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),
         "its claim for `gpu` is refused: quota `most` is full: 2 of 2 `gpu/devices`",
@@ -72,6 +83,21 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
     "too little cpu on the only node": (
         NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "cpu"), 1),)),
         "no node takes it: insufficient cpu on 1 node",
+        NO_SINGLE_CHANGE,
+    ),
+    "more of a class than any node has": (
+        causes.NotSelected(
+            **FEW, wanted=9, before=45, left=24, most=8, class_name="gpu", by_class=True, expression="x", operand=OTHERS
+        ),
+        "request `gpu` needs 9 on one node; the best node has 8 of class `gpu`",
+        NO_SINGLE_CHANGE,
+    ),
+    "more that pass a selector than any node has": (
+        causes.NotSelected(
+            **FEW, wanted=4, before=24, left=6, most=2, class_name="gpu", selector=2, expression="x", operand=OTHERS
+        ),
+        "request `gpu` needs 4 on one node; the best node has 2 that selector 2 accepts: "
+        "`rack == 1` refuses the other 18",
         NO_SINGLE_CHANGE,
     ),
     "devices in use on several nodes": (

@@ -293,6 +293,7 @@ def job_of(cron_job: CronJob, at: datetime) -> Job:
 CONTROLLER = Controller(
     name="start_cron_jobs",
     does="starts the Jobs of CronJobs when they are due",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset({(CRON_JOBS, ADDED), (CRON_JOBS, MODIFIED), (JOBS, MODIFIED), (JOBS, DELETED)}),

@@ -339,6 +339,7 @@ class Daemons:
 CONTROLLER = Controller(
     name="keep_daemon_sets",
     does="keeps a pod of each DaemonSet on the nodes that it fits",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

@@ -150,6 +150,7 @@ def _tell(writer: Writer, deployment: Deployment, message: str, now: datetime) -
 CONTROLLER = Controller(
     name="roll_out_deployments",
     does="takes Deployments from one template to the next",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

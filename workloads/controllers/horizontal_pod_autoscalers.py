@@ -536,6 +536,7 @@ _CONDITION, _PARAMETERS = sql.any_of((AUTOSCALERS,))
 CONTROLLER = Controller(
     name="autoscale_pods",
     does="gives workloads as many pods as their HorizontalPodAutoscalers want",
+    in_mirror=False,
     reconcile=reconcile,
     every=PERIOD,
     wakes_on=frozenset({(AUTOSCALERS, ADDED)}),

@@ -192,6 +192,7 @@ def _with_index(container: Container) -> Container:
 CONTROLLER = Controller(
     name="run_jobs",
     does="runs the pods of Jobs, and counts those that have ended",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

@@ -169,6 +169,7 @@ def _next_look(replica_set: ReplicaSet, pods: Iterable[PodFacts], now: datetime)
 CONTROLLER = Controller(
     name="keep_replica_sets",
     does="makes and deletes the pods of ReplicaSets",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

@@ -471,6 +471,7 @@ def _pod_reference(pod: PodFacts) -> OwnerReference:
 CONTROLLER = Controller(
     name="keep_stateful_sets",
     does="keeps the pods of StatefulSets, with their names and claims",
+    in_mirror=False,
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset(

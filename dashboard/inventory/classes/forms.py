@@ -383,6 +383,13 @@ _UNDECLARED = re.compile(r"undeclared reference to '([^']+)'")
 _FIELD = re.compile(r"undefined field '([^']+)'")
 _OPERATORS = re.compile(r"_(==|!=|<=|>=|<|>|\+|-|\*|/|%)_")
 _SYNTAX = "Syntax error: "
+#: What other languages write -> CEL's operator.
+_OPERATOR_OF = {"=": "==", "&": "&&", "|": "||", "and": "&&", "AND": "&&", "or": "||", "OR": "||"}
+_FOREIGN = re.compile(r"Syntax error: (?:token recognition error at: |extraneous input )'(=|&|\||and|AND|or|OR)'")
+_CURLY = re.compile(r"Syntax error: token recognition error at: '[\u2018-\u201f]")
+#: What a device has.
+_FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 #: Methods that compare with a value of the same type -> the functions that make their argument.
 _COMPARING = {"isGreaterThan": ("semver", "quantity"), "isLessThan": ("semver", "quantity"), "compareTo": ("quantity",)}
 
@@ -437,9 +444,14 @@ def _problems(expression: str, error: CompileError) -> Iterator[Finding]:
         if match := _OVERLOAD.search(text):
             yield _overload(expression, line, column, match[1], match[2])
         elif match := _UNDECLARED.search(text):
-            yield finding(line, column, f"{match[1]} is unknown here.", hint="The only variable here is device.")
+            yield _undeclared(line, column, match[1])
+        elif match := _FOREIGN.match(text):
+            message = f"{match[1]} is no operator here."
+            yield _replaced(line, column, match[1], _OPERATOR_OF[match[1]], message=message)
+        elif _CURLY.match(text):
+            yield finding(line, column, "Strings are in straight quotes.", hint='Write "…".')
         elif match := _FIELD.search(text):
-            hint = "It has driver, attributes, capacity and allowMultipleAllocations."
+            hint = f"It has {', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}."
             yield finding(line, column, f"device has no field {match[1]}.", hint=hint)
         elif "<EOF>" in text and text.startswith(_SYNTAX):
             yield finding(line, column, "The expression ends before it is complete.")
@@ -449,6 +461,27 @@ def _problems(expression: str, error: CompileError) -> Iterator[Finding]:
             yield finding(line, column, f"Unexpected: {text.removeprefix(_SYNTAX)}.")
         else:
             yield finding(line, column, sentence(text))
+
+
+def _undeclared(line: int, column: int, name: str) -> Finding:
+    if name in _FIELDS:
+        return _replaced(line, column, name, f"device.{name}", message=f"{name} is unknown here.")
+    return finding(line, column, f"{name} is unknown here.", hint=f'The only variable is device; texts are "{name}".')
+
+
+def _replaced(line: int, column: int, written: str, meant: str, *, message: str) -> Finding:
+    """A finding whose fix puts `meant` in the place of `written`."""
+    end = column + len(written)
+    return Finding(
+        line=line,
+        column=column,
+        end_line=line,
+        end_column=end,
+        severity="error",
+        message=message,
+        hint=f"Write {meant}.",
+        fix=Fix(line=line, column=column, end_line=line, end_column=end, label="Apply fix", insert=meant),
+    )
 
 
 def _overload(expression: str, line: int, column: int, function: str, applied: str) -> Finding:
@@ -468,25 +501,22 @@ def _overload(expression: str, line: int, column: int, function: str, applied: s
 
 
 def _unwrapped(expression: str, line: int, column: int, function: str, applied: str) -> Finding:
-    """A string in the place of a version or a quantity; the fix chooses by the string."""
-    text = expression.split("\n")[line - 1]
-    literal = re.compile(r"\(\s*(\"[^\"]*\"|'[^']*')\s*\)").match(text, column - 1)
+    """A string in the place of a version or a quantity. Attributes are versions, and capacities quantities."""
+    lines = expression.split("\n")
+    literal = re.compile(r"\(\s*(\"[^\"]*\"|'[^']*')\s*\)").match(lines[line - 1], column - 1)
     expected = next((name for name in _COMPARING[function] if name.capitalize() in applied), "")
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    if not expected and "semver" in _COMPARING[function]:
+        at = {maker: before.rfind(field) for maker, field in (("semver", "attributes"), ("quantity", "capacity"))}
+        expected = max(at, key=lambda maker: at[maker]) if max(at.values()) >= 0 else ""
     if not literal:
         return finding(line, column, f"{function} needs a {expected or 'semver or a quantity'}, not a string.")
-    is_version = literal[1].count(".") > 1 and "semver" in _COMPARING[function]
-    maker = expected or ("semver" if is_version else "quantity")
-    insert, start, end = f"{maker}({literal[1]})", literal.start(1) + 1, literal.end(1) + 1
-    return Finding(
-        line=line,
-        column=start,
-        end_line=line,
-        end_column=end,
-        severity="error",
-        message=f"{function} needs a {maker}, not a string.",
-        hint=f"Write {insert}.",
-        fix=Fix(line=line, column=start, end_line=line, end_column=end, label="Apply fix", insert=insert),
-    )
+    maker = expected or ("semver" if "semver" in _COMPARING[function] else "quantity")
+    quote, text = literal[1][0], literal[1][1:-1]
+    if maker == "semver" and (short := _VERSION.fullmatch(text)):  # a version has three numbers
+        text = ".".join(part or "0" for part in short.groups())
+    message = f"{function} needs a {maker}, not a string."
+    return _replaced(line, literal.start(1) + 1, literal[1], f"{maker}({quote}{text}{quote})", message=message)
 
 
 def _type(name: str) -> str:

@@ -54,7 +54,7 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.templatetags.kit import claim_url, class_url, counted, pod_url, template_url
 from dashboard.tools.objects import ShownHistory, history_of
 from insight.capacity import expressions_of, waiting_by_class
-from insight.how_many_fit import NOTHING, Count, count, how_many
+from insight.how_many_fit import NOT_KNOWN, NOTHING, Count, count, how_many
 from insight.selector_matches import judged_devices
 from inventory import models
 from inventory.kinds.devices import DeviceClass
@@ -104,7 +104,7 @@ class ClassRow:
 
     @property
     def label(self) -> str:
-        return in_words(self.count.by_state)
+        return self.fits if self.count.fits == NOT_KNOWN and not self.count.devices else in_words(self.count.by_state)
 
     @property
     def users(self) -> int:
@@ -533,13 +533,13 @@ def effect_of_deletion(existing: DeviceClass, person: Person) -> ActionEffect:
     def concerned(
         term: str, those: Sequence[Key], follows: str, url: Callable[[str, str], str], none: str
     ) -> Consequence:
-        sentence = f"{len(those)} {follows}:" if those else none
+        sentence = f"{len(those):,} {follows}:" if those else none
         links = tuple((f"{namespace}/{name}", url(namespace, name)) for namespace, name in those[:NAMED])
         return Consequence(term=term, sentences=(sentence,), links=links, more=max(0, len(those) - NAMED))
 
     holding = len(users.holding)
     keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
-    held = f"{holding} {keep}." if holding else "None."
+    held = f"{holding:,} {keep}." if holding else "None."
     lost, blocked = "could not be allocated", "would create claims that wait"
     consequences = [
         concerned("Claims that wait", _keys(users.waiting), lost, claim_url, "None."),

@@ -583,6 +583,8 @@ def _label(verdicts: ClassVerdicts, nodes: int) -> str:
 
 # Misspellings --------------------------------------------------------------------------------------------------------
 
+#: Dots of a version.
+VERSION_DOTS = 2
 #: A text in quotes; a bracket before it says that it is the name of a domain.
 _LITERAL = re.compile(r"""(?P<before>[\[]?)(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
 
@@ -613,7 +615,33 @@ def misspellings(expression: str, devices: JudgedDevices) -> list[Misspelling]:
         return []
     published = [prop for domain in domains(devices) for prop in domain.properties]
     names = _misspelt_names(expression, sorted(references), published)
-    return [*names, *_misspelt_values(expression, references, published, devices)]
+    return [
+        *names,
+        *_misspelt_values(expression, references, published, devices),
+        *_quoted_values(expression, references, published),
+    ]
+
+
+#: A comparison with a text: what is compared, and the text with its quotes.
+_COMPARED = re.compile(r"""\.\s*(?P<name>\w+)\s*(?P<by>[=!<>]=?)\s*(?P<literal>(["'])(?P<text>[^"']*)\4)""")
+
+
+def _quoted_values(
+    expression: str, references: Collection[DeviceReference], published: Sequence[ClassProperty]
+) -> Iterator[Misspelling]:
+    """Numbers, booleans and versions in quotes: no device has such a text."""
+    looked_at = {(ref.field, ref.domain, ref.identifier) for ref in references}
+    types = {prop.name: prop.type for prop in published if (prop.field, prop.domain, prop.name) in looked_at}
+    for compared in _COMPARED.finditer(expression):
+        text, literal, type_ = compared["text"], compared["literal"], types.get(compared["name"], "")
+        meant = ""
+        if (type_ == "int" and re.fullmatch(r"-?\d+", text)) or (type_ == "bool" and text in ("true", "false")):
+            meant = text
+        elif type_ == "semver" and text.count(".") == VERSION_DOTS and compared["by"] in ("==", "!="):
+            meant = f"semver({literal})"
+        if meant:
+            fixed = expression[: compared.start("literal")] + meant + expression[compared.end("literal") :]
+            yield Misspelling(written=literal, meant=meant, devices=0, fixed=fixed)
 
 
 def _misspelt_names(

@@ -50,6 +50,7 @@ STATES: Mapping[str, str] = {
     DeviceState.UNHEALTHY: "Unhealthy",
     DeviceState.UNPUBLISHED: "Unpublished",
     DeviceState.UNREACHABLE: "Unreachable",
+    DeviceState.UNKNOWN: "Unknown",
 }
 
 #: state -> one sentence for a person who meets the mark for the first time
@@ -65,6 +66,7 @@ MEANINGS: Mapping[str, str] = {
     DeviceState.UNHEALTHY: "Its driver reports a fault.",
     DeviceState.UNPUBLISHED: "Not published now, or its pool is incomplete.",
     DeviceState.UNREACHABLE: "Its node's agent does not report.",
+    DeviceState.UNKNOWN: "What could hold it may not be read.",
 }
 
 #: How a bar is drawn, from left to right: what is held, what is out of use, what is free.
@@ -78,6 +80,7 @@ IN_BARS = (
     DeviceState.UNHEALTHY,
     DeviceState.UNPUBLISHED,
     DeviceState.UNREACHABLE,
+    DeviceState.UNKNOWN,
     DeviceState.BLOCKED,
     DeviceState.FREE,
 )

@@ -17,6 +17,7 @@ from itertools import pairwise, starmap
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.http import QueryDict
 from django.urls import reverse
 from msgspec import structs
@@ -644,7 +645,7 @@ def _held_by(
         ends="Free again: unknown. Its node is unreachable."
         if lost
         else _ends([ends.get(pod.key) for pod in using], holder.others),
-        cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid else "",
+        cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid and not settings.MIRROR else "",
         cdi_ids=tuple(ids),
     )
 
@@ -791,8 +792,9 @@ class Chosen:
         return "\n".join(map(address_of, self.keys))
 
     @property
-    def count(self) -> str:
-        return counted(len(self.keys), "device")
+    def title(self) -> str:
+        """`gpu-a17/gpu-3`, or how many they are."""
+        return "/".join(self.keys[0][1:3]) if len(self.keys) == 1 else counted(len(self.keys), "device")
 
     @property
     def candidates(self) -> list[CandidateDevice]:

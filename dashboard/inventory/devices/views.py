@@ -67,6 +67,7 @@ from dashboard.inventory.taint_rules import (
     RuleChange,
     Untaint,
     effect_of,
+    irrevocable,
     rules_for,
     taint_in_words,
     untainting,
@@ -406,7 +407,7 @@ ACTS: Mapping[str, Act] = {
     "drain": Act(
         word="Drain",
         done="being drained",
-        does="No new claims; their pods are evicted.",
+        does="No new claims; pods that hold them are evicted.",
         key="manciple.dev/drain",
         effect=NO_EXECUTE,
     ),
@@ -446,15 +447,15 @@ class DevicesPreview:
 
     @property
     def name(self) -> str:
-        return self.chosen.count
+        return self.chosen.title
 
     @property
     def button(self) -> str:
-        return f"{self.word} {self.chosen.count}"
+        return f"{self.word} {self.chosen.title}"
 
     @property
     def question(self) -> str:
-        return f"{self.word} {self.chosen.count}?"
+        return f"{self.word} {self.chosen.title}?"
 
     @property
     def url(self) -> str:
@@ -531,7 +532,8 @@ def _taint(request: HttpRequest, data: QueryDict, name: str, chosen: Chosen) -> 
             steps, refusal = _write_all(rules, create, person.identity)
             if steps:
                 is_ = "is" if len(chosen.keys) == 1 else "are"
-                return _done(request, data, steps, f"{chosen.count} {is_} {act.done}.")
+                stays = irrevocable(rules, chosen.keys, chosen.snapshot)
+                return _done(request, data, steps, f"{chosen.title} {is_} {act.done}.{stays}")
         if refusal:
             form.add_refusal(refusal)
         if not form.errors:
@@ -592,7 +594,7 @@ def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) ->
         steps, refusal = _write_all(untaint.removed, delete, person.identity)
         if refusal is None:
             deleted = counted(len(steps), "rule is", "rules are")
-            return _done(request, data, steps, f"{deleted} deleted; {chosen.count} no longer tainted.")
+            return _done(request, data, steps, f"{deleted} deleted; {chosen.title} no longer tainted.")
         error = f"Nothing was changed: {refusal.message}"
     effect, back = _effect_of_untainting(untaint, person, chosen), _back(request, data)
     preview = DevicesPreview(act=act, word="Untaint", chosen=chosen, effect=effect, back=back, error=error)

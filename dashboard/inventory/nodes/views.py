@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import yaml
+from django.conf import settings
 from django.contrib import messages
 from django.db.models import Count, F, IntegerField, OrderBy, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -79,6 +80,7 @@ from dashboard.kit.lists import (
     parameter,
     sorted_by,
 )
+from dashboard.kit.mirrored import agent
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Consequence
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
@@ -513,7 +515,8 @@ def _sheet(known: Known, document: str, there: PodsThere, person: Person) -> Nod
 
 def _troubles(known: Known, pools: Iterable[DevicePool], stay: int) -> Iterator[tuple[str, str]]:
     """(what is wrong, what to do). stay: pods there that have not ended, and that nobody deletes."""
-    check = f"Check its agent: `systemctl status manciple-agent@{known.name}`."
+    unit = "kubelet" if settings.MIRROR else f"manciple-agent@{known.name}"
+    check = f"Check its {agent()}: `systemctl status {unit}`."
     if known.state == "Unreachable":
         then = "Its pods are evicted when their tolerations end, by default after 5 min. " if stay else ""
         yield f"{known.name} is unreachable. Its last report is shown.", f"{then}{check}"

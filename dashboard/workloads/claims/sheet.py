@@ -15,8 +15,9 @@ from typing import Any
 
 import orjson
 import yaml
+from django.conf import settings
 
-from claims.causes.messages import brief, sentence
+from claims.causes.messages import brief
 from claims.causes.next_steps import topic_of
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
@@ -38,6 +39,7 @@ from claims.kinds.resource_claims import (
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.pod_claims import controller_of
 from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
+from dashboard.kit.mirrored import agent
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
 from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims, waiting_pods
@@ -112,7 +114,10 @@ class ClaimSheet:
 
     @property
     def cdi(self) -> list[str]:
-        """The drivers for which the node's agent writes a CDI file, which is on the node and nowhere else."""
+        """The drivers for which the node's agent writes a CDI file, which is on the node and nowhere else. In a mirror
+        the drivers write theirs, under names that are not known."""
+        if settings.MIRROR:
+            return []
         return list(dict.fromkeys(one.result.driver for one in self.given))
 
     @property
@@ -394,16 +399,16 @@ def advise(
 
 
 def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Person) -> Advice:
-    waits = explained.state == "Waiting"
-    title = f"It waits because {explained.reason}." if waits else f"{sentence(explained.reason)}."
+    title = explained.sentence
     if found is None or found.subject is None:
         return Advice(title=title, next_step=explained.advice)
     return Advice(title=title, next_step=found.sentence(person.sees), steps=step_lines(found, person))
 
 
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
-    holds, worker, text = _it_holds(row), "Check that a worker runs.", ""
-    place = f"the agent on {row.nodes[0]}" if row.nodes else "the node's agent"
+    holds, text = _it_holds(row), ""
+    worker = f"Check that {'kube-controller-manager' if settings.MIRROR else 'a worker'} runs."
+    place = f"the {agent()} on {row.nodes[0]}" if row.nodes else f"the node's {agent()}"
     asked = f"Deletion was requested {f'{age(row.deleted_at)} ago' if row.deleted_at else 'a while ago'}"
     match row.cause:
         case "pod-gone":
@@ -417,7 +422,7 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
             late = f" {age(user.ends_at)} ago" if user.ends_at else ""
             title = f"{holds} for a pod that does not end."
             text = f"Pod {user.name} should have ended{late}. {place.capitalize()} has not unprepared its devices."
-            step = f"Check the agent and the drivers on {user.node or 'its node'}."
+            step = f"Check the {agent()} and the drivers on {user.node or 'its node'}."
         case "node-gone":
             title = f"{holds} on node {row.gone_nodes[0]}, which no longer exists."
             step = "Delete the pods of that node to release the devices."
@@ -426,7 +431,7 @@ def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:
                 f"{holds} on node {row.silent_nodes[0]}, which is {'unreachable' if row.unreachable else 'not ready'}."
             )
             text = "Its pods are evicted when their tolerations end; the devices follow once the node confirms it."
-            step = f"Start the agent on {row.silent_nodes[0]} again."
+            step = f"Start the {agent()} on {row.silent_nodes[0]} again."
         case "finalizer":
             name = row.foreign_finalizers[0]
             title = f"Deletion is blocked by finalizer `{name}`."

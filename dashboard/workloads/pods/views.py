@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 
 import yaml
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from claims.causes.causes import OfOthers
 from claims.causes.messages import clause
 from claims.devices.cache import read_devices
 from claims.kinds import pod_groups
@@ -28,6 +28,7 @@ from dashboard.kit.differences import dump
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
 from dashboard.kit.meters import IdleList, MeterCharts, read_idle
+from dashboard.kit.notifying import notify_url
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import ActionPreview, show_preview
 from dashboard.kit.rendering import ListContext, PageContext, TemplateContext, ValueContext, render_page, show_list
@@ -60,7 +61,9 @@ from inventory.models import DeviceClass
 from inventory.reachability import unreachable_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
-from manciple.people import Person, demand_edit, demand_sight, person_of
+from manciple.gaps import NotEnoughKnown
+from manciple.notifications.models import Happening
+from manciple.people import Person, demand_edit, demand_sight, denied, person_of
 from manciple.store import objects, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
@@ -185,6 +188,7 @@ class PodContext(PageContext):
     verdict: PodVerdict | None
     may_edit: bool
     what_if_url: str
+    notify_url: str  # "" of a pod that does not wait, and for who is notified already
     topics: str
     conversation: Conversation | None
     why: Why | None
@@ -216,7 +220,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
     claims = queries.read_claims(pod, explained.extended, unreachable=unreachable)
     moments = queries.read_moments(pod, [claim.name for claim in claims])
-    waits = explained.state in ("Waiting", "Schedulable")
+    waits = explained.waits
     tabs = [
         *([("why", "Why it waits", "")] if waits else []),
         ("claims", "Claims" if waits else "Claims and containers", str(len(claims) or "")),
@@ -227,12 +231,12 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         (TAB, "History", ""),
     ]
     tab = next((one for one, _, _ in tabs if one == request.GET.get("tab")), tabs[0][0])
-    changes = changes_of(request.GET)
+    changes, by_others = changes_of(request.GET), isinstance(explained.cause, OfOthers)
     why = read_why(explained, person, changes) if tab == "why" else None
-    if explained.state == "Schedulable":
+    if explained.state == "Schedulable" and explained.cause is None:
         state = "Being scheduled"
-    elif explained.state in ("Waiting", "Deleting"):
-        state = explained.state
+    elif waits or explained.state == "Deleting":
+        state = "Waiting" if waits else explained.state
     else:
         state = queries.state_of(
             deleting=False, phase=pod.status.phase, node=pod.spec.node_name, unreachable=unreachable
@@ -255,7 +259,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         waits=waits,
         gang=_gang(pod),
         owner=owner,
-        queue_place=read_queue(now).get(pod.metadata.uid) if waits else None,
+        queue_place=read_queue(now).get(pod.metadata.uid) if waits and not by_others else None,
         extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
         unreachable=unreachable,
@@ -270,6 +274,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         latest=[one for one in moments if moment(one.at)][-SHOWN_BESIDE:],
         verdict=why.verdict if why else read_stay(pod, claims, moments, now, person, unreachable=unreachable),
         may_edit=person.may_edit(namespace),
+        notify_url=notify_url(person, Happening.POD_STARTED, namespace) if waits else "",
         what_if_url=f"{page_url('what-if')}?{urlencode(question, safe='/:')}",
         topics=f"{topics} pool: slices classes nodes" if waits else topics,  # almost anything may help a waiting pod
         conversation=queries.read_conversation(pod, claims) if tab in ("why", "claims") else None,
@@ -504,7 +509,7 @@ def show_written(request: HttpRequest) -> HttpResponse:
 def _creator(request: HttpRequest) -> Person:
     person = person_of(request)
     if not may_create(person):
-        raise PermissionDenied("Only administrators and members of a namespace may create pods.")
+        raise denied(request, "create pods", "create", PODS)
     return person
 
 
@@ -580,7 +585,7 @@ def _start(reading: Reading, person: Person) -> PodVerdict | None:
     try:
         workload = of_documents(documents)
         answer = refused(workload) or try_one(workload)
-    except NotRehearsable as why:
+    except (NotRehearsable, NotEnoughKnown) as why:
         return PodVerdict(good=False, title="Where it would start is unknown.", text=str(why))
     except ApiError as refusal:
         return PodVerdict(good=False, title=f"It would wait because {refusal.message.rstrip('.')}.")

@@ -14,13 +14,15 @@ from itertools import pairwise
 
 from claims.causes.causes import NotTogether, OfPreemption
 from claims.causes.messages import clause, message, preemption_clause, sentence
+from claims.controllers.node_lifecycle import eviction_time
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
-from dashboard.templatetags.kit import counted, joined, page_url
+from dashboard.kit.mirrored import agent
+from dashboard.templatetags.kit import clock, counted, joined, page_url
 from dashboard.workloads.changes import meant, replace_url
 from dashboard.workloads.claims.queries import PATIENCE
 from dashboard.workloads.next_steps import StepLine, step_lines
@@ -28,11 +30,15 @@ from dashboard.workloads.pods.queries import ClaimLine, Moment
 from dashboard.workloads.waiting import begun
 from insight.advice import Repair, advice_of, in_words, words_of
 from insight.start_estimates import latest_ends
+from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from manciple.durations import duration, moment
+from manciple.gaps import NotEnoughKnown
 from manciple.people import Person
+from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
-from manciple.wire.resources import Key
+from manciple.wire.resources import NODES, Key, kind
 from manciple.wire.validation import natural
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.allocation import Examined
@@ -107,16 +113,20 @@ class FunnelSection:
 
     @property
     def met(self) -> bool:
-        """Also together with the other requests."""
-        return self.request.met and not self.request.by_itself
+        """Also together with the other requests, on a node that takes the pod."""
+        return self.request.fits
 
     @property
     def short(self) -> str:
         """What it lacks, in two or three words; "" if it can be met."""
         if self.met:
             return ""
+        if self.request.is_cut:
+            return "the rest cannot be judged"
         if self.request.by_itself:
             return "enough by itself, but not together with the others"
+        if self.request.met:
+            return "no node with enough takes the pod"
         return f"short by {self.request.short_by}" if self.request.short_by else "constraint not met"
 
     @property
@@ -156,7 +166,8 @@ def sections(report: Report, left_out: LeftOut | None = None) -> tuple[FunnelSec
     suggested = {(one.claim, one.request): one.index for one in reversed(report.loosenings)}
     conflict = clause(report.cause) if isinstance(report.cause, NotTogether) else ""
     drawn = list[FunnelSection]()
-    for request in sorted(report.requests, key=lambda one: (not one.decisive, one.met)):
+    known = [one for one in report.requests if one.funnel]
+    for request in sorted(known, key=lambda one: (not one.decisive, one.met)):
         plan, skipped = request.plan, (left_out or {}).get(_key(request), {})
         ways = []
         for stage in request.funnel:
@@ -190,6 +201,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
     before, published = request.funnel[0], max(request.funnel[0].left, 1)
     marked = request.decisive and suggested is not None
     of_class = sum(stage.name.startswith(CLASS_SELECTOR) for stage in request.funnel)
+    labels = {**LABELS, VISIBLE: "Visible from a node"} if request.refused else LABELS
     for index, stage in enumerate(request.funnel):
         lost, selector = before.left - stage.left, stage.selector
         own = selector is not None and stage.name.startswith(REQUEST_SELECTOR)
@@ -197,7 +209,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
         key = selector is not None and own and selector.index == suggested if marked else index == request.stops
         yield FunnelRow(
             number=str(selector.index + 1) if selector and own else "",
-            label=LABELS.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
+            label=labels.get(stage.name, "" if own else f"Class {request.plan.class_name}"),
             code=short_form(skipped or selector.expression) if selector and (own or lost or of_class > 1) else "",
             left=stage.left,
             percent=round(100 * stage.left / published, 2),
@@ -205,7 +217,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost="left out of this rehearsal" if skipped else spoken(_lost(before, stage, request) if index else ""),
             decisive=skipped is not None or (request.decisive and key),
             skipped=skipped is not None,
-            good=request.met and not request.by_itself and not request.constraints and index == len(request.funnel) - 1,
+            good=request.fits and not request.constraints and index == len(request.funnel) - 1,
         )
         before = stage
     for step in request.constraints:
@@ -219,7 +231,7 @@ def _rows(request: RequestReport, left_out: Mapping[int, str], suggested: int | 
             lost_percent=round(100 * max(before.left - step.left, 0) / published, 2),
             lost=_of_constraint(step),
             decisive=request.decisive and not step.met,
-            good=request.met and last and not request.by_itself,
+            good=request.fits and last,
         )
 
 
@@ -274,12 +286,12 @@ def troubled_pools(troubles: Sequence[PoolTrouble]) -> str:
 def _of_drop(drop: Drop) -> str:
     """`112 have 80Gi`: the values of the devices that a part of a selector refuses."""
     if len(drop.values) == 1 and not drop.more_values:
-        return f"{drop.count} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
+        return f"{drop.count:,} {'has' if drop.count == 1 else 'have'} {drop.values[0][0]}"
     if drop.values and drop.clause.comparison and drop.clause.comparison.operator in (">", ">=") and drop.greatest:
-        return f"{drop.count} have {drop.greatest} or less"
+        return f"{drop.count:,} have {drop.greatest} or less"
     if drop.values:
-        return f"{drop.count} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
-    return f"{drop.count} refused by {drop.clause}"
+        return f"{drop.count:,} have {', '.join(value for value, _ in drop.values)}{' …' if drop.more_values else ''}"
+    return f"{drop.count:,} refused by {drop.clause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +350,7 @@ def node_table(report: Report) -> FunnelNodes:
         rest.setdefault(line.stops, []).append(line)
     grouped = [
         FunnelNode(
-            name=some[0].name if len(some) == 1 else f"{len(some)} more, such as {some[0].name}",
+            name=some[0].name if len(some) == 1 else f"{len(some):,} more, such as {some[0].name}",
             count=len(some),
             exists=len(some) == 1 and some[0].exists,
             counts=(None,) * len(columns),
@@ -433,7 +445,7 @@ class HeldDevices:
 
     @property
     def title(self) -> str:
-        return "Who holds it" if self.count == 1 else f"Who holds the {self.count}"
+        return "Who holds it" if self.count == 1 else f"Who holds the {self.count:,}"
 
     @property
     def aside(self) -> str:
@@ -540,12 +552,18 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
     except NotFound:  # a claim that it names: there is nothing to rehearse
         workload = None
     changed = meant(changes, workload.claims) if workload else Changes()
+    left_out: LeftOut = {}
     if workload and changed.any:
-        answer = simulate(Question(workload=workload, changes=changed, with_first=True))
-        report, left_out = answer.first, left_out_of(workload, changed, answer.first)
-        verdict = _rehearsal_verdict(pod, workload, changed, answer, person)
+        try:
+            answer = simulate(Question(workload=workload, changes=changed, with_first=True))
+        except NotEnoughKnown as unknown:
+            report = None
+            verdict = PodVerdict(good=False, title=f"{sentence(unknown.message)}.", rehearsed=True)
+        else:
+            report, left_out = answer.first, left_out_of(workload, changed, answer.first)
+            verdict = _rehearsal_verdict(pod, workload, changed, answer, person)
     else:
-        report, left_out = explained.report, {}
+        report = explained.report
         verdict = _verdict(explained, pod, person)
     parts = _report_parts(report, left_out) if report else _ReportParts()
     return Why(verdict=verdict, sections=parts.sections, nodes=parts.nodes, held=read_held(parts.contested, person))
@@ -580,7 +598,7 @@ def _report_parts(report: Report, left_out: LeftOut) -> _ReportParts:
 
 
 def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
-    if explained.state == "Schedulable":
+    if explained.state == "Schedulable" and explained.cause is None:
         return PodVerdict(good=True, title="A node fits; it is being scheduled.")
     advice = advice_of(explained)
     notes = [*(explained.report.notes if explained.report else ()), eviction_words(explained.preemption, pod, person)]
@@ -588,7 +606,7 @@ def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     notes += [f"It would start if this were fixed: {begun(title)}." for title in repairs]
     return PodVerdict(
         good=False,
-        title=f"It waits because {explained.reason}.",
+        title=explained.sentence,
         text=" ".join(filter(None, notes)),
         next_step=advice.sentence(person.sees),
         steps=step_lines(advice, person),
@@ -655,11 +673,13 @@ def read_stay(
     """
     lost = None
     if unreachable and not is_done(pod):
+        stored = objects.get(kind(NODES), "", pod.spec.node_name)
+        evicted = eviction_time(pod, decoded(stored, Node)) if stored is not None else None
         lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` is unreachable.",
-            text="Its last report is shown.",
-            next_step=f"Start the agent on `{pod.spec.node_name}`.",
+            text=f"Its last report is shown.{f' Evicted at {clock(evicted)}.' if evicted else ''}",
+            next_step=f"Start the {agent()} on `{pod.spec.node_name}`.",
         )
     ends = moment(pod.metadata.deletion_timestamp)
     if ends is None:
@@ -670,12 +690,12 @@ def read_stay(
         title, text = "Its devices cannot be released.", f"{failure}."
         step = f"Start the driver's plugin on {node}, with its feature gate on."
     elif lost:
-        title, text = lost.title, "The pod keeps its devices until the agent there confirms that it has ended."
+        title, text = lost.title, f"The pod keeps its devices until the {agent()} there confirms that it has ended."
         step = f"{lost.next_step} Use force only if nothing of the pod runs there."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
-        text = f"The agent on {node} has not unprepared its devices."
-        step = "Check that agent. Use force only if nothing of the pod runs there."
+        text = f"The {agent()} on {node} has not unprepared its devices."
+        step = f"Check that {agent()}. Use force only if nothing of the pod runs there."
     else:
         return None
     forced = [

@@ -207,7 +207,7 @@ def read_workloads(rows: QuerySet[Workload]) -> Iterator[WorkloadLine]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is wrong with `number` pods, as a sentence. waits: they wait for a node. refused: they are not created. pod:
-    (uid, namespace, name) of one of them.
+    (uid, namespace, name) of one of them. lost: its node, if that is unreachable.
     """
 
     number: int
@@ -215,6 +215,7 @@ class Problem:
     waits: bool = False
     refused: bool = False
     pod: tuple[str, str, str] | None = None
+    lost: str = ""
 
     @property
     def sentence(self) -> str:
@@ -500,9 +501,17 @@ _CONDITIONS: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: What announces an end, of which nothing is told once it has come.
+_ANNOUNCED: Mapping[str, str] = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
+
+
 def condition_lines(workload: Any) -> list[ConditionLine]:
     lines = []
-    for one in getattr(workload.status, "conditions", ()):
+    conditions = getattr(workload.status, "conditions", ())
+    true = {one.type for one in conditions if one.status == "True"}
+    for one in conditions:
+        if _ANNOUNCED.get(one.type) in true:
+            continue
         word, good = _CONDITIONS.get(one.type, (one.type, one.status))
         text = meaning(one) or f"{one.type} is {one.status.lower()}."
         lines.append(ConditionLine(word=word, text=text, since=one.last_transition_time, good=one.status == good))

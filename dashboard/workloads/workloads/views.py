@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from claims.models import AllocatedDevice, Reservation
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, PageOfRows, Table, state_tabs
+from dashboard.kit.notifying import notify_url
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Link
 from dashboard.kit.rendering import ListContext, PageContext, ValueContext, render_page, show_list
@@ -42,7 +43,7 @@ from dashboard.workloads.workloads.queries import (
 from dashboard.workloads.workloads.why import WorkloadVerdict, read_verdict
 from insight.start_estimates import QueuePlace, read_queue
 from inventory.reachability import unreachable_nodes
-from manciple.notifications.models import Happening, NotificationRule
+from manciple.notifications.models import Happening
 from manciple.people import Person, demand_sight, denied, person_of
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
@@ -233,8 +234,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
 def _notify_url(one: Any, person: Person) -> str:
     if one.kind != JOB.kind or one.status.is_finished:
         return ""
-    known = NotificationRule.objects.filter(person__username=person.name, happening=Happening.JOB_ENDED)
-    return "" if known.exists() else f"{page_url('notifications')}?when={Happening.JOB_ENDED.value}#h-new-rule"
+    return notify_url(person, Happening.JOB_ENDED, one.metadata.namespace)
 
 
 def _stored(request: HttpRequest, resource: str, namespace: str, name: str) -> tuple[Person, Kind, Any]:

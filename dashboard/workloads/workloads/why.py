@@ -18,7 +18,8 @@ from claims.causes.messages import brief
 from claims.kinds.pods import Pod as PodObject
 from claims.models import Pod
 from claims.pod_troubles import USUAL_WAITS
-from dashboard.templatetags.kit import counted, pod_url
+from dashboard.kit.mirrored import agent
+from dashboard.templatetags.kit import counted, joined, node_url, pod_url
 from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.pods import queries as pods
 from dashboard.workloads.pods.why import PodVerdict, read_why
@@ -32,6 +33,7 @@ from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
 from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES, PODS
 from manciple.wire.resources import kind as kind_of
+from manciple.wire.validation import natural
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.quota_refusals import raises_for_pods
@@ -42,6 +44,8 @@ from workloads.models import Workload
 
 #: Kinds of troubles that are shown; waiting pods that are looked at, those that wait longest.
 SHOWN, MOST_WAITING = 5, 500
+#: Unreachable nodes that are named.
+NAMED = 3
 #: Missing pods that are imagined.
 MOST_IMAGINED = 20
 #: What to do about a Job that waited until its time limit was over.
@@ -82,8 +86,10 @@ def _problems(workload: Any, summary: Summary, rows: QuerySet[Pod], unreachable:
     there = rows.filter(deleting=False)
     yield from _of_waiting(there)
     lost = there.filter(node_name__in=unreachable).exclude(phase__in=FINISHED_PHASES)
-    if number := lost.count():
-        yield Problem(number=number, text="Their nodes are unreachable.", pod=_first(lost))
+    if nodes := sorted(lost.order_by().values_list("node_name", flat=True).distinct(), key=natural):
+        names = joined([f"`{name}`" for name in nodes], NAMED)
+        text = f"Node {names} is unreachable." if len(nodes) == 1 else f"Nodes {names} are unreachable."
+        yield Problem(number=lost.count(), text=text, pod=_first(lost.filter(node_name=nodes[0])), lost=nodes[0])
     troubled = there.exclude(trouble="").exclude(node_name__in=unreachable)
     groups = troubled.order_by().values_list("trouble").annotate(number=Count("uid"))
     for text, number in groups.order_by("-number", "trouble")[:SHOWN]:
@@ -132,7 +138,7 @@ def _of_starting(rows: QuerySet[Pod]) -> Iterator[Problem]:
 
 
 def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) -> WorkloadVerdict:
-    """What to do about it: of a pod that waits what its page says, of one that fails its log."""
+    """What to do about it: of a pod that waits what its page says, of a lost one its node, of a failing one its log."""
     is_one = summary.wanted <= 1 or worst.refused
     if worst.refused:
         steps = _raised(workload, worst.number, person)
@@ -144,13 +150,21 @@ def _verdict(worst: Problem, workload: Any, summary: Summary, person: Person) ->
             explained = explain_pod(namespace, name)
         except NotFound:
             explained = None
-        if explained is not None and explained.state == "Waiting":
+        if explained is not None and explained.waits and explained.cause is not None:
             verdict = read_why(explained, person, Changes()).verdict
             if not is_one and worst.number > 1:
                 verdict = replace(verdict, title=worst.sentence)
             return WorkloadVerdict(verdict=verdict, of=worst.pod, waits=True)
     title = worst.alone if is_one else worst.sentence
-    return _of_pod(worst.pod, title, person, text=_details(namespace, name))
+    if worst.lost:  # no log can be read there
+        start = StepLine(
+            word=f"Start the {agent()} on `{worst.lost}`",
+            follows="",
+            do_word="Show node",
+            do_url=node_url(worst.lost),
+        )
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, steps=(start,)), of=worst.pod)
+    return _of_pod(worst.pod, title, person)
 
 
 def _raised(workload: Any, missing: int, person: Person) -> tuple[StepLine, ...]:
@@ -176,12 +190,9 @@ def _missing(workload: Any, summary: Summary, rows: QuerySet[Pod]) -> int:
     return int(wanted - there)
 
 
-def _details(namespace: str, name: str) -> str:
-    """What the containers of this pod say of themselves, or its last warning; ""."""
-    stored = objects.get(kind_of(PODS), namespace, name)
-    if stored is None:
-        return ""
-    pod = decoded(stored, PodObject)
+def _details(pod: PodObject) -> str:
+    """What its containers say of themselves, or its last warning; ""."""
+    name = pod.metadata.name
     if said := _failure(pod) or pod.status.message.rstrip(".") or pod.status.reason:
         return f"Pod `{name}`: {said}."
     warnings = [one.text for one in pods.read_moments(pod) if one.warning]
@@ -196,8 +207,7 @@ def _of_failed(workload: Any, rows: QuerySet[Pod], summary: Summary, person: Per
     failed = rows.filter(phase="Failed")
     if (last := _last(failed)) is None:
         return WorkloadVerdict(verdict=PodVerdict(good=False, title=summary.reason))
-    text = f"{counted(failed.count(), 'pod')} failed. {_details(*last[1:])}"
-    return _of_pod(last, summary.reason, person, text=text)
+    return _of_pod(last, summary.reason, person, before=f"{counted(failed.count(), 'pod')} failed. ")
 
 
 def _failure(pod: PodObject) -> str:
@@ -209,9 +219,27 @@ def _failure(pod: PodObject) -> str:
     return ""
 
 
-def _of_pod(of: tuple[str, str, str], title: str, person: Person, *, text: str = "") -> WorkloadVerdict:
+def _of_pod(of: tuple[str, str, str], title: str, person: Person, *, before: str = "") -> WorkloadVerdict:
+    """With the pod's log, or its events where none of its containers has run. before: the text about it."""
     _, namespace, name = of
-    url = f"{pod_url(namespace, name)}?tab=logs"
-    log = StepLine(word=f"Read the log of pod `{name}`", follows="", do_word="Open log", do_url=url)
-    steps = (log,) if person.may("get", "pods/log", namespace) else ()
-    return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, text=text, steps=steps), of=of)
+    stored = objects.get(kind_of(PODS), namespace, name)
+    if stored is None:
+        return WorkloadVerdict(verdict=PodVerdict(good=False, title=title, text=before), of=of)
+    pod, url = decoded(stored, PodObject), pod_url(namespace, name)
+    if container := _logged(pod):
+        right, word, do_word, url = "pods/log", "Read the log", "Open log", f"{url}?tab=logs&container={container}"
+    else:
+        right, word, do_word, url = "events", "See the events", "Open events", f"{url}?tab=events"
+    step = StepLine(word=f"{word} of pod `{name}`", follows="", do_word=do_word, do_url=url)
+    steps = (step,) if person.may("get" if container else "list", right, namespace) else ()
+    verdict = PodVerdict(good=False, title=title, text=f"{before}{_details(pod)}", steps=steps)
+    return WorkloadVerdict(verdict=verdict, of=of)
+
+
+def _logged(pod: PodObject) -> str:
+    """The container whose log says most: one that failed, or else any that has run; "" for none."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    ran = [one for one in statuses if one.container_id]
+    ends = ((one.name, one.state.terminated or one.last_state.terminated) for one in ran)
+    failed = (name for name, end in ends if end is not None and end.exit_code)
+    return next(failed, "") or next((one.name for one in ran), "")

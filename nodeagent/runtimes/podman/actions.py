@@ -24,19 +24,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman.kernel import PodNetworks
-from nodeagent.runtimes.podman.program import Podman, PodmanTimedOut, run_bounded
+from nodeagent.runtimes.podman.kernel import PodNetworks, why_not_connected
+from nodeagent.runtimes.podman.program import Podman, PodmanTimedOut, run_bounded, runc_complaint
 from nodeagent.runtimes.protocol import Action, ContainerRequest, ContainerRun, Happening, ProbeRequest, killing
 
 log = logging.getLogger(__name__)
 
 _OK = range(200, 400)
+#: How many answers one GET may take, as in Go, and the least time for one.
+_REDIRECTS, _LEAST_SECONDS = 10, 0.05
 #: How much of an answer is shown, and how much of what a command prints is read. Source: kubernetes pkg/probe/exec.
 _SHOWN, _EXEC_BYTES = 200, 10 * 1024
+
+
+class NotPerformed(Exception):
+    """An action that could not be tried: it says nothing about the container."""
 
 
 class Actions:
@@ -63,6 +70,15 @@ class Actions:
     def perform(self, action: Action, request: ContainerRequest, *, timeout: float) -> str:
         """Blocks; "" when it went well, else what went wrong."""
         try:
+            return self.attempt(action, request, timeout=timeout)
+        except NotPerformed as error:
+            return str(error)
+
+    def attempt(self, action: Action, request: ContainerRequest, *, timeout: float) -> str:
+        """As `perform`. Raises: NotPerformed."""
+        if action.unknown_port:
+            raise NotPerformed(f"port {action.unknown_port} not found")
+        try:
             if action.command:
                 return self._execute(action, request, timeout)
             if action.port and action.path:
@@ -73,29 +89,37 @@ class Actions:
                 self._connect(action, request, timeout).close()
             elif action.seconds:
                 threading.Event().wait(min(action.seconds, timeout))
-        except (ContainerFailed, OSError, http.client.HTTPException, ValueError) as error:
+        except ContainerFailed as error:
+            raise NotPerformed(str(error)) from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
             scheme = "https" if action.tls else "http"
             place = f"{action.host}:{action.port}"
             asked = f'Get "{scheme}://{place}{action.path}": ' if action.path else ""
-            why = f"dial tcp {place}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            why = f"dial tcp {place}: {why_not_connected(error)}" if isinstance(error, OSError) else str(error)
             return f"{asked}{why or type(error).__name__}"
         return ""
 
     def _execute(self, action: Action, request: ContainerRequest, timeout: float) -> str:
         self._files.mkdir(mode=0o700, parents=True, exist_ok=True)
         process = self._files / f"action-{next(self._numbers)}.pid"
-        words = (self._runc, "exec", "--pid-file", str(process), self._id_of(request), *action.command)
+        log = process.with_suffix(".log")
+        options = ("--log", str(log), "--log-format", "json")
+        words = (self._runc, *options, "exec", "--pid-file", str(process), self._id_of(request), *action.command)
         try:
             done = run_bounded(words, timeout=timeout, keep=_EXEC_BYTES)
+            complaint = "" if process.exists() else runc_complaint(log)
         except subprocess.TimeoutExpired:
             with suppress(OSError, ValueError):
                 os.killpg(int(process.read_text()), signal.SIGKILL)  # runc makes each command the leader of a session
             return f"command timed out: {json.dumps(' '.join(action.command))} timed out after {timeout:g}s"
         finally:
             process.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
         if done.returncode == 0:
             return ""
         text = (done.stdout + done.stderr)[:_EXEC_BYTES].decode(errors="replace").strip()
+        if complaint:
+            raise NotPerformed(complaint)
         return text or f"command exited with status {done.returncode}"
 
     def _connect(self, action: Action, request: ContainerRequest, timeout: float) -> socket.socket:
@@ -105,6 +129,20 @@ class Actions:
         return self._networks.connect(request.pod_uid, address, timeout=timeout)
 
     def _get(self, action: Action, request: ContainerRequest, timeout: float) -> str:
+        """Follows the answers that lead elsewhere on the same host; another host is not asked, and that is well."""
+        deadline = time.monotonic() + timeout
+        for _ in range(_REDIRECTS):
+            answer, body = self._answer(action, request, max(_LEAST_SECONDS, deadline - time.monotonic()))
+            following = _redirected(action, answer)
+            if following is None:
+                return "" if answer.status in _OK else f"HTTP probe failed with statuscode: {answer.status}: {body}"
+            action = following
+        return f"stopped after {_REDIRECTS} redirects"
+
+    def _answer(
+        self, action: Action, request: ContainerRequest, timeout: float
+    ) -> tuple[http.client.HTTPResponse, str]:
+        """With the beginning of its body."""
         with self._connect(action, request, timeout) as plain, _cut_off(plain, timeout):
             sock = _unverified().wrap_socket(plain) if action.tls else plain
             connection = http.client.HTTPConnection(action.host, action.port, timeout=timeout)
@@ -113,7 +151,7 @@ class Actions:
             answer = connection.getresponse()
             body = answer.read(_SHOWN).decode(errors="replace")
             sock.close()
-        return "" if answer.status in _OK else f"HTTP probe failed with statuscode: {answer.status}: {body}"
+        return answer, body
 
     def _ask(self, action: Action, request: ContainerRequest, timeout: float) -> str:
         """Source: grpc.health.v1 HealthCheckRequest (1: service), HealthCheckResponse (1: status)."""
@@ -133,6 +171,20 @@ class Actions:
         return "" if named == "SERVING" else f'service unhealthy (responded with "{named}")'
 
 
+def _redirected(action: Action, answer: http.client.HTTPResponse) -> Action | None:
+    """Where an answer leads on the same host. Raises: ValueError. Source: kubernetes pkg/probe/http/http.go."""
+    location = answer.getheader("Location", "")
+    if answer.status not in (301, 302, 303, 307, 308) or not location:
+        return None
+    scheme = "https" if action.tls else "http"
+    url = urlsplit(urljoin(f"{scheme}://{action.host}:{action.port}{action.path}", location))
+    if url.hostname != action.host or url.scheme not in _PORTS:
+        return None
+    path = urlunsplit(("", "", url.path or "/", url.query, ""))
+    return replace(action, port=url.port or _PORTS[url.scheme], tls=url.scheme == "https", path=path)
+
+
+_PORTS = {"http": 80, "https": 443}
 _HEALTH = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
@@ -477,7 +529,13 @@ class Prober:
         if watched is None or not watched.is_due(check):
             return False
         request = check.request
-        trouble = self._actions.perform(check.probe.action, request, timeout=check.probe.timeout)
+        try:
+            trouble = self._actions.attempt(check.probe.action, request, timeout=check.probe.timeout)
+        except NotPerformed as error:  # as a kubelet: the container is what it was
+            message = f"{check.kind.capitalize()} probe errored: {error}"
+            self._happened(request.pod_uid, Happening(request.name, "Unhealthy", message, is_warning=True))
+            self._changed(request.pod_uid)
+            return False
         before = (watched.started, watched.ready)
         check.count(well=not trouble)
         if trouble:

@@ -28,7 +28,7 @@ from manciple.wire.base import Value
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.podman.program import Podman
-from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest, PodStorage
+from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest, PodStorage, ResolverRequest
 from nodeagent.storage import Disk, make_public, remove_tree
 
 # The sub path of a volume: opened so that it cannot lead out of the volume, and held by a mount for podman to use.
@@ -213,6 +213,15 @@ class PodFolder:
     def hosts_file(self) -> Path:
         return self.path / "hosts"
 
+    @property
+    def resolver_file(self) -> Path:
+        return self.path / "resolv.conf"
+
+    @property
+    def pause_root(self) -> Path:
+        """Of the container that holds the pod's process namespace."""
+        return self.path / "pause"
+
     def volume(self, name: str) -> Path:
         return self.path / "volumes" / name
 
@@ -246,6 +255,9 @@ class PodFolder:
             message.chmod(0o666)
             self.hosts_file.write_text(_hosts(request))
             self.hosts_file.chmod(0o644)  # containers read it as any user
+            if request.resolver is not None:
+                self.resolver_file.write_text(resolver_text(request.resolver))
+                self.resolver_file.chmod(0o644)
             for attempt in range(max(0, request.attempt - 3), request.attempt - 1):
                 self.log_file(request.name, attempt).unlink(missing_ok=True)
                 self.message_file(request.name, attempt).unlink(missing_ok=True)
@@ -290,11 +302,31 @@ def _hosts(request: ContainerRequest) -> str:
     lines = [
         "127.0.0.1\tlocalhost",
         "::1\tlocalhost ip6-localhost ip6-loopback",
-        f"{request.address}\t{request.hostname}",
+        "\t".join(dict.fromkeys(filter(None, (request.address, request.full_name, request.hostname)))),
     ]
     if request.host_network:
         lines = Path("/etc/hosts").read_text().splitlines()
     lines += [f"{address}\t{' '.join(names)}" for address, names in request.host_aliases]
+    return "".join(f"{line}\n" for line in lines)
+
+
+#: The node's.
+RESOLVER = Path("/etc/resolv.conf")
+
+
+def resolver_text(wanted: ResolverRequest, node: Path = RESOLVER) -> str:
+    """A resolv.conf: the last value of an option counts, and of the node's lines `search` the last one, as for any
+    resolver. Raises: OSError.
+    """
+    given = [line.split() for line in node.read_text().splitlines()] if wanted.from_node else []
+    of_node = [words[1] for words in given if words[:1] == ["nameserver"] and len(words) > 1]
+    searched = [words[1:] for words in given if words[:1] in (["search"], ["domain"])][-1:]
+    chosen = [word.partition(":")[::2] for words in given if words[:1] == ["options"] for word in words[1:]]
+    searches = dict.fromkeys([*(name for names in searched for name in names), *wanted.searches])
+    options = [f"{name}:{value}" if value else name for name, value in dict([*chosen, *wanted.options]).items()]
+    lines = [f"search {' '.join(searches)}"] if searches else []
+    lines += [f"nameserver {server}" for server in dict.fromkeys((*of_node, *wanted.nameservers))]
+    lines += [f"options {' '.join(options)}"] if options else []
     return "".join(f"{line}\n" for line in lines)
 
 

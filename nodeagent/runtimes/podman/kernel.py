@@ -10,6 +10,7 @@ import os
 import re
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -224,6 +225,13 @@ class PodNetworks:
     def pod_uids(self) -> frozenset[str]:
         """The pods that have a network here."""
         return frozenset(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else frozenset()
+
+
+def why_not_connected(error: OSError) -> str:
+    """In words, without Python's numbers and places."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return error.strerror or str(error)
 
 
 def _make_namespace(path: Path, address: str) -> None:

@@ -46,11 +46,14 @@ def container_name(mark: str, pod_uid: str, container: str, attempt: int) -> str
     return f"manciple-{mark}-{pod_uid}-{container}-{attempt}"
 
 
+def identity_of(pod_uid: str, *, mark: str, node: str) -> dict[str, str]:
+    """The labels of whatever an agent runs for a pod."""
+    return {AGENT: mark, _NODE: node, _UID: pod_uid}
+
+
 def labels_of(request: ContainerRequest, *, mark: str, node: str) -> dict[str, str]:
     return {
-        AGENT: mark,
-        _NODE: node,
-        _UID: request.pod_uid,
+        **identity_of(request.pod_uid, mark=mark, node=node),
         _NAMESPACE: request.namespace,
         _POD: request.pod,
         _CONTAINER: request.name,
@@ -199,6 +202,8 @@ def seconds(time: str) -> float:
 
 #: How long podman may take for anything but fetching an image.
 COMMAND_SECONDS = 60.0
+#: podman's monitors write down there that a container ran out of memory: in memory, and not wherever the agent began.
+WORKING_FOLDER = "/run"
 #: Bytes that podman may answer with: what it knows of thousands of containers.
 OUTPUT_BYTES = 64 * 1024 * 1024
 
@@ -273,6 +278,7 @@ def run_bounded(command: Sequence[str], *, timeout: float, keep: int) -> subproc
         stderr=subprocess.PIPE,
         env=podman_environment(),
         start_new_session=True,
+        cwd=WORKING_FOLDER,
         umask=0o022,  # what podman and its hooks make is read by containers
     ) as process:
         try:
@@ -311,6 +317,26 @@ def installed_podman() -> Podman:
         )
     managed = Path("/run/systemd/system").exists()
     return Podman(options=("--runtime", "runc", *(() if managed else ("--cgroup-manager", "cgroupfs"))))
+
+
+class _Line(msgspec.Struct):
+    """Of runc's log."""
+
+    level: str = ""
+    msg: str = ""
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+def runc_complaint(log: Path) -> str:
+    """Why runc could not start a command, from its log in JSON; "" if it says nothing."""
+    with suppress(OSError):
+        for line in log.read_bytes().splitlines():
+            with suppress(msgspec.MsgspecError):
+                if (found := _line_decoder.decode(line)).level == "error":
+                    return found.msg
+    return ""
 
 
 def least_oom_score() -> int:

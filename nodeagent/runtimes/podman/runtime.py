@@ -30,7 +30,15 @@ from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
-from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks, group_usage, is_oom_killed, machine_usage
+from nodeagent.runtimes.podman.kernel import (
+    ExitWatcher,
+    PodNetworks,
+    group_usage,
+    is_oom_killed,
+    machine_usage,
+    why_not_connected,
+)
+from nodeagent.runtimes.podman.processes import PodProcesses
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
     Podman,
@@ -46,6 +54,7 @@ from nodeagent.runtimes.podman.program import (
 )
 from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
 from nodeagent.runtimes.protocol import (
+    PULLING,
     ContainerRequest,
     ContainerRun,
     ContainerUsage,
@@ -67,7 +76,8 @@ class KnownPod:
 
     processes: the first one of each running container.
     blind: those that podman takes for running and of which no process is found. starting: those that `podman run` is
-    asked for now. stopping: while it is being stopped.
+    asked for now. stopping: while it is being stopped. shares: whether its containers share their processes, in a
+    namespace that has been made.
     """
 
     uid: str
@@ -79,6 +89,7 @@ class KnownPod:
     blind: set[str] = field(default_factory=set)
     starting: set[str] = field(default_factory=set)
     stopping: Stopping | None = None
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +169,13 @@ class PodmanRuntime:
         self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
         self._gateway = ApiGateway(setting.api, self._networks.listen)
+        self._processes = PodProcesses(
+            podman,
+            mark=setting.mark,
+            node=setting.node,
+            limits=self._limits,
+            least_oom_score=self._least_oom_score,
+        )
         self._changed: Callable[[str], None] = lambda _pod_uid: None
         self._ended = threading.Condition()  # notified whenever a container ends
         self._lock = threading.Lock()
@@ -416,7 +434,7 @@ class PodmanRuntime:
         """With each key that fits in turn, and at last with podman's own. Raises: ContainerFailed."""
         request, began = image.request, time.monotonic()
         image.pulled = True
-        self._happened(request.pod_uid, Happening(request.name, "Pulling", f'Pulling image "{request.image}"'))
+        self._happened(request.pod_uid, Happening(request.name, PULLING, f'Pulling image "{request.image}"'))
         first: ContainerFailed | None = None
         for key in (*image.keys(), None):
             try:
@@ -470,8 +488,9 @@ class PodmanRuntime:
             log_file=pod.folder.log_file(request.name, request.attempt),
             message_file=pod.folder.message_file(request.name, request.attempt),
             hosts_file=pod.folder.hosts_file,
+            resolver_file=pod.folder.resolver_file if request.resolver is not None else None,
             network=network,
-            processes=self._processes_of(request.pod_uid, request.target) if request.target else None,
+            processes=self._namespace(pod, request),
             user=user,
             folder=folder,
             volumes=tuple(volume_options(pod.folder, request)),
@@ -480,6 +499,13 @@ class PodmanRuntime:
             least_oom_score=self._least_oom_score,
             confinement=tuple(confinement.options(request)),
         )
+
+    def _namespace(self, pod: KnownPod, request: ContainerRequest) -> Path | None:
+        """Of the processes that the container sees; None for its own. Raises: ContainerFailed."""
+        if request.share_processes:
+            pod.shares = True
+            return self._processes.create(pod.uid, pod.folder.pause_root)
+        return self._processes_of(request.pod_uid, request.target) if request.target else None
 
     def _processes_of(self, pod_uid: str, container: str) -> Path:
         """Their namespace, by its file: podman keeps a container whose name another one was given. Raises:
@@ -541,6 +567,9 @@ class PodmanRuntime:
                 if pod.stopping.killed:
                     pod.stale |= {request.name for request in running}
                 return max(SHORTLY, pod.stopping.look_in())
+        if pod.shares:
+            self._discard([self._processes.name(pod_uid)])
+            pod.shares = False
         pod.stopping = None
         return None
 
@@ -566,7 +595,8 @@ class PodmanRuntime:
         if pod is None:
             return
         self._prober.forget_pod(pod_uid)
-        self._discard([name for note in pod.notes.values() for name in self._names(note)])
+        own = [name for note in pod.notes.values() for name in self._names(note)]
+        self._discard([*own, *([self._processes.name(pod_uid)] if pod.shares else [])])
         self._gateway.close(pod_uid)
         try:
             self._networks.delete(pod_uid)
@@ -612,7 +642,8 @@ class PodmanRuntime:
         try:
             return PortConversation(self._networks.connect_local("" if in_host else pod_uid, port))
         except OSError as error:
-            raise StreamFailed(f"failed to connect to localhost:{port} inside the pod: {error}") from error
+            why = why_not_connected(error)
+            raise StreamFailed(f"failed to connect to localhost:{port} inside the pod: {why}") from error
 
     def _running_request(self, pod_uid: str, container: str) -> ContainerRequest:
         pod, run = self._known(pod_uid), self.runs(pod_uid).get(container)
@@ -635,10 +666,14 @@ class PodmanRuntime:
         for seen in found.values():
             asked = program.request_of(seen.labels)
             pod = self._known(asked.pod_uid) or self._new(asked.pod_uid)
+            if seen.name == self._processes.name(pod.uid):
+                pod.shares = True
+                continue
             note = pod.notes.get(asked.name)
             if note is None or (note.request.attempt < asked.attempt and note.outcome is None):
                 pod.notes[asked.name] = ContainerNote(request=asked)
         expected = {self._name(note.request) for pod in self._pods.values() for note in pod.notes.values()}
+        expected |= {self._processes.name(pod.uid) for pod in self._pods.values() if pod.shares}
         self._discard(sorted(found.keys() - expected))
         for pod in self._pods.values():
             for note in list(pod.notes.values()):

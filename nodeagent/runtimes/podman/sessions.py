@@ -14,25 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from claims.kinds.pod_streams import StreamOptions
 from manciple.wire.channels import failure
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.conversations import ProcessConversation
-from nodeagent.runtimes.podman.program import Podman, podman_environment
+from nodeagent.runtimes.podman.program import Podman, podman_environment, runc_complaint
 
 _numbers = itertools.count()
-
-
-class _Line(msgspec.Struct):
-    """Of runc's log."""
-
-    level: str = ""
-    msg: str = ""
-
-
-_line_decoder = msgspec.json.Decoder(_Line)
 
 
 class RuncCommand(ProcessConversation):
@@ -56,23 +44,14 @@ class RuncCommand(ProcessConversation):
         written, but then there is no error in the log.
         """
         self._has_started = self._has_started or self._pid.exists()
-        return not self._has_started and bool(self._complaint())
+        return not self._has_started and bool(runc_complaint(self._log))
 
     def status(self) -> dict[str, Any]:
         ended = super().status()
         if not self._pid.exists() and ended["status"] != "Success":
-            why = self._complaint() or "the container has ended"
+            why = runc_complaint(self._log) or "the container has ended"
             return failure(f"Internal error occurred: error executing command in container: {why}")
         return ended
-
-    def _complaint(self) -> str:
-        """Why runc could not start the command; ""."""
-        with suppress(OSError):
-            for line in self._log.read_bytes().splitlines():
-                with suppress(msgspec.MsgspecError):
-                    if (found := _line_decoder.decode(line)).level == "error":
-                        return found.msg
-        return ""
 
     def _hang_up_inside(self) -> None:
         with suppress(OSError, ValueError):

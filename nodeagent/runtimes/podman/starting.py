@@ -34,7 +34,8 @@ class Place:
     """A container's name in podman and its files on this machine.
 
     network: None for the host's. processes: the namespace of those that it sees, None for its own. user: "" for the
-    image's. folder: the image, where it is a directory. confinement: further options.
+    image's. folder: the image, where it is a directory. resolver_file: None for the node's. confinement: further
+    options.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Place:
     processes: Path | None = None
     user: str = ""
     folder: Path | None = None
+    resolver_file: Path | None = None
     volumes: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # the confidential ones
     limits: tuple[str, ...] = ()
@@ -66,6 +68,8 @@ def _fixed(place: Place) -> Iterator[str]:
     yield from ("--log-driver", "k8s-file", "--log-opt", f"path={place.log_file}", "--log-opt", f"max-size={LOG_SIZE}")
     yield from ("--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--unsetenv", "container")
     yield from ("--no-hosts", "--volume", f"{place.hosts_file}:/etc/hosts:rw")
+    if place.resolver_file is not None:
+        yield from ("--volume", f"{place.resolver_file}:/etc/resolv.conf:rw")
     yield from ("--network", "host" if place.network is None else f"ns:{place.network}")
     yield from (*place.volumes, *place.variables, *place.limits, *place.confinement)
 

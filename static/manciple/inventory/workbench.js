@@ -38,7 +38,7 @@
     try {
       asking = fetch(form.dataset.answers, { method: "POST", body, headers });
       const answer = await asking;
-      if (answer.redirected) { location.reload(); return; } // signed out
+      if (answer.redirected) { document.dispatchEvent(new CustomEvent("manciple:signed-out")); return; }
       if (!answer.ok) throw answer;
       merge(await answer.text());
       form.dispatchEvent(new CustomEvent("form:answered", { bubbles: true, detail: sent }));

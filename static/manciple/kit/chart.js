@@ -30,7 +30,7 @@
     const said = [];
     for (const source of chart().querySelectorAll("[data-levels]")) {
       const level = levels(source)[step], place = source.querySelector("[data-level]");
-      if (place) { place.dataset.rest ??= place.textContent; place.textContent = level; } else floating(source, part).textContent = `${level} held`;
+      if (place) { place.dataset.rest ??= place.textContent; place.textContent = Number.isNaN(Number(level)) ? level : Number(level).toLocaleString("en"); } else floating(source, part).textContent = `${level} held`;
       said.push(`${source.querySelector(".ent, .group-name, .name > span").textContent.trim()} ${level}`);
     }
     one.setAttribute("aria-valuenow", step);

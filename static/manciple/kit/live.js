@@ -3,6 +3,9 @@
 // fire `manciple:owing` while something that changed is not on the page yet, and `manciple:merged` when it is; its detail
 // may name the elements to look in, {within}, where that need not be the whole page.
 //
+// Signed out elsewhere, a page is loaded again, and asks to sign in. One where somebody has typed something stays
+// (`manciple:leaving` was cancelled) until they have signed in in another tab.
+//
 // The server gives a sign of life every five seconds, with how far what it tells may be behind. So a server that hangs
 // and a line that was lost without a word are found out: nobody tells of those.
 (() => {
@@ -23,6 +26,7 @@
   let ways = []; // of the last signs of life: this page's clock less the server's
   let owed = null; // since when something that changed is not on the page
   let due = null; // the next attempt
+  let out = false; // signed out, with something typed
 
   const age = (from) => {
     const seconds = Math.round((Date.now() - from) / 1000);
@@ -49,12 +53,39 @@
     put(banner.querySelector("span"), `You see the cluster as it was at ${time(from)}. Trying again.`);
     put(aloud, `Updates stopped at ${time(from)}.`); // once: the seconds that go by are not said
   };
+  const tellSignedOut = () => {
+    sign.dataset.state = "stopped";
+    put(word, "Signed out");
+    banner.hidden = false;
+    put(banner.querySelector("b"), "You are signed out.");
+    const link = Object.assign(document.createElement("a"), {
+      href: sign.dataset.signIn, target: "_blank", className: "link", textContent: "Sign in in another tab",
+    });
+    banner.querySelector("span").replaceChildren(link, ", then send this form.");
+    put(aloud, "You are signed out.");
+  };
+  const signedOut = () => {
+    if (document.dispatchEvent(new CustomEvent("manciple:leaving", { cancelable: true }))) { location.reload(); return; }
+    if (!out) tellSignedOut();
+    out = true;
+    clearTimeout(due);
+    due = setTimeout(connect, LONGEST_WAIT);
+  };
+  document.addEventListener("manciple:signed-out", signedOut);
+  // What is sent now would be lost on the way to the page that asks to sign in.
+  document.addEventListener("submit", (event) => {
+    if (!out || event.target.method === "get") return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    banner.querySelector("a").focus();
+  }, true);
   // As old as what is slowest: the server, the way, the page itself, or a sign of life that should have come.
   const lag = () => {
     const silent = Date.now() - heard - BEAT;
     return Math.max(behind, silent, owed === null ? 0 : Date.now() - owed);
   };
   const tell = () => {
+    if (out) return;
     if (lost !== null) { tellStopped(lost); return; }
     if (!sign.dataset.state) return; // nothing has been heard yet
     const now = lag();
@@ -64,6 +95,10 @@
   const hear = (message) => {
     heard = Date.now();
     lost = null;
+    if (out) {
+      out = false;
+      change({ revision, topics: [], everything: true });
+    }
     wait = FIRST_WAIT;
     sign.dataset.state ||= "live";
     if ("notice" in message) { document.dispatchEvent(new CustomEvent("manciple:notice", { detail: message.notice })); return; }
@@ -95,8 +130,9 @@
     begun = Date.now();
     socket.addEventListener("message", (event) => { if (socket === line) { hear(JSON.parse(event.data)); tell(); } });
     socket.addEventListener("close", (event) => {
-      if (event.code === 4401) { location.reload(); return; } // signed out: the server asks to sign in
-      if (socket === line) { line = null; again(); }
+      if (socket !== line) return;
+      line = null;
+      if (event.code === 4401) signedOut(); else again();
     });
   };
   // A line on which nothing comes is given up: what is dead without a word stays so, and a server that hangs answers the

@@ -72,6 +72,19 @@
   window.addEventListener("beforeunload", () => { left = performance.now(); });
   const going = () => Boolean(document.querySelector("form[data-sending]")) || performance.now() - left < GOING;
   const again = () => { if (!going()) location.reload(); };
+  const signIn = new URL(document.getElementById("live")?.dataset.signIn ?? "", location.href).pathname;
+  const leave = ({ url }) => {
+    if (new URL(url).pathname === signIn) document.dispatchEvent(new CustomEvent("manciple:signed-out")); else again();
+  };
+  // A new session has a new token, without which forms are refused. That of somebody else has other pages.
+  const renewTokens = (fresh) => {
+    const person = (page) => page.getElementById("find")?.dataset.person;
+    if (person(fresh) !== person(document)) { location.reload(); return; }
+    const token = fresh.body.dataset.csrf;
+    if (!token) return;
+    document.body.dataset.csrf = token;
+    for (const field of document.querySelectorAll("[name=csrfmiddlewaretoken]")) field.value = token;
+  };
   const redraw = async () => {
     due = null;
     if (busy) { plan(); return; }
@@ -83,10 +96,12 @@
     let merged = false;
     try {
       const answer = await fetch(location.href);
-      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { again(); return; }
+      if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { leave(answer); return; }
       if (answer.status === 404) { again(); return; } // it is gone: the server's own page says so
       if (answer.ok) {
-        merge(new DOMParser().parseFromString(await answer.text(), "text/html"), all, touched);
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        renewTokens(fresh);
+        merge(fresh, all, touched);
         merged = true;
       }
     } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
@@ -100,7 +115,7 @@
   // A page that is dear to draw is drawn less often: it rests twice as long as it took.
   const plan = () => { due ??= setTimeout(redraw, Math.max(GATHERING, last + Math.max(REST, 2 * cost) - performance.now())); };
   // Answers to forms ----------------------------------------------------------------------------------------------------
-  const BEFORE = "This answer is for the values before your change.", UNANSWERED = "The server did not answer for these values.";
+  const UNANSWERED = "The server did not answer for these values.";
   const asked = new WeakMap(); // form -> the fields that its answer is about; at first those that the page came with
   const fieldsOf = (form) => new URLSearchParams(new FormData(form)).toString();
   const asItCame = (field) => {
@@ -109,6 +124,10 @@
     return field.type === "hidden" || !("defaultValue" in field) || field.value === field.defaultValue;
   };
   const answersTo = (form) => (form.id ? document.querySelectorAll(`[data-answer-to="${CSS.escape(form.id)}"]`) : []);
+  const before = (form) => {
+    const ask = [...form.elements].find((one) => one.type === "submit" && !one.disabled && !one.hidden)?.textContent.trim();
+    return `This answer is for the values before your change.${ask ? ` Press “${ask}” for the new ones.` : ""}`;
+  };
   const note = (answer, text) => {
     const old = answer.querySelector(":scope > [data-note]");
     if (!text || answer.localName === "form" || answer.localName === "dl") { old?.remove(); return; }
@@ -126,7 +145,7 @@
         button.toggleAttribute("data-stale", stale);
       }
       const asksByItself = form.dataset.preview || form.dataset.answers;
-      note(answer, asked.get(form) === null ? UNANSWERED : stale && !asksByItself ? BEFORE : "");
+      note(answer, asked.get(form) === null ? UNANSWERED : stale && !asksByItself ? before(form) : "");
     }
   };
   const answered = (form, fields) => { asked.set(form, fields); markStale(form); };
@@ -137,6 +156,10 @@
   for (const type of ["input", "change"]) {
     document.addEventListener(type, ({ target }) => { if (target.form) markStale(target.form); });
   }
+  document.addEventListener("manciple:leaving", (event) => {
+    const typed = (form) => form.method === "post" && ![...form.elements].every(asItCame);
+    if ([...document.querySelectorAll("main form")].some(typed)) event.preventDefault();
+  });
   document.addEventListener("form:answered", ({ target, detail }) => answered(target, detail));
   document.addEventListener("form:unanswered", ({ target }) => unanswered(target));
   window.addEventListener("pageshow", () => { // a browser puts back what somebody had typed
@@ -165,7 +188,7 @@
       document.dispatchEvent(new CustomEvent("manciple:asking", { detail: abort }));
       try {
         const answer = await fetch(url, form.method === "get" ? { signal } : { method: "POST", body, signal });
-        if (answer.redirected && new URL(answer.url).pathname !== url.pathname) { again(); return; } // signed out
+        if (answer.redirected && new URL(answer.url).pathname !== url.pathname) { leave(answer); return; }
         if (!answer.ok) { unanswered(form); return; }
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (signal.aborted) return;
@@ -187,7 +210,7 @@
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));
-    if (parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
+    if (everything || parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
   });
   fetchAgain();
 })();

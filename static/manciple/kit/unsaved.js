@@ -21,6 +21,7 @@
     const elsewhere = event.ctrlKey || event.metaKey || event.shiftKey;
     if (event.target.closest("[data-discard]")) leaving = !elsewhere;
   });
+  document.addEventListener("manciple:leaving", (event) => { if (unsaved()) event.preventDefault(); });
   window.addEventListener("beforeunload", (event) => {
     const asks = !leaving && unsaved();
     leaving = false;

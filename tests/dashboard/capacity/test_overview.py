@@ -8,11 +8,14 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from claims.causes.messages import brief
+from claims.causes.next_steps import topic_of
 from insight.usage import ALL, minute_of
 from manciple.controllers import coordination, tasks
 from scheduling.models import UsageSample
 from tests.builders import (
     CLASS,
+    make_claim,
     make_class,
     make_device,
     make_device_taint,
@@ -26,7 +29,7 @@ from tests.builders import (
 from tests.dashboard import texts
 from tests.dashboard.browsing import member, plain, signed_in
 from tests.dashboard.claim_scene import wants
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 
 @pytest.fixture
@@ -130,6 +133,19 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step_and_lead_to_just_t
     assert listed("reason=nonsense") == ["first", *late, "lost"]
     topic = held.topic.title[0].lower() + held.topic.title[1:]
     assert texts.ONLY_PODS_THAT_WAIT(topic) in text(pages, "/pods?reason=held")
+
+
+def test_a_group_is_called_what_its_sentence_says(pages: Client, cluster: Cluster) -> None:
+    """Even with its node open the pod would wait, for something else: that is no title for why it waits now."""
+    cluster.with_gpus("node-1", each=1)
+    cluster.update(with_spec(cluster.node(), unschedulable=True))
+    for name in ("one", "two"):
+        cluster.create(make_claim(name))
+    cluster.create(make_pod("web", claims={"a": "one", "b": "two"}))
+    cluster.settle()
+    (group,) = pages.get("/overview").context["reasons"]
+    assert group.sentence == brief(cluster.cause("web"))
+    assert group.topic.title == topic_of(cluster.cause("web")).title
 
 
 def test_the_last_day_is_drawn_with_a_table_behind_it_or_that_of_the_class_in_the_address(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from claims.devices.published import Published, read_slice
 from dashboard.inventory.classes.workbench import misspellings
 from insight.selector_matches import JudgedDevices, judged_devices
-from tests.builders import make_device, make_slice
+from tests.builders import Version, make_device, make_slice
 
 DOMAIN = "gpu.example.com"
+COMMON: dict[str, Any] = {"mig": False, "version": Version("575.57.8")}
 
 
 @pytest.fixture
 def devices() -> JudgedDevices:
     published = [
-        make_device(f"gpu-{number}", attributes={"architecture": name, "index": number}, capacity={"memory": "80Gi"})
+        make_device(
+            f"gpu-{number}",
+            attributes=COMMON | {"architecture": name, "index": number},
+            capacity={"memory": "80Gi"},
+        )
         for number, name in enumerate(("Hopper", "Ampere", "Hopper"))
     ]
     return judged_devices(Published([read_slice(make_slice(devices=published, driver=DOMAIN))]))
@@ -33,6 +40,9 @@ MENDED = {
     f'"idex" in device.attributes["{DOMAIN}"] && device.attributes["{DOMAIN}"].idex == 1': (
         f'"index" in device.attributes["{DOMAIN}"] && device.attributes["{DOMAIN}"].index == 1'
     ),
+    f'device.attributes["{DOMAIN}"].index == "1"': f'device.attributes["{DOMAIN}"].index == 1',
+    f'device.attributes["{DOMAIN}"].mig == "true" && true': f'device.attributes["{DOMAIN}"].mig == true && true',
+    f"device.attributes['{DOMAIN}'].version != '1.2.3'": (f"device.attributes['{DOMAIN}'].version != semver('1.2.3')"),
     f'device.capacity["{DOMAIN}"].memry.compareTo(quantity("40Gi")) > 0': (
         f'device.capacity["{DOMAIN}"].memory.compareTo(quantity("40Gi")) > 0'
     ),
@@ -51,6 +61,8 @@ MEANT = (
     f'device.attributes["{DOMAIN}"].architecture.startsWith("Hop")',
     f'device.attributes["{DOMAIN}"].serial == "x"',
     'device.driver == "fpga.example.org"',
+    f'device.attributes["{DOMAIN}"].index == "one"',
+    f'device.attributes["{DOMAIN}"].mig == true',
     f'device.attributes["{DOMAIN}"].architecture ==',
     f'"index" in device.attributes["{DOMAIN}"]',
 )

@@ -46,6 +46,7 @@ PUBLISHED = JudgedDevices(
         ("device.driver == 'a", (1, 18), "A string is not closed."),
         ("devic.x", (1, 1), "devic is unknown here."),
         ("device.foo", (1, 7), "device has no field foo."),
+        ("device.driver == “a”", (1, 18), "Strings are in straight quotes."),
         ('true ||\n 1 > "a"', (2, 4), "> does not go with int and string."),
         ('device.capacity["a"].memory >= 3', (1, 29), "Quantities cannot be compared with >=."),
         ("1 + 2", (1, 1), "Must evaluate to bool or the unknown type, not int."),
@@ -74,9 +75,19 @@ def test_all_problems_of_an_expression_are_told_its_cost_too_and_nothing_of_what
         ('device.attributes["a"].version\n  .isGreaterThan("575.0.0")', 'semver("575.0.0")'),
         ('device.capacity["a"].memory.compareTo("80Gi") >= 0', 'quantity("80Gi")'),
         ("device.capacity['a'].memory.isLessThan('1.5.0')", "quantity('1.5.0')"),
+        ('device.attributes["a"].v == "x" || device.capacity["a"].memory.isLessThan("1")', 'quantity("1")'),
+        ('device.attributes["a"].version.isGreaterThan("1.0")', 'semver("1.0.0")'),
+        ('device.attributes["a"].version.isLessThan("v12")', 'semver("12.0.0")'),
+        ('device.driver = "a"', "=="),
+        ('device.driver == "a" & true', "&&"),
+        ('device.driver == "a" | true', "||"),
+        ('device.driver == "a" and true', "&&"),
+        ('true &&\n device.driver == "a" OR true', "||"),
+        ('driver == "a"', "device.driver"),
+        ('capacity["a"].memory.compareTo(quantity("1")) > 0', "device.capacity"),
     ],
 )
-def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expression: str, insert: str) -> None:
+def test_what_is_written_as_in_other_languages_has_a_fix_that_compiles(expression: str, insert: str) -> None:
     fix = of_expression(expression, ALL)[0]["fix"]
     lines = expression.split("\n")
     line = lines[fix["line"] - 1]

@@ -55,15 +55,16 @@ def test_a_drain_tells_who_is_evicted_and_where_they_would_fit_then_does_it_and_
     wants(cluster, "late")
     assert cluster.devices(cluster.claim("second")) == ["node-2/gpu-0"]
     text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
-    assert "Drain 1 device?" in text
+    assert "Drain node-1/gpu-0?" in text
     assert texts.EVICTED_AT_ONCE("1 pod", "default/first") in text
     assert texts.WOULD_WAIT_IF_CREATED_AGAIN("1 pod", "default/first") in text
     assert rules(cluster) == []
     form = {"at": at("node-1/gpu-0"), "sure": "1", "value": "fan", "back": "/nodes/node-1"}
     assert admin.post("/devices/act/drain", form).headers["Location"] == "/nodes/node-1"
     assert rules(cluster) == [("node-1", "gpu-0", "manciple.dev/drain", "NoExecute")]
-    assert texts.DEVICES_DRAINED("1 device") in words(admin, "/nodes/node-1")
-    assert texts.UNDONE("1 change", texts.DEVICES_DRAINED("1 device")) in undo(admin, "/nodes/node-1")
+    done = texts.EVICTED_FOR_GOOD(texts.DEVICES_DRAINED("node-1/gpu-0"))
+    assert done in words(admin, "/nodes/node-1")
+    assert texts.UNDONE("1 change", done) in undo(admin, "/nodes/node-1")
     assert rules(cluster) == []
     assert "Undo" not in words(admin, "/nodes/node-1")
 

@@ -11,9 +11,11 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
+from claims.controllers import incidents as incident_controller
 from claims.devices.cache import read_devices
 from claims.devices.states import DeviceState
-from claims.models import PastAllocation
+from claims.kinds.registration import RESOURCE_CLAIM
+from claims.models import Ending, PastAllocation
 from dashboard.inventory import incidents
 from dashboard.inventory.devices.queries import strip_of
 from dashboard.inventory.handling import is_rated, severity_of
@@ -27,8 +29,20 @@ from manciple.access import authorization
 from manciple.access.authorization import Attributes, Decision
 from manciple.audit import trail
 from manciple.audit.models import Entry
+from manciple.store import objects
+from manciple.wire import codec
 from manciple.wire.identity import Identity
-from tests.builders import DRIVER, make_class, make_device, make_slice, make_taint_rule
+from manciple.wire.resources import CLAIMS
+from tests.builders import (
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_class,
+    make_device,
+    make_result,
+    make_slice,
+    make_taint_rule,
+)
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, exported, signed_in, viewer, words
 from tests.dashboard.claim_scene import runs
@@ -220,6 +234,32 @@ def test_holders_elsewhere_have_no_name(scene: Cluster, monkeypatch: pytest.Monk
         assert ">web<" not in page
 
 
+@pytest.mark.django_db
+def test_a_device_that_a_copied_cluster_gave_twice_stands_there_with_both_claims(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster().with_gpus("node-1", each=2)  # its fixture allows no such thing
+    with objects.writing() as writer:
+        for name in ("first", "second"):
+            made = make_claim(name, allocation=make_allocation(make_result("gpu-0")))
+            meta = structs.replace(made.metadata, uid=f"{name}-uid", creation_timestamp="2026-01-01T00:00:00Z")
+            copied = structs.replace(made, metadata=meta)
+            writer.replicate(RESOURCE_CLAIM, copied, codec.to_builtins(copied))
+    incident_controller.reconcile(datetime.now(UTC))
+    (incident,) = Incident.objects.all()
+    for path in ("/incidents", f"/incidents/{incident.id}"):
+        shown = words(admin, path)
+        assert "node-1 / gpu-0" in shown
+        assert "held twice" in shown.lower()
+        assert "first" in shown
+        assert "second" in shown
+    stranger = signed_in("sam")
+    let_in(monkeypatch, {("list", "resourceslices")})
+    hidden = stranger.get(f"/incidents/{incident.id}").content.decode()
+    assert "another namespace" in hidden
+    assert ">second<" not in hidden
+
+
 def test_a_closed_incident_has_the_holders_of_every_span_of_a_device(admin: Client, scene: Cluster) -> None:
     """Whoever holds it still, and whoever gave it back; nobody who held it before, or between."""
     Impairment.objects.all().delete()
@@ -243,9 +283,21 @@ def test_a_closed_incident_has_the_holders_of_every_span_of_a_device(admin: Clie
             namespace="default", claim=name, pods=[f"pod-{name}"], admin_access=False, share_id="",
             consumed_capacity={}, began_at=moment(began), ended_at=moment(ended),
         )  # fmt: skip
-    row = admin.get(f"/incidents/{incident.id}").context["row"]
+    Ending.objects.create(
+        resource=CLAIMS, uid="second", namespace="default", name="second", node="", reason=Ending.Reason.DELETED,
+        message="", owner="", others=["pod-second"], created_at=moment(-36), ended_at=moment(-25), revision=1,
+        author="",
+    )  # fmt: skip
+    answer = admin.get(f"/incidents/{incident.id}")
+    row = answer.context["row"]
     (found,) = row.devices
-    assert [(one.claim, one.lasts) for one in found.holders] == [("web", True), ("second", False), ("first", False)]
+    assert [(one.claim, one.lasts, one.url) for one in found.holders] == [
+        ("web", True, "/claims/default/web"),
+        ("second", False, "/ended/second"),
+        ("first", False, ""),  # neither the claim nor a record of it is left
+    ]
+    for page in (answer, admin.get("/incidents?state=closed")):
+        assert 'href="/ended/second"' in page.content.decode()
     assert (found.times, row.pods, row.standing) == (3, 3, "closed")
     shown = words(admin, "/incidents?state=closed")
     assert "web" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from django.test import Client
 from msgspec import structs
 
@@ -59,6 +60,20 @@ def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back
 
 def said_by(client: Client, path: str, query: dict[str, str]) -> str:
     return words(client, f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}")
+
+
+NEAR = {"driver": ("gpu.exmaple.com", "gpu.example.com"), "pool": ("nod-1", "node-1"), "device": ("gpu0", "gpu-0")}
+
+
+@pytest.mark.parametrize("word", NEAR)
+def test_a_rule_that_names_nothing_says_what_was_probably_meant(admin: Client, cluster: Cluster, word: str) -> None:
+    cluster.with_gpus("node-1", each=1)
+    written, meant = NEAR[word]
+    form = {"name": "repair", "key": "example.com/broken", "effect": "NoExecute", word: written}
+    (line,) = admin.get("/taint-rules/new", form).context["effect"].consequences
+    assert any(written in one and one.endswith(f"{meant}?") for one in line.sentences)
+    (line, *_) = admin.get("/taint-rules/new", form | {word: meant}).context["effect"].consequences
+    assert line.sentences == ("1 device: node-1/gpu-0.",)
 
 
 def test_a_rule_that_is_wrong_or_was_changed_meanwhile_is_not_written(admin: Client, cluster: Cluster) -> None:

@@ -46,6 +46,18 @@ def test_what_is_not_allowed_says_who_may(visitor: Client) -> None:
     assert 'aria-label="Main"' in shown, "the navigation stays"
 
 
+def test_a_form_from_before_signing_in_is_refused_with_what_to_do(visitor: Client) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = visitor.cookies
+    strict.get("/account")
+    for path, fields in (("/account/password", {"csrfmiddlewaretoken": "x" * 64}), ("/views/save", {})):
+        answer = strict.post(path, fields)
+        shown = " ".join(answer.content.decode().split())
+        assert answer.status_code == 403
+        assert texts.FORM_FROM_BEFORE_SIGNING_IN in shown
+        assert "CSRF" not in shown
+
+
 def test_an_error_of_the_server_promises_nothing() -> None:
     shown = " ".join(render_to_string("500.html").split())
     assert texts.CHECK_WHETHER_IT_WAS_SAVED in shown

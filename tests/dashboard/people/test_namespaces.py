@@ -197,3 +197,20 @@ def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin:
     trail.flush()
     row = Entry.objects.latest("at")
     assert (row.resource, row.subresource, row.namespace, row.name) == ("serviceaccounts", "token", "lab", "robot")
+
+
+# Who works in it -----------------------------------------------------------------------------------------------------
+
+
+def test_administrators_see_who_works_in_a_namespace_and_invite_into_it(
+    admin: Client, viewer: Client, cluster: Cluster
+) -> None:
+    cluster.create(make_namespace("lab"))
+    signed_in("bob", "namespace:lab")
+    signed_in("eve", "namespace:other")
+    context = admin.get("/namespaces/lab").context
+    assert context["members"] == [("bob", "/people?who=bob")]
+    people = admin.get(context["invite_url"]).context
+    assert people["invitation"]["groups"].value() == "namespace:lab"
+    assert people["table"].page.total == 1
+    assert viewer.get("/namespaces/lab").context["members"] is None

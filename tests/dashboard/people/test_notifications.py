@@ -46,6 +46,26 @@ def mailing(settings: Any) -> Any:
     return settings
 
 
+def test_a_rule_is_kept_once(ann: Client) -> None:
+    def keep(**changes: Any) -> set[str]:
+        answer = ann.post("/notifications/rules", RULE | changes)
+        errors = answer.context["rule_form"].errors.as_data() if answer.status_code == 422 else {}
+        return {error.code for found in errors.values() for error in found}
+
+    assert keep() == set()
+    assert keep() == {"duplicate"}
+    assert keep(minutes="91") == keep(scope="") == keep(happening="pod-started") == set()
+    assert keep(happening="pod-started", minutes="7") == {"duplicate"}, "minutes are of pods that wait"
+    first = NotificationRule.objects.order_by("pk")[0]
+    assert keep(rule=str(first.pk)) == set(), "it may stay what it is"
+    assert keep(rule=str(first.pk), minutes="91") == {"duplicate"}
+
+
+def test_a_rule_begins_as_its_address_says(ann: Client) -> None:
+    form = ann.get("/notifications?when=pod-started&of=in:team-a").context["rule_form"]
+    assert (form["happening"].value(), form["scope"].value()) == ("pod-started", "in:team-a")
+
+
 def test_a_rule_is_made_changed_and_deleted_by_its_owner_alone(ann: Client) -> None:
     assert texts.NOTIFIED_OF_NOTHING in words(ann, "/notifications")
     assert ann.post("/notifications/rules", RULE).status_code == 302

@@ -258,3 +258,12 @@ def test_access_says_so_where_what_is_asked_about_does_not_exist(
     missing = admin.get(f"/access?{query}").context["missing"]
     assert [named in one for one in missing] == ([True] if named else [])
     assert (f"Did you mean {meant}?" in "".join(missing)) is bool(meant)
+
+
+def test_a_question_with_a_verb_or_resource_that_no_request_has_says_what_was_probably_meant(admin: Client) -> None:
+    def doubts(verb: str, resource: str) -> list[str]:
+        address = f"/access?user=mia&verb={verb}&resource={resource}"
+        return [one.rpartition("Did you mean ")[2] for one in admin.get(address).context["doubts"]]
+
+    assert doubts("craete", "podz") == ["create?", "pods?"]
+    assert doubts("create", "pods/log") == doubts("impersonate", "serviceaccounts") == doubts("get", "/healthz") == []

@@ -29,9 +29,10 @@ from manciple.wire.base import OwnerReference, timestamp
 from manciple.wire.identity import AUTHENTICATED, MASTERS, NODES, Identity, controller
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.resources import CLAIMS, PODS, kind
-from tests.builders import make_claim, make_node, make_pod, make_request, make_template
+from tests.builders import make_claim, make_device, make_node, make_pod, make_request, make_slice, make_template
 from tests.dashboard.browsing import admin, signed_in, words
 from tests.scheduling.cluster import Cluster
+from tests.workloads.cluster import make_deployment
 
 __all__ = ["admin"]
 
@@ -305,7 +306,25 @@ NEAR: tuple[tuple[str, str], ...] = (
     ("/templates/team-a/one-gpus", "/templates/team-a/one-gpu"),
     ("/nodes/gpu-a17x", "/nodes/gpu-a17"),
     ("/namespaces/team-aa", "/namespaces/team-a"),
+    ("/workloads/deployments/default/webs", "/workloads/deployments/default/web"),
+    ("/workloads/deployments/default/webb/scale", "/workloads/deployments/default/web"),
+    ("/yaml/deployments.apps/webs?ns=default", "/workloads/deployments/default/web"),
+    ("/yaml/nodes/gpu-a17x", "/nodes/gpu-a17"),
+    ("/devices/d/gpu.example.com/gpu-a17/gpu-9", "/devices/d/gpu.example.com/gpu-a17/gpu-0"),
+    ("/drivers/gpu.exmaple.com", "/drivers/gpu.example.com"),
 )
+#: the address of something that is not there -> what the page calls it
+MISSED = {
+    "/devices/d/gpu.example.com/gpu-a17/gpu-9": "device gpu-a17/gpu-9",
+    "/workloads/jobs/team-a/fit": "Job team-a/fit",
+    "/workloads/none/team-a/fit": "",
+    "/autoscalers/team-a/fit": "autoscaler team-a/fit",
+    "/yaml/pods/fit?ns=team-a": "pod team-a/fit",
+    "/drivers/none": "driver none",
+    "/incidents/none": "incident none",
+    "/roles/none": "role none",
+    "/views/none": "saved view none",
+}
 
 
 def test_a_page_that_is_not_found_offers_near_names(cluster: Cluster, admin: Client) -> None:
@@ -313,15 +332,22 @@ def test_a_page_that_is_not_found_offers_near_names(cluster: Cluster, admin: Cli
     cluster.create(make_pod("train-7f9c-abcde", namespace="team-a"))
     cluster.create(make_claim("shared", namespace="team-a"))
     cluster.create(make_template("one-gpu", namespace="team-a"))
+    cluster.create(make_deployment("web", replicas=0))
+    cluster.create(make_slice(node="gpu-a17", driver="gpu.example.com", devices=[make_device("gpu-0")]))
     eve = signed_in("eve", "namespace:team-c")
     for path, offered in NEAR:
         answer = admin.get(path)
         assert answer.status_code == 404, path
         assert f'href="{offered}"' in answer.content.decode(), path
-        if "team-a" in offered:
+        if "/team-a" in offered or "/default/" in offered:
             assert f'href="{offered}"' not in eve.get(path).content.decode(), path
     assert 'id="near"' not in admin.get("/pods/team-a/quite-different").content.decode()
-    assert "gpu-a17/gpu-9" in admin.get("/devices/d/gpu.example.com/gpu-a17/gpu-9").context["what"]
+
+
+@pytest.mark.parametrize("path", MISSED)
+def test_a_page_that_is_not_found_says_of_what_it_was(cluster: Cluster, admin: Client, path: str) -> None:
+    answer = admin.get(path)
+    assert (answer.status_code, answer.context["what"]) == (404, MISSED[path])
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,20 @@ def test_no_request_can_be_met_that_keeps_its_claim_waiting(cluster: Cluster, ca
     assert all(one.short for one in drawn if not one.met)
 
 
+@pytest.mark.parametrize("requests", [[make_request()], [make_request("one"), make_request("two")]])
+def test_no_request_can_be_met_while_every_node_refuses_the_pod(
+    cluster: Cluster, requests: Sequence[DeviceRequest]
+) -> None:
+    for one in (make_class(), make_node(unschedulable=True), make_slice()):
+        cluster.create(one)
+    cluster.create(make_claim("wants", requests=requests))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    drawn = signed_in("admin", staff=True).get("/pods/default/asks").context["why"].sections
+    assert [(one.met, bool(one.short)) for one in drawn] == [(False, True)] * len(requests)
+    assert not any(row.good or row.label == LABELS[stages.VISIBLE] for one in drawn for row in one.rows)
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

@@ -214,6 +214,7 @@ def test_a_job_whose_limit_ran_out_in_the_queue_never_started(admin: Client, clu
     assert texts.WAITED_AND_NEVER_STARTED("5 min", "5 min") in page.why.verdict.title
     (row,) = (row for row in admin.get("/workloads?q=train").context["table"].rows)
     assert row.why == page.why.verdict.title
+    assert [one.word for one in page.conditions] == ["End"], "what announced it is not repeated"
     condition = next(one for one in cluster.get(Job, "train").status.conditions if one.type == "Failed")
     assert condition.reason == "DeadlineExceeded", "Kubernetes' own words stay in the object"
     assert "waited" not in condition.message

@@ -304,3 +304,16 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
     assert cluster.find(Pod, "holds") is None
     cluster.retry()
     assert cluster.pod("waits").spec.node_name == "node-1"
+
+
+def test_a_waiting_pod_offers_to_tell_of_its_start_until_somebody_has_asked(cluster: Cluster) -> None:
+    _pair(cluster)
+    ann = member("ann", "default")
+    assert ann.get("/pods/default/holds").context["notify_url"] == "", "it runs"
+    url = ann.get("/pods/default/waits").context["notify_url"]
+    form = ann.get(url.partition("#")[0]).context["rule_form"]
+    asked = {"happening": form["happening"].value(), "scope": form["scope"].value(), "channels": ["browser"]}
+    ann.post("/notifications/rules", asked | {"scope": "mine"})
+    assert ann.get("/pods/default/waits").context["notify_url"] == url, "others created it"
+    ann.post("/notifications/rules", asked)
+    assert ann.get("/pods/default/waits").context["notify_url"] == ""

@@ -82,6 +82,22 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200), "it is bounded"
 
 
+def test_more_nodes_of_no_shape_are_like_the_one_that_helps(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("beta", each=2)
+    cluster.create(make_node("alpha"))
+    wants(cluster, "first", count=2)
+    wants(cluster, "second", count=2)
+    page = pages.get("/what-if?pod=default/second&nodes=1").context["page"]
+    assert [one.model for one in page.result.nodes] == ["beta"]
+    assert page.asked.shape == "beta", "the form shows what was rehearsed"
+    page = pages.get("/what-if?pod=default/second&nodes=1&shape=alpha").context["page"]
+    assert not page.result.nodes
+    assert (page.result.missing.shape, page.result.missing.nodes) == ("beta", 1), "instead of the one that does not"
+    wants(cluster, "huge", count=9)
+    answer = pages.get("/what-if?pod=default/huge&nodes=1")
+    assert (answer.status_code, answer.context["page"].result) == (422, None)
+
+
 def test_nothing_starts_now_on_a_node_that_does_not_exist(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     wants(cluster, "first", count=2)

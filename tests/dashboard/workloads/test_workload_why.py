@@ -25,6 +25,7 @@ from manciple.store.event_log import latest_revision
 from tests.builders import make_node, make_quota
 from tests.dashboard.browsing import admin, signed_in, viewer
 from tests.dashboard.workload_scene import deploys, let_run, work
+from tests.leases import overdue, renew
 from tests.scheduling.cluster import Cluster
 from tests.workloads.cluster import (
     make_cron_job,
@@ -110,6 +111,23 @@ def test_pods_that_a_status_does_not_show_yet_are_asked_for_once(plural: str, ad
     assert "`pods` of quota `few` to 3" in step.word
 
 
+def test_pods_on_an_unreachable_node_lead_to_the_node_as_nobody_can_read_their_log(
+    admin: Client, nodes: Cluster
+) -> None:
+    is_made(nodes, "deployments")
+    for pod in nodes.all(Pod):
+        unready = PodCondition(type="Ready", status="False")
+        nodes.update(replace(pod, status=replace(pod.status, conditions=(unready,))))
+    work(nodes)
+    renew(nodes, "node-1")
+    assert "node-1" not in told(admin, "deployments")
+    overdue("node-1")
+    found = why(admin, "deployments")
+    assert "`node-1`" in found.verdict.title
+    assert [one.do_url for one in found.verdict.steps] == ["/nodes/node-1"]
+    assert found.of is not None
+
+
 def test_several_limits_are_raised_together_and_only_so_many_pods_are_imagined(admin: Client, nodes: Cluster) -> None:
     nodes.create(make_quota({"pods": "1"}, name="few"))
     nodes.create(make_quota({"count/pods": "2"}, name="fewer"))
@@ -119,35 +137,48 @@ def test_several_limits_are_raised_together_and_only_so_many_pods_are_imagined(a
     assert f"`count/pods` of quota `fewer` to {1 + MOST_IMAGINED}" in word
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff", message="back-off 40s")),
-        ContainerState(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")),
-        ContainerState(terminated=ContainerStateTerminated(exit_code=3, reason="Error")),
-    ],
-    ids=["crash loop", "image", "ended"],
-)
+def failing(state: ContainerState, *, last: int | None = None, ran: bool = True) -> ContainerStatus:
+    """last: the exit code of the attempt before."""
+    ended = ContainerState() if last is None else ContainerState(terminated=ContainerStateTerminated(exit_code=last))
+    return ContainerStatus(
+        name="app", ready=False, state=state, last_state=ended, container_id="podman://1" if ran else ""
+    )
+
+
+_CRASHING = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff", message="back-off 40s"))
+_UNPULLED = ContainerState(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message="no such image"))
+_ENDED = ContainerState(terminated=ContainerStateTerminated(exit_code=3, reason="Error"))
+#: -> (the container, what is said of it, what to read)
+FAILING: dict[str, tuple[ContainerStatus, str, str]] = {
+    "a crash loop": (failing(_CRASHING, last=1), "CrashLoopBackOff", "?tab=logs&container=app"),
+    "an image": (failing(_UNPULLED, ran=False), "ImagePullBackOff", "?tab=events"),
+    "an image of a later attempt": (failing(_UNPULLED, last=1), "ImagePullBackOff", "?tab=logs&container=app"),
+    "an end": (failing(_ENDED), "exit code 3", "?tab=logs&container=app"),
+    "a command that cannot be run": (failing(_ENDED, ran=False), "exit code 3", "?tab=events"),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
 @pytest.mark.parametrize("plural", ["deployments", "statefulsets", "daemonsets"])
-def test_a_pod_that_fails_is_named_with_its_log(
-    plural: str, state: ContainerState, admin: Client, nodes: Cluster
+def test_a_pod_that_fails_is_named_with_its_log_or_its_events(
+    plural: str, case: str, admin: Client, nodes: Cluster
 ) -> None:
+    status, said, read = FAILING[case]
     if plural == "daemonsets":
         nodes.create(make_daemon_set("x"))
         work(nodes)
     else:
         is_made(nodes, plural)
     for pod in nodes.all(Pod):
-        status = ContainerStatus(name="app", ready=False, state=state)
+        statuses = (replace(status, name="quiet", state=ContainerState(), last_state=ContainerState()), status)
         nodes.update(
-            replace(pod, status=replace(pod.status, phase="Running", container_statuses=(status,), conditions=()))
+            replace(pod, status=replace(pod.status, phase="Running", container_statuses=statuses, conditions=()))
         )
     work(nodes)
     found = why(admin, plural)
-    said = state.waiting.reason if state.waiting else "exit code 3"
     assert said in found.verdict.title
     (step,) = found.verdict.steps
-    assert step.do_url == f"/pods/default/{found.of[2]}?tab=logs"
+    assert step.do_url == f"/pods/default/{found.of[2]}{read}"
     assert not found.waits
     ann = signed_in("ann")
     assert bool(why(ann, plural).verdict.steps) is True

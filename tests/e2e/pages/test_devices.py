@@ -72,6 +72,28 @@ def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up:
     expect(page.locator(".tile.dim")).to_have_count(0)
 
 
+def test_back_closes_the_panel_and_keeps_the_filters(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/keys")
+    page.goto(f"{up.web}/devices")
+    panel, first, other = page.locator("#panel"), page.locator(".tile").first, page.locator(".tile").nth(3)
+    first.click()
+    expect(panel).to_be_visible()
+    page.locator('#legend a[data-state="free"]').click()
+    other.click()
+    expect(other).to_have_attribute("aria-current", "true")
+    page.go_back()
+    expect(panel).to_be_hidden()
+    expect_focus(other)
+    expect(page).to_have_url(f"{up.web}/devices?state=free")
+    page.go_forward()
+    expect(panel).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(page).to_have_url(f"{up.web}/devices?state=free")
+    page.go_back()
+    expect(page).to_have_url(f"{up.web}/keys")
+
+
 def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Browser, up: Up, admin_state: Any) -> None:
     context = new_context(chromium, state=admin_state, script=False)
     plain = context.new_page()

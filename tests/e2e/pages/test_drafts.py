@@ -10,14 +10,17 @@ from playwright.sync_api import Browser, Dialog, Page, expect
 
 from tests.dashboard import texts
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import editor_of, new_context
+from tests.e2e.pages.browser import editor_of, new_context, signed_in
 from tests.e2e.pages.test_classes import INDEX_0, made, page
 from tests.e2e.pages.test_classes import _forget as forget
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 
 __all__ = ["page"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+PASSWORD = "correct horse battery"
 
 
 def stays(page: Page) -> list[str]:
@@ -156,3 +159,34 @@ def test_a_pod_whose_sending_came_to_nothing_is_asked_about(page: Page, up: Up) 
     page.get_by_role("link", name="Overview", exact=True).click()
     expect(page.get_by_role("textbox", name="YAML", exact=True)).to_contain_text("# mine")
     assert asked == ["beforeunload"]
+
+
+def test_signed_out_in_another_tab_a_page_keeps_what_was_typed_until_one_signs_in_again(
+    chromium: Browser, up: Up
+) -> None:
+    context = new_context(chromium, state=signed_in(up.web, "admin", PASSWORD))
+    form, reading, other = (context.new_page() for _ in range(3))
+    form.goto(f"{up.web}/pods/new")
+    form.get_by_label("Name", exact=True).fill("half-done")
+    reading.goto(f"{up.web}/overview")
+    other.goto(f"{up.web}/nodes")
+    other.get_by_label("signed in as").click()
+    other.get_by_role("button", name="Sign out").click()
+    expect(reading).to_have_url(re.compile("/login"))
+    way_back = form.locator("#stopped a")
+    expect(way_back).to_be_visible()
+
+    create = form.get_by_role("button", name="Create", exact=True)
+    create.click()  # which would lead to the page that asks to sign in
+    expect_focus(way_back)
+    with context.expect_page() as opened:
+        way_back.press("Enter")
+    opened.value.get_by_label("Username").fill("admin")
+    opened.value.get_by_label("Password").fill(PASSWORD)
+    opened.value.get_by_role("button", name="Sign in", exact=True).click()
+
+    expect(way_back).to_be_hidden()
+    create.click()  # with the token of the new session
+    expect(form.get_by_label("Image", exact=True)).to_have_attribute("aria-invalid", "true")
+    expect(form.get_by_label("Name", exact=True)).to_have_value("half-done")
+    context.close()

@@ -139,6 +139,20 @@ def test_the_longest_names_widen_no_page_and_push_no_column_out(page: Page, up: 
     assert not wide, "\n".join(f"{where}: {found}" for where, found in wide.items())
 
 
+#: Attributes of the workbench whose names a long value cuts.
+NAMES_CUT = """() => [...document.querySelectorAll(".palette li code")]
+  .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("long_name", LENGTHS[:1], indirect=True)
+def test_a_long_value_leaves_the_name_of_its_attribute_to_be_read(page: Page, up: Up, long_name: str) -> None:
+    page.goto(f"{up.web}/classes/c/{long_name}")
+    expect(page.locator(".palette .t", has_text=LONG)).to_be_visible()
+    for width in (2560, 1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(NAMES_CUT) == [], f"{width} px"
+
+
 @pytest.mark.parametrize("long_name", LENGTHS[:1], indirect=True)
 def test_every_device_of_a_node_with_many_stands_on_its_sheet(page: Page, up: Up, long_name: str) -> None:
     for width in (1440, 390):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from pytest_django.fixtures import Settings
 
 from inventory.kinds import gates
 from manciple.celery import app
@@ -23,6 +25,8 @@ from manciple.controllers.declaration import (
 )
 from manciple.controllers.tasks import WakeTable
 from manciple.processes.management.commands import controllers as command
+from manciple.store.event_log import latest_revision
+from tests.laboratory import NOW, furnish
 
 ONE_FILE = """
 from datetime import datetime
@@ -42,6 +46,7 @@ def reconcile(now: datetime) -> int:
 CONTROLLER = Controller(
     name="greet_nodes",
     does="greets nodes that are new",
+    in_mirror=False,
     reconcile=reconcile,
     every=7,
     wakes_on=frozenset({(NODES, ADDED)}),
@@ -92,6 +97,19 @@ def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
         assert optional.isdisjoint(one.name for one in declaration.enabled())
 
 
+def test_those_that_run_in_a_mirror_leave_every_object_as_it_is(db: None, settings: Settings) -> None:
+    furnish()
+    settings.MIRROR_OF, settings.MIRROR = "prod", True
+    running = declaration.enabled()
+    assert {"record_incidents", "audit", "prune", "notify", "schedule"} <= {one.name for one in running}
+    assert len(running) < len(discover(declaring())) / 2
+    before, later = latest_revision(), NOW + timedelta(days=2)  # when there is something to prune
+    for now in (NOW, later):
+        for one in running:
+            one.reconcile(now)
+            assert latest_revision() == before, one.name
+
+
 def test_more_messages_may_be_fetched_than_scheduling_has_controllers() -> None:
     scheduling = [one for one in controllers.value if one.queue is Queue.SCHEDULING]
     assert app.conf.worker_prefetch_multiplier * app.conf.worker_concurrency > len(scheduling)
@@ -111,7 +129,13 @@ def controller(*, singleton: bool = True, changes: int = 0, most: int = 0, ran: 
         return changes
 
     return Controller(
-        name="counted", does="counts", reconcile=reconcile, every=1, singleton=singleton, most_per_turn=most
+        name="counted",
+        does="counts",
+        in_mirror=False,
+        reconcile=reconcile,
+        every=1,
+        singleton=singleton,
+        most_per_turn=most,
     )
 
 

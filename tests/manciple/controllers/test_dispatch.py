@@ -137,6 +137,7 @@ class Sent:
 AT_PODS = Controller(
     name="at_pods",
     does="nothing",
+    in_mirror=False,
     reconcile=lambda _now: 0,
     every=600.0,
     wakes_on=frozenset({("pods", "ADDED")}),
@@ -268,7 +269,9 @@ def test_while_redis_is_away_the_log_is_read_more_often(monkeypatch: pytest.Monk
 def test_everybody_is_woken_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LOOK_EVERY", 0.02)
     deletions = frozenset({("nodes", DELETED)})
-    often = Controller(name="often", does="nothing", reconcile=lambda _now: 0, every=0.05, wakes_on=deletions)
+    often = Controller(
+        name="often", does="nothing", in_mirror=False, reconcile=lambda _now: 0, every=0.05, wakes_on=deletions
+    )
     rarely = replace(often, name="rarely", every=600.0)
     sent, began = Sent(), time.monotonic()  # before the first: a busy machine can only make the others come later
     dispatcher = Dispatcher(sent, sent, [often, rarely])
@@ -289,6 +292,7 @@ def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(mon
     works = Controller(
         name="works",
         does="it",
+        in_mirror=False,
         reconcile=lambda _now: 0,
         every=0.05,
         has_work=("SELECT 1", ()),
@@ -312,6 +316,7 @@ def test_who_has_nothing_to_look_after_is_not_asked_about_for_each_pod(
     keeper = Controller(
         name="keeper",
         does="it",
+        in_mirror=False,
         reconcile=lambda _now: 0,
         every=60,
         wakes_on=frozenset({("things", "ADDED"), ("pods", "BOUND")}),
@@ -447,7 +452,9 @@ def test_what_has_lost_its_owner_is_work_for_the_collector(cluster: Cluster) -> 
 def _controllers(patience: float) -> list[Controller]:
     """Two that deletions wake, the second with patience, as long as there is a claim without its owner."""
     deletions = frozenset({(ANY, DELETED), (CLAIMS, DELETED)})
-    at_once = Controller(name="at_once", does="nothing", reconcile=lambda _now: 0, every=60.0, wakes_on=deletions)
+    at_once = Controller(
+        name="at_once", does="nothing", in_mirror=False, reconcile=lambda _now: 0, every=60.0, wakes_on=deletions
+    )
     return [at_once, replace(at_once, name="patient", patience=patience, has_work=garbage.HAS_WORK)]
 
 

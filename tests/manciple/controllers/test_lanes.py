@@ -237,7 +237,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Queue, Callable[[], obje
 
         # each its own, because of two runs of one controller the second ends at once
         name = f"woken-{queue.value}"
-        controller = Controller(name=name, does="it", reconcile=reconcile, every=60, queue=queue)
+        controller = Controller(name=name, does="it", in_mirror=False, reconcile=reconcile, every=60, queue=queue)
         task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
         sent: list[object] = []
         monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
@@ -272,7 +272,9 @@ def test_a_sweep_that_takes_long_is_left_to_whoever_is_free_when_its_time_comes(
         ran.set()
         return 0
 
-    controller = Controller(name=f"timed-{queue}-{took}", does="it", reconcile=reconcile, every=60, queue=queue)
+    controller = Controller(
+        name=f"timed-{queue}-{took}", does="it", in_mirror=False, reconcile=reconcile, every=60, queue=queue
+    )
     task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
     sent: list[object] = []
     monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
@@ -297,7 +299,7 @@ def test_who_needs_the_turn_runs_in_the_process_that_has_it(
         return 0
 
     name = f"turns-{next(iter(given))}"
-    controller = Controller(name=name, does="it", reconcile=reconcile, every=60, **given)  # type: ignore[arg-type]
+    controller = Controller(name=name, does="it", in_mirror=False, reconcile=reconcile, every=60, **given)  # type: ignore[arg-type]
     task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
     monkeypatch.setattr(task, "apply_async", lambda: pytest.fail("a message asks any process"))
     task.took = 5.0

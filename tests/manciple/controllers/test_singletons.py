@@ -211,7 +211,7 @@ def test_a_worker_that_loses_the_turn_between_two_batches_decides_nothing_more(m
 
 
 def singleton(reconcile: Callable[[datetime], int]) -> Controller:
-    return Controller(name="one-at-a-time", does="is alone", reconcile=reconcile, every=60)
+    return Controller(name="one-at-a-time", does="is alone", in_mirror=False, reconcile=reconcile, every=60)
 
 
 def test_what_a_second_run_came_for_is_done_by_a_further_one() -> None:
@@ -260,7 +260,9 @@ def test_what_is_asked_again_goes_on_without_another_message_for_a_while(
         runs.append(now)
         return int(len(runs) < done_after)
 
-    many = Controller(name="many", does="a lot", reconcile=reconcile, every=60, queue=queue, most_per_turn=1)
+    many = Controller(
+        name="many", does="a lot", in_mirror=False, reconcile=reconcile, every=60, queue=queue, most_per_turn=1
+    )
     task = tasks.register(Celery("test", set_as_current=False), many)
     monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
     task.run()

@@ -17,12 +17,14 @@ from django.db import transaction
 
 from insight import advice, offers
 from inventory.kinds import gates
+from manciple import gaps
 from manciple.mirror import copying, device_table, explaining, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.device_table import DeviceTable
-from manciple.mirror.judgement import Judged
+from manciple.mirror.explaining import Answer
 from manciple.mirror.kubeconfig import Access, Cluster, User
-from manciple.mirror.listing import DEVICES, POD, WHY, Found, Source, Wanted
+from manciple.mirror.listing import Found, Wanted
+from manciple.mirror.sources import DEVICES, POD, WHY, Source
 from manciple.per_process import reset_all
 from scheduling.rehearsal import repairs
 from tests.manciple.mirror.replay import Document, Replay
@@ -145,7 +147,8 @@ def remote_of(server: Replay) -> Remote:
 @contextmanager
 def in_store(found: Found) -> Iterator[None]:
     """What was found is in the store; afterwards it is as before."""
-    with pytest.MonkeyPatch.context() as patch, gates.using(), transaction.atomic():
+    with pytest.MonkeyPatch.context() as patch, gates.using(), gaps.knowing(), transaction.atomic():
+        patch.setattr(settings, "MIRROR", True)
         patch.setattr(settings, "SCHEDULER_NAMES", None)
         # A busy machine is no reason for another answer.
         patch.setattr(settings, "EXPLANATION_PATIENCE", 100.0)
@@ -162,7 +165,7 @@ def in_store(found: Found) -> Iterator[None]:
 
 def explained(
     objects: Objects, name: str = "train", *, source: Source = POD, namespace: str = NAMESPACE, **server: Any
-) -> tuple[Judged, Found]:
+) -> tuple[Answer, Found]:
     wanted = Wanted(source, namespace, name)
     with Replay(objects, **server) as replay:
         found = listing.read(remote_of(replay), WHY, namespace=namespace, wanted=wanted)

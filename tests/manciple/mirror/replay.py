@@ -11,7 +11,8 @@ import gzip
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 Document = dict[str, Any]
+#: (code, headers, body, which may come in parts)
+Answer = tuple[int, Mapping[str, str], bytes | Iterator[bytes]]
 #: (group, version, plural)
 Place = tuple[str, str, str]
 
@@ -58,7 +61,7 @@ class Replay:
     token: str = ""
     aggregated: bool = True
     metrics: str | None = None
-    answer: Callable[[str], tuple[int, Mapping[str, str], bytes] | None] = lambda _path: None
+    answer: Callable[[str], Answer | None] = lambda _path: None
     context: ssl.SSLContext | None = None
     asked: list[str] = field(default_factory=list)
     #: pages that are answered with 410, once
@@ -73,6 +76,9 @@ class Replay:
             def do_GET(self) -> None:
                 replay.asked.append(self.path)
                 code, headers, body = replay.respond(self.path, self.headers)
+                if not isinstance(body, bytes):
+                    self._stream(body)
+                    return
                 if "gzip" in self.headers.get("Accept-Encoding", "") and len(body) > 1000:
                     body, headers = gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
                 self.send_response(code)
@@ -81,6 +87,17 @@ class Replay:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def _stream(self, lines: Iterator[bytes]) -> None:
+                """Parts of a body that end with the connection: not even its last line may be whole."""
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Connection", "close")
+                self.end_headers()
+                with suppress(OSError):  # whoever asked is gone
+                    for line in lines:
+                        self.wfile.write(line)
+                        self.wfile.flush()
 
             def log_message(self, *_args: Any) -> None:
                 pass
@@ -110,7 +127,7 @@ class Replay:
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def respond(self, target: str, headers: Any) -> tuple[int, Mapping[str, str], bytes]:
+    def respond(self, target: str, headers: Any) -> Answer:
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         if (special := self.answer(path)) is not None:
             return special
@@ -124,7 +141,7 @@ class Replay:
             return 200, {}, json.dumps({"gitVersion": self.git_version} if path == "/version" else groups).encode()
         return self._resource(path, query)
 
-    def _resource(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Mapping[str, str], bytes]:
+    def _resource(self, path: str, query: Mapping[str, list[str]]) -> Answer:
         parts = path.strip("/").split("/")
         if parts[0] == "apis" and len(parts) == 3:
             listed = [{"name": one[2]} for one in self.places() if one[:2] == (parts[1], parts[2])]
@@ -139,9 +156,7 @@ class Replay:
             return self._status(404, "the server could not find the requested resource")
         return self._objects(plural, namespace, name, query)
 
-    def _objects(
-        self, plural: str, namespace: str, name: str, query: Mapping[str, list[str]]
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    def _objects(self, plural: str, namespace: str, name: str, query: Mapping[str, list[str]]) -> Answer:
         found = [one for one in self.objects.get(plural, ()) if namespace in ("", one["metadata"].get("namespace", ""))]
         if name:
             one = next((one for one in found if one["metadata"]["name"] == name), None)
@@ -192,7 +207,7 @@ class Replay:
         ]
         return {"kind": "APIGroupList", "groups": items}
 
-    def _status(self, code: int, message: str) -> tuple[int, Mapping[str, str], bytes]:
+    def _status(self, code: int, message: str) -> Answer:
         return code, {}, json.dumps({"kind": "Status", "status": "Failure", "message": message, "code": code}).encode()
 
 

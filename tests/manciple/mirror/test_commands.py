@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from manciple.mirror import why
-from manciple.mirror.listing import CLAIM, POD
+from manciple.mirror.sources import CLAIM, POD
 from tests.e2e.kubectl import find_kubectl
 from tests.manciple.api.server import ApiServer
 from tests.manciple.mirror.clusters import NAMESPACE, claim, cluster, pod
@@ -129,7 +129,7 @@ def test_kubectl_runs_it_as_a_plugin(lab: ApiServer, folder: Path, tmp_path: Pat
 
     told = kubectl("why", "pod", "fits", "-n", NAMESPACE)
     assert (told.returncode, told.stderr) == (0, "")
-    assert "It fits on `n1`, `n2`; default-scheduler has not placed it for" in told.stdout
+    assert "It fits on `n1`, `n2`; `default-scheduler` has not placed it for" in told.stdout
     head, *rows = kubectl("devices", "--node", "n1", "-o", "wide").stdout.splitlines()
     assert head.split() == ["NODE", "POOL", "DEVICE", "CLASS", "MODEL", "STATE", "CLAIM", "POD", "DRIVER", "ATTRIBUTES"]
     assert [row.split()[:6] for row in rows[:2]] == [

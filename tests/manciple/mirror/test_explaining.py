@@ -9,8 +9,9 @@ import pytest
 from claims.causes import causes
 from claims.causes.causes import Cause, NoNodeFits
 from manciple.mirror import explaining
+from manciple.mirror.commands import command_of
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.listing import CLAIM
+from manciple.mirror.sources import CLAIM
 from tests.manciple.mirror.clusters import (
     NAMESPACE,
     Objects,
@@ -108,7 +109,7 @@ def test_nothing_is_advised_that_only_manciple_has() -> None:
 def test_offers_are_listed_with_where_the_pod_would_start() -> None:
     judged, _ = explained(cluster(*holding("n1/gpu-0", "n2/gpu-0"), *train(count=2)))
     assert isinstance(judged.explained.cause, causes.DevicesInUse)
-    assert [step.node != "" for step in judged.steps] == [True, True, True]
+    assert [step.node != "" for step in judged.advice.steps] == [True, True, True]
     text = "\n".join(explaining.lines(judged))
     assert "Ask for 1 device" in text
     assert "Create claim `gpus` and the pod again" in text
@@ -122,7 +123,7 @@ def test_a_pod_that_fits_was_not_placed_by_its_scheduler() -> None:
     judged, _ = explained(cluster(*train()))
     said = explaining.reason(judged)
     assert judged.explained.state == "Schedulable"
-    assert "It fits on `n1`, `n2`; default-scheduler has not placed it for" in said
+    assert "It fits on `n1`, `n2`; `default-scheduler` has not placed it for" in said
     assert "default-scheduler" in explaining.next_step(judged)
 
 
@@ -233,6 +234,6 @@ def test_the_document_has_what_the_text_says() -> None:
 
 def test_commands_quote_what_others_wrote() -> None:
     judged, _ = explained(SCENARIOS["it has a scheduling gate"][0]())
-    (step,) = judged.steps
-    typed = explaining.command_of(step.act, judged.explained)
+    (step,) = judged.advice.steps
+    typed = command_of(step.act, judged.explained.about)
     assert typed.startswith("kubectl patch pod -n team-a train --type=json -p '[")

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from claims.causes import causes
-from manciple.mirror import explaining, judgement
+from manciple.mirror import explaining
+from manciple.mirror.explaining import Answer
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.judgement import Judged
-from manciple.mirror.listing import DEVICES, SLICE, WHY, Source
+from manciple.mirror.sources import DEVICES, SLICE, WHY, Source
+from scheduling import judgement
 from scheduling.allocator.outcome import FREE
 from tests.manciple.mirror.clusters import (
     NAMESPACE,
@@ -47,10 +49,10 @@ MORE: dict[str, Objects] = {
 OBJECTS = {**{phrase: made() for phrase, (made, _, _) in SCENARIOS.items()}, **MORE}
 #: how a kind is unreadable -> what the server does
 WAYS = ("forbidden", "one namespace", "fails", "an object cannot be read")
-_known: dict[str, Judged] = {}
+_known: dict[str, Answer] = {}
 
 
-def whole(phrase: str) -> Judged:
+def whole(phrase: str) -> Answer:
     if phrase not in _known:
         _known[phrase] = explained(OBJECTS[phrase], rules="v1beta2")[0]
     return _known[phrase]
@@ -85,13 +87,13 @@ def test_what_is_said_with_a_kind_unreadable_is_said_with_all_of_it(phrase: str,
         return
     if judged.unknown:
         assert judged.explained.state == "Unknown"
-        assert judged.explained.cause is None
+        assert isinstance(judged.explained.cause, causes.NotJudged)
         assert source.plural in explaining.reason(judged)
     else:
         assert judged.explained.state == known.explained.state
-        assert judged.explained.cause == known.explained.cause
-    for step in judged.steps:
-        (same,) = (one for one in known.steps if one.act == step.act)
+        assert without_time(judged.explained.cause) == without_time(known.explained.cause)
+    for step in judged.advice.steps:
+        (same,) = (one for one in known.advice.steps if one.act == step.act)
         assert step.node in ("", same.node)
     if judged.explained.preemption is not None:
         assert judged.explained.preemption == known.explained.preemption
@@ -104,6 +106,11 @@ def test_what_is_said_with_a_kind_unreadable_is_said_with_all_of_it(phrase: str,
         for stage in request.funnel:
             assert stage.left == counts[request.plan.full_name, stage.name]
     assert source.plural in "\n".join(explaining.lines(judged))
+    assert source.plural in json.dumps(explaining.document(judged))
+
+
+def without_time(cause: causes.Cause | None) -> causes.Cause | None:
+    return structs.replace(cause, seconds=0) if isinstance(cause, causes.NotPlaced) else cause
 
 
 def test_what_does_not_depend_on_a_kind_is_still_said() -> None:
@@ -115,7 +122,7 @@ def test_what_does_not_depend_on_a_kind_is_still_said() -> None:
     assert judged.explained.report is not None
     (request,) = judged.explained.report.requests
     assert FREE not in [stage.name for stage in request.funnel]
-    assert not judged.steps
+    assert not judged.advice.steps
     said = "\n".join(explaining.lines(judged))
     assert "Not judged: you may list resourceclaims.resource.k8s.io of one namespace only." in said
 
@@ -132,7 +139,7 @@ def test_the_role_view_of_one_namespace_gets_no_false_answer() -> None:
     assert "role" in explaining.next_step(judged)
     document = explaining.document(judged)
     assert document["state"] == "Unknown"
-    assert "cause" not in document
+    assert document["cause"]["code"] == "not-judged"
     assert "met" not in str(document.get("requests", ""))
     assert {one["resource"] for one in document["notReadable"]} >= {"nodes", "pods"}
     # What stands in the pod itself holds without any other right.

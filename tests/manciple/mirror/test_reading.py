@@ -19,15 +19,15 @@ from manciple.mirror import listing
 from manciple.mirror.client import Remote, is_exempt
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Cluster, User
-from manciple.mirror.listing import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach, Wanted
+from manciple.mirror.listing import Wanted
+from manciple.mirror.sources import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach
 from tests.manciple.mirror.clusters import NAMESPACE, cluster, meta, pod, remote_of
-from tests.manciple.mirror.replay import Replay
+from tests.manciple.mirror.replay import Answer, Replay
 
 #: (code, headers, body)
-Answered = tuple[int, Mapping[str, str], bytes]
 
 
-def always(answered: Answered, path: str = "") -> Callable[[str], Answered | None]:
+def always(answered: Answer, path: str = "") -> Callable[[str], Answer | None]:
     """What answers at the path, "" for any."""
     return lambda asked: answered if path in ("", asked) else None
 
@@ -74,7 +74,7 @@ def test_a_connection_that_breaks_is_not_the_end() -> None:
     server = Replay(pods(3))
     answered = server.respond
 
-    def respond(target: str, headers: Any) -> Answered:
+    def respond(target: str, headers: Any) -> Answer:
         if broken and target.startswith(broken[0]):
             broken.pop()
             raise ConnectionResetError  # the handler ends, and the connection with it
@@ -89,7 +89,7 @@ def test_a_connection_that_breaks_is_not_the_end() -> None:
 
 def test_a_server_that_stays_busy_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    busy: Answered = (429, {"Retry-After": "3600"}, b"")
+    busy: Answer = (429, {"Retry-After": "3600"}, b"")
     with Replay(pods(3), answer=lambda path: busy if path == "/api/v1/pods" else None) as server:
         found = listing.read(remote_of(server), (POD, CLAIM), namespace=NAMESPACE)
     assert found.states["pods"].reach is Reach.FAILED
@@ -109,7 +109,7 @@ def test_kinds_that_may_not_be_listed_or_do_not_exist_are_told_apart() -> None:
 
 
 def test_who_may_not_discover_is_answered_with_the_versions_that_are_there() -> None:
-    forbidden: Answered = (403, {}, b"{}")
+    forbidden: Answer = (403, {}, b"{}")
     with Replay(cluster(), dra="v1beta1", answer=lambda path: forbidden if path == "/apis" else None) as server:
         found = listing.read(remote_of(server), DEVICES, namespace=NAMESPACE)
     assert found.states[CLAIM.resource].version == "v1beta1"
@@ -117,7 +117,7 @@ def test_who_may_not_discover_is_answered_with_the_versions_that_are_there() -> 
 
 def test_what_is_no_api_is_told() -> None:
     for body in (b"<html>", b"[]", b'{"groups": 7}', b'{"kind": "APIGroupDiscoveryList"}'):
-        page: Answered = (200, {}, body)
+        page: Answer = (200, {}, body)
         with (
             Replay({}, answer=always(page)) as server,
             pytest.raises(RemoteFailure, match="Kubernetes"),
@@ -127,7 +127,7 @@ def test_what_is_no_api_is_told() -> None:
 
 def test_a_list_that_cannot_be_read_is_a_kind_that_failed() -> None:
     for body in (b"<html>", b'{"items": 7}'):
-        page: Answered = (200, {}, body)
+        page: Answer = (200, {}, body)
         with Replay(cluster(), answer=always(page, "/api/v1/nodes")) as server:
             found = listing.read(remote_of(server), DEVICES, namespace=NAMESPACE)
         assert found.states["nodes"].reach is Reach.FAILED

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from claims.causes import causes
-from manciple.mirror import copying, listing
-from manciple.mirror.listing import DEVICES, WHY
+from manciple.mirror import listing, received
+from manciple.mirror.sources import COPIED, POD, WHY
 from manciple.wire.registry import registry
 from tests.manciple.mirror.clusters import device_class, devices_of, explained
 from tests.manciple.mirror.replay import Document
@@ -71,17 +71,17 @@ def test_devices_are_the_same_in_every_version(version: str) -> None:
 
 
 def test_every_version_that_is_read_can_be_converted() -> None:
-    for source in WHY:
+    for source in COPIED:
         kind = registry.by_resource(source.resource)
         assert (kind.group, kind.plural, kind.namespaced) == (source.group, source.plural, source.namespaced)
         for version in source.versions:
             own = version == kind.version or version in kind.served_versions
-            assert own or (source.resource, version) in copying._MORE_CONVERSIONS
+            assert own or (source.resource, version) in received._MORE_CONVERSIONS
 
 
 def test_no_secret_and_no_config_map_is_ever_read() -> None:
-    assert not {"secrets", "configmaps"} & {source.plural for source in (*WHY, *DEVICES)}
-    assert listing.POD.path("v1", namespace="a", name="b") == "/api/v1/namespaces/a/pods/b"
+    assert not {"secrets", "configmaps"} & {source.plural for source in COPIED}
+    assert POD.path("v1", namespace="a", name="b") == "/api/v1/namespaces/a/pods/b"
 
 
 # Fields that nobody knows ---------------------------------------------------------------------------------------------

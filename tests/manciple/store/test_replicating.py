@@ -10,6 +10,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import hooks, objects
 from manciple.store.event_log import read_after
 from manciple.store.objects import decoded
+from manciple.wire import codec
 from tests.builders import make_claim
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +24,7 @@ def remote(name: str = "gpus", **meta: object) -> ResourceClaim:
 
 def replicate(claim: ResourceClaim) -> ResourceClaim:
     with objects.writing() as writer:
-        copied = writer.replicate(RESOURCE_CLAIM, claim)
+        copied = writer.replicate(RESOURCE_CLAIM, claim, codec.to_builtins(claim))
     assert isinstance(copied, ResourceClaim)
     return copied
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from claims.kinds.pods import Pod
+from nodeagent.api.client import Client
+from nodeagent.failures import ApiFailure
+from nodeagent.pods.worker import Observed, pod_status
+from nodeagent.runtimes.image_keys import PullKeys
+from nodeagent.runtimes.protocol import PULLING, ContainerRequest, ContainerRun, Happening, Role
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import Document, claim, container, pod
 
@@ -150,6 +157,49 @@ def test_a_sidecar_stays_up_and_keeps_no_pod_alive(machine: Machine) -> None:
     assert statuses(machine, of="initContainerStatuses")["proxy"]["state"]["terminated"]
 
 
+def run(name: str, role: Role, code: int | None) -> ContainerRun:
+    """code: of one that has ended."""
+    return ContainerRun(
+        name=name,
+        role=role,
+        attempt=0,
+        container_id="",
+        image="i",
+        cdi_devices=(),
+        environment={},
+        claims=(),
+        started_at=0.0,
+        finished_at=None if code is None else 1.0,
+        exit_code=code or 0,
+    )
+
+
+#: What ran before the pod ended -> (whether it was initialized, the state of `main`)
+ENDED_EARLY: dict[str, tuple[list[ContainerRun], str, str]] = {
+    "nothing": ([], "False", "PodInitializing"),
+    "an init container that failed": ([run("first", "init", 3)], "False", "PodInitializing"),
+    "the first of two": ([run("first", "init", 0)], "False", "PodInitializing"),
+    "a last one that failed": ([run("first", "init", 0), run("last", "init", 1)], "False", "PodInitializing"),
+    "all of them": ([run("first", "init", 0), run("last", "init", 0)], "True", "ContainerStatusUnknown"),
+    "the other main container": ([run("other", "main", 1)], "True", "ContainerStatusUnknown"),
+}
+
+
+@pytest.mark.parametrize("case", ENDED_EARLY)
+def test_a_container_that_was_not_due_when_its_pod_ended_has_not_failed(case: str) -> None:
+    """A Job's podFailurePolicy would count an exit code of it."""
+    runs, initialized, reason = ENDED_EARLY[case]
+    spec = {"initContainers": [container("first"), container("last")]}
+    document = msgspec.convert(pod("p", container("main"), container("other"), spec=spec), Pod)
+
+    seen = Observed(runs={one.name: one for one in runs}, ending="Failed")
+    status = pod_status(document, seen, host_ip="192.0.2.1", now=2.0)
+
+    assert {c.type: c.status for c in status.conditions}["Initialized"] == initialized
+    state = status.container_statuses[0].state
+    assert reason == (state.waiting or state.terminated).reason  # type: ignore[union-attr]
+
+
 def test_a_container_that_cannot_start_says_why(machine: Machine) -> None:
     machine.api.put("pods", pod("p", metadata={"annotations": {"manciple.dev/run-seconds": "soon"}}))
 
@@ -159,6 +209,65 @@ def test_a_container_that_cannot_start_says_why(machine: Machine) -> None:
     assert waiting["reason"] == "CreateContainerError"
     assert "manciple.dev/run-seconds" in waiting["message"]
     assert "manciple.dev/run-seconds" in machine.events("Failed")[0]
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_a_container_whose_image_is_changed_is_restarted_with_it(machine: Machine, policy: str) -> None:
+    """As `kubectl set image pod/p` has it, whatever the policy says of ends; those that have done their work stay."""
+    spec = {
+        "restartPolicy": policy,
+        "initContainers": [container("first"), container("side", restartPolicy="Always")],
+        "terminationGracePeriodSeconds": 1,
+    }
+    machine.api.put("pods", pod("p", container("main"), container("other"), spec=spec))
+    machine.settle()
+
+    document = machine.pod("p")
+    for one in (*document["spec"]["initContainers"], document["spec"]["containers"][0]):
+        one["image"] = "new:2"
+    machine.api.put("pods", document)
+    machine.settle()
+
+    found = {**statuses(machine), **statuses(machine, of="initContainerStatuses")}
+    restarts = {name: (one["restartCount"], one["image"] == "new:2") for name, one in found.items()}
+    assert restarts == {"first": (0, False), "side": (1, True), "main": (1, True), "other": (0, False)}
+    assert "running" in found["main"]["state"]
+    assert machine.pod("p")["status"]["phase"] == "Running"
+    assert set(machine.events("Killing")) == {
+        f"Container {name} definition changed, will be restarted" for name in ("main", "side")
+    }
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_that_an_image_is_pulled_is_told_before_it_has_been(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, reachable: bool
+) -> None:
+    """An image of a laboratory takes minutes, and the pull waits for no API server."""
+    runtime: Any = machine.agent.runtime
+    start, meanwhile = runtime.start, list[Any]()
+
+    def pull(request: ContainerRequest, keys: PullKeys) -> None:
+        with monkeypatch.context() as patched:
+            if not reachable:
+                patched.setattr(Client, "update", fail)
+            runtime._happened(request.pod_uid, Happening(request.name, PULLING, "Pulling image i"))
+        meanwhile.append((machine.events(PULLING), machine.pod("p")["status"]))
+        start(request, keys)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ApiFailure("nobody there", code=503, reason="ServiceUnavailable")
+
+    monkeypatch.setattr(runtime, "start", pull)
+    machine.api.put("pods", pod("p"))
+    machine.settle()
+
+    ((events, status),) = meanwhile
+    assert events == ["Pulling image i"]
+    assert bool(status.get("startTime")) == reachable
+    if reachable:
+        (shown,) = status["containerStatuses"]
+        assert (status["phase"], shown["state"]) == ("Pending", {"waiting": {"reason": "ContainerCreating"}})
+    assert machine.condition("p", "Ready") == "True"
 
 
 def test_a_finished_pod_is_kept_until_it_is_deleted(machine: Machine) -> None:

@@ -289,7 +289,6 @@ def test_kernel_parameters_of_the_node_are_refused_unless_its_owner_allows_them(
 
 UNGRANTED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a user namespace": ({}, {"hostUsers": False}, "hostUsers: false"),
-    "shared processes": ({}, {"shareProcessNamespace": True}, "shareProcessNamespace"),
     "another runtime": ({}, {"runtimeClassName": "kata"}, 'RuntimeClass "kata" is not known here'),
     "another system": ({}, {"os": {"name": "windows"}}, "this node runs linux, not windows"),
     "strict groups": ({}, {"securityContext": {"supplementalGroupsPolicy": "Strict"}}, "supplementalGroupsPolicy"),

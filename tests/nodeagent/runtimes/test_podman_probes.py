@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,6 @@ def test_the_start_of_a_container_is_told(node: Node) -> None:
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "a command's words": ({"exec": {"command": ["sh", "-c", "echo out; echo err >&2; exit 3"]}}, "out\nerr"),
     "a silent command": ({"exec": {"command": ["false"]}}, ""),
-    "no such command": ({"exec": {"command": ["/nosuch"]}}, "no such file"),
     "a command that hangs": (
         {"exec": {"command": ["sleep", "100"]}},
         'command timed out: "sleep 100" timed out after 1s',
@@ -63,6 +63,31 @@ def test_a_probe_that_fails_says_why(node: Node, case: str) -> None:
     assert message.startswith("Readiness probe failed: ")
     assert words in message
     assert not node.run().ready
+
+
+UNTRIED: dict[str, tuple[dict[str, Any], str]] = {
+    "no such command": ({"exec": {"command": ["/nosuch"]}}, "no such file"),
+    "no such port of HTTP": ({"httpGet": {"port": "web", "path": "/"}}, "port web not found"),
+    "no such port": ({"tcpSocket": {"port": "web"}}, "port web not found"),
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("case", UNTRIED)
+def test_a_probe_that_cannot_be_tried_says_why_and_changes_nothing(node: Node, case: str) -> None:
+    """As with a kubelet: a container that has not been ready stays so, one that is alive is not killed."""
+    handler, words = UNTRIED[case]
+    errs = probe(**handler, failureThreshold=1)
+    node.start(node.container(readinessProbe=errs, livenessProbe=errs))
+    node.run()
+
+    messages = wait_for("both probes, twice", lambda: (told := node.told("Unhealthy"))[3:] and told)
+
+    told_once = {message.partition(" probe errored: ")[0] for message in messages}
+    assert told_once == {"Readiness", "Liveness"}
+    assert len(set(messages)) == len(told_once)  # events that say the same are one
+    assert all(words in message for message in messages)
+    assert (node.run().running, node.run().ready) == (True, False)
 
 
 @pytest.mark.long
@@ -119,7 +144,7 @@ def test_a_hook_that_fails_is_told_without_its_words(node: Node, when: str) -> N
 def test_a_container_that_takes_too_much_memory_is_oom_killed(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # podman 4 lets its monitor note it in whatever the directory is
+    monkeypatch.chdir(tmp_path)
     # dd holds its block in memory.
     script = "echo up; dd if=/dev/zero of=/dev/null bs=200M count=1"
     node.start(node.container(script, resources={"limits": {"memory": "16Mi"}}))
@@ -127,6 +152,7 @@ def test_a_container_that_takes_too_much_memory_is_oom_killed(
     ended = node.ended()
 
     assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
+    assert not (tmp_path / "oom").exists()  # podman 4 lets its monitor note it in whatever the directory is
     node.restart()
     assert node.run().reason == "OOMKilled"
 
@@ -137,6 +163,65 @@ def test_the_kernels_log_is_searched_for_the_container(tmp_path: Path) -> None:
     assert is_oom_killed("libpod-a", log)
     assert not is_oom_killed("libpod-c", log)
     assert not is_oom_killed("libpod-a", tmp_path / "missing")
+
+
+# HTTP -----------------------------------------------------------------------------------------------------------------
+
+#: path -> (status, where it leads); {port} is the server's
+ANSWERS = {
+    "/well": (200, ""),
+    "/broken": (500, ""),
+    "/to-broken": (302, "/broken"),
+    "/in-two-steps": (308, "http://127.0.0.1:{port}/to-broken"),
+    "/to-well": (301, "well"),
+    "/away": (307, "http://192.0.2.1/broken"),
+    "/round": (303, "/round"),
+    "/nowhere": (302, ""),
+    "/not-modified": (304, "/broken"),
+    "/garbled": (302, "http://127.0.0.1:port/"),
+}
+#: The path that is asked for -> what is said of it
+ENDS = {
+    "/well": "",
+    "/broken": "statuscode: 500",
+    "/to-broken": "statuscode: 500",
+    "/in-two-steps": "statuscode: 500",
+    "/to-well": "",
+    "/away": "",
+    "/round": "stopped after 10 redirects",
+    "/nowhere": "",
+    "/not-modified": "",
+    "/garbled": "Port could not be cast",
+}
+
+
+@pytest.fixture
+def website() -> Iterator[int]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, location = ANSWERS[self.path]
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location.format(port=server.server_port))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("path", ENDS)
+def test_a_get_follows_what_leads_elsewhere_on_its_host(tmp_path: Path, website: int, path: str) -> None:
+    actions = Actions(PodNetworks(tmp_path), lambda _request: "id", files=tmp_path)
+    action = Action(host="127.0.0.1", port=website, path=path)
+    trouble = actions.perform(action, bare_request(host_network=True), timeout=20)
+    assert ENDS[path] in trouble
+    assert bool(trouble) == bool(ENDS[path])
 
 
 # gRPC -----------------------------------------------------------------------------------------------------------------

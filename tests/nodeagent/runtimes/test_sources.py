@@ -154,6 +154,10 @@ VOLUMES: dict[str, tuple[Document, dict[str, FileContent]]] = {
                         "resourceFieldRef": {"containerName": "main", "resource": "requests.cpu", "divisor": "1m"},
                     },
                     {"path": "cpus", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}},
+                    *(
+                        {"path": name, "resourceFieldRef": {"containerName": "main", "resource": name}}
+                        for name in ("limits.ephemeral-storage", "requests.memory", "requests.hugepages-2Mi")
+                    ),
                 ]
             }
         },
@@ -164,6 +168,9 @@ VOLUMES: dict[str, tuple[Document, dict[str, FileContent]]] = {
             "memory": FileContent(b"64", 0o644),
             "cpu": FileContent(b"250", 0o644),
             "cpus": FileContent(machine_cpus().encode(), 0o644),
+            **dict.fromkeys(
+                ("limits.ephemeral-storage", "requests.memory", "requests.hugepages-2Mi"), FileContent(b"0", 0o644)
+            ),
         },
     ),
     "several things": (

@@ -313,7 +313,7 @@ def test_counters_that_are_drawn_up_are_said() -> None:
 
 def test_requests_that_compete_are_told_so() -> None:
     outcome = _no(make_inventory(CARDS), request("a", count=2), request("b", count=2))
-    assert clause(outcome.reasons[0].cause) == "its requests need 4 devices; only 3 free ones serve them"
+    assert clause(outcome.reasons[0].cause) == "its requests need 4 devices; only 3 free devices serve them"
 
 
 MONITORED = {

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from manciple.controllers.coordination import utc_now
 from manciple.controllers.models import Cursor
 from manciple.store import event_log
 from manciple.wire.machinery import Lease
@@ -165,7 +166,7 @@ def test_the_cursor_rests_while_nothing_concerns_a_pod(ready: Cluster, monkeypat
 @pytest.mark.django_db
 def test_whoever_waits_for_the_cursor_hears_of_all_that_it_looks_at() -> None:
     """It moves for what the scheduler's state follows."""
-    assert scheduler.CLAIMS_FOLLOWER.resources <= {*SchedulingWorker._new_state().resources}
+    assert scheduler.CLAIMS_FOLLOWER.resources <= {*SchedulingWorker(utc_now)._new_state().resources}
 
 
 def test_a_failed_commit_leaves_all_as_it_was(ready: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from claims.causes.causes import NodeRefusal, NoNodeFits, counted
 from claims.causes.messages import message
 from claims.kinds.pods import Pod, Toleration
 from claims.kinds.resource_claims import ResourceClaim
-from claims.kinds.resource_usage import requests_of
+from claims.kinds.resource_usage import node_requests_of, requests_of
 from inventory.kinds.nodes import Node, NodeSelectorTerm
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
@@ -50,6 +50,34 @@ def messages(pod: Pod, node: Node, *, used: Json | None = None, pods: int = 0) -
 def affinity(operator: str, *values: str, key: str = "zone") -> Json:
     term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+#: (reason of PodResizePending, "" for none; generation that the node has seen) -> cores that the node counts
+RESIZES: dict[str, tuple[str, int, int]] = {
+    "not seen by the node": ("", 1, 3000),
+    "without room now": ("Deferred", 2, 3000),
+    "never possible": ("Infeasible", 2, 1),
+    "after one that was not": ("Infeasible", 1, 3000),
+}
+
+
+@pytest.mark.parametrize("case", RESIZES)
+def test_a_resize_beyond_the_node_keeps_no_others_off_it(case: str) -> None:
+    """Whoever may resize their own pod could close a node to all with it."""
+    reason, seen, cores = RESIZES[case]
+    pending = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    held = {"requests": {"cpu": "1", "example.com/fpga": "1"}}
+    status = {"name": "c", "resources": held, "allocatedResources": {"cpu": "1", "example.com/fpga": "1"}}
+    pod: Pod = decode_value(
+        Pod,
+        {
+            "metadata": {"name": "p", "namespace": "default", "generation": 2},
+            "spec": {"containers": [container(cpu="3000", fpga="1")]},
+            "status": {"conditions": pending, "observedGeneration": seen, "containerStatuses": [status]},
+        },
+    )
+    assert node_requests_of(pod) == {"cpu": cores * NANO, FPGA: NANO}
+    assert requests_of(pod)["cpu"] == 3000 * NANO  # a quota counts what was asked for
 
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}

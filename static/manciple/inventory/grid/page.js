@@ -16,10 +16,23 @@ export const frame = () => new Promise((drawn) => requestAnimationFrame(() => se
 
 // The address has the open panel, the size and the filters.
 export const here = () => new URL(location.href);
-export const remember = (change) => {
+let latest = location.href;
+// step: state of a new entry of the history, to which the browser's Back leads; without it the address alone changes.
+export const remember = (change, step = null) => {
   const url = here();
   change(url.searchParams);
-  history.replaceState(null, "", url);
+  if (step) history.pushState(step, "", url); else history.replaceState(history.state, "", url);
+  latest = location.href;
+};
+// After a step back or forward in the history: the panel is that of the entry, and filters stay as they are now. The
+// devices of the panel before and after.
+export const keepFilters = () => {
+  const at = here().searchParams.get("at"), url = new URL(latest), before = url.searchParams.get("at");
+  url.searchParams.delete("at");
+  if (at) url.searchParams.set("at", at);
+  history.replaceState(history.state, "", url);
+  latest = location.href;
+  return { before, at };
 };
 export const ask = (path) => {
   const url = new URL(path, location.href);

@@ -1,6 +1,6 @@
 // The panel: floats beside the device that it describes, and opens from tiles, links and the address.
 import { stop } from "./keyboard.js";
-import { $$, cel, grid, here, main, merge, panel, parse, plain, remember, said } from "./page.js";
+import { $$, cel, grid, here, keepFilters, main, merge, panel, parse, plain, remember, said } from "./page.js";
 import { pointAt } from "./tip.js";
 
 export const tileOf = (at) => grid.querySelector(`.tile[data-at="${CSS.escape(at)}"]`) ?? grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.closest(".tile");
@@ -40,7 +40,10 @@ export const show = (tile, block = "nearest") => {
   if (tile.matches(":focus-visible")) pointAt(tile);
 };
 const open = async (at) => {
-  remember((params) => params.set("at", at));
+  remember((params) => params.set("at", at), panel.hidden ? { panel: true } : null);
+  await draw(at);
+};
+const draw = async (at) => {
   mark(at);
   pointAt(null);
   if (!await fill(at)) return;
@@ -49,14 +52,21 @@ const open = async (at) => {
   panel.focus({ preventScroll: true });
 };
 const close = () => {
-  const at = here().searchParams.get("at"), within = panel.contains(document.activeElement);
-  remember((params) => params.delete("at"));
+  hide(here().searchParams.get("at"));
+  if (history.state?.panel) history.back(); else remember((params) => params.delete("at"));
+};
+const hide = (at) => {
+  const within = panel.contains(document.activeElement);
   mark(null);
   panel.hidden = true; main.classList.add("no-panel");
   delete panel.dataset.side;
   const tile = at && tileOf(at);
   if (tile) { tile.focus({ preventScroll: true }); show(tile); } else if (within) grid.querySelector('[tabindex="0"]')?.focus();
 };
+addEventListener("popstate", () => {
+  const { before, at } = keepFilters();
+  if (at && (panel.hidden || before !== at)) draw(at); else if (!at && !panel.hidden) hide(before);
+});
 const openFrom = (event) => {
   const link = event.target.closest(".tile, #panel a[data-at]");
   if (!link || !plain(event)) return;

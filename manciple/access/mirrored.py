@@ -1,0 +1,93 @@
+"""Rights in a mirror of another cluster (`settings.MIRROR`): everything may be read, and nothing of it changed here.
+
+`refusal` is asked before every authorizer, so for administrators, too, and a gate in front of every write asks it
+again: pages hide what it refuses, and the API answers 403 with its text. What belongs to the mirror itself and not to
+the cluster stays possible: reviews, which write nothing, and looking after incidents. Kinds
+that are not copied (`copy_only`) cannot be read either: that there is none of them would be untrue.
+
+Whoever is in the group of `OWNERS` reads everything that was copied. The roles of the cluster are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from django.conf import settings
+
+from manciple.access import authorization
+from manciple.access.authorization import Attributes, Decision, HeldRules
+from manciple.access.kinds.roles import PolicyRule
+from manciple.store import hooks
+from manciple.store.hooks import Write
+from manciple.wire.identity import Identity
+
+#: Whoever started the mirror: they read it with the rights that their kubeconfig has in the cluster.
+OWNERS: Final = "manciple:mirror"
+
+_READING: Final = ("get", "list", "watch")
+#: Answered by the kubelet of a pod's node, or by what runs there: nobody here reaches those.
+_CONNECTIONS: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
+#: Questions about one's own rights, which are those of the mirror; and resources of our own.
+_QUESTIONS: Final = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
+_OWN: Final = frozenset({"incidents.manciple.dev", "events.audit.manciple.dev"})
+_copied = set[str]()
+
+
+def copy_only(resources: Iterable[str]) -> None:
+    """resources: `pods`, `resourceclaims.resource.k8s.io`."""
+    _copied.update(resources)
+
+
+def refusal(wanted: Attributes) -> str:
+    """Why nobody may do that here; "" where the authorizers decide, as they do outside of a mirror."""
+    if not settings.MIRROR or wanted.path:
+        return ""
+    cluster = settings.MIRROR_OF
+    if wanted.subresource in _CONNECTIONS:
+        return f"this is a mirror of {cluster}, whose nodes are reached there: kubectl --context {cluster}"
+    resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+    if resource in _OWN or (wanted.resource in _QUESTIONS and wanted.verb == "create"):
+        return ""
+    if wanted.verb in _READING:
+        if resource in _copied:
+            return ""
+        return f"this is a mirror of {cluster}, without {resource}: read them with kubectl --context {cluster}"
+    return f"this is a mirror of {cluster}: change it there, for example with kubectl --context {cluster}"
+
+
+def refuse_write(write: Write) -> None:
+    """A gate. Raises: Forbidden."""
+    kind, new = write.kind, write.new or write.old
+    meta = new.metadata if new is not None else None
+    wanted = authorization.on_object(
+        write.verb or write.operation.lower(),
+        kind,
+        namespace=meta.namespace if meta else "",
+        name=meta.name if meta else "",
+        subresource=write.subresource,
+    )
+    if why := refusal(wanted):
+        raise authorization.refusal(write.identity, wanted, why)
+
+
+def authorize(identity: Identity, _wanted: Attributes) -> Decision:
+    """An authorizer; it is not asked about what `refusal` refuses."""
+    if OWNERS in identity.groups:
+        return Decision(True, "the mirror is theirs")
+    return Decision(False)
+
+
+def held_rules(identity: Identity, _namespace: str) -> HeldRules:
+    if OWNERS not in identity.groups:
+        return HeldRules()
+    return HeldRules(rules=(PolicyRule(api_groups=("*",), resources=("*",), verbs=_READING),))
+
+
+def register() -> None:
+    """In a mirror alone: elsewhere no request takes this way."""
+    if not settings.MIRROR:
+        return
+    authorization.refuse_first(refusal)
+    authorization.register_authorizer("mirror", authorize, resolve=held_rules)
+    hooks.register_check(refuse_write, first=True)

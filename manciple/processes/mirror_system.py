@@ -1,0 +1,240 @@
+"""What `manciple mirror` runs, in order, and stops, in reverse.
+
+ 1. listen on loopback: the dashboard, and the API with TLS
+ 2. bring the database up to date, refuse one of another installation, let the owner in
+ 3. take over the features of the cluster, and copy it (`manciple.mirror.replicator`, a thread)
+ 4. start the worker, with the controllers that run in a mirror
+ 5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
+
+No node, no standing object and no demo: nothing is here that the cluster does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.core.management import call_command
+from django.db import Error, connection, connections
+from django.db.backends.utils import CursorWrapper
+from django.urls import reverse
+
+from inventory.kinds import gates
+from manciple import layout
+from manciple.access.mirrored import OWNERS
+from manciple.api import certificates, health
+from manciple.api.kubeconfig import Server
+from manciple.api.streams import close_streams
+from manciple.asgi import application
+from manciple.audit import trail
+from manciple.live.topics import relay
+from manciple.mirror import judgement, standing
+from manciple.mirror.client import Remote
+from manciple.mirror.command import printable
+from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.models import RemoteStatus
+from manciple.mirror.replicator import Replicator
+from manciple.mirror.sources import COPIED
+from manciple.processes import accounts, embedded_worker
+from manciple.processes.home import Home
+from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
+from manciple.refusals import StartRefused
+from manciple.store.event_log import Tail
+from manciple.telemetry import processes
+from manciple.wire.identity import AUTHENTICATED
+
+LOOPBACK: Final = "127.0.0.1"
+#: Ports that are tried where none is named, and the last one is taken.
+PORTS: Final = range(8010, 8040)
+#: Seconds for which a thread keeps the interpreter while others want it, as for `up`; seconds that stopping takes.
+SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
+#: Seconds between two looks at whether the cluster was listed.
+LOOK_AGAIN: Final = 0.1
+#: Tables of every installation, and of a mirror alone.
+_OBJECTS, _REMOTE = "store_storedobject", RemoteStatus._meta.db_table
+#: Seconds until the terminal says why the cluster has not been read yet.
+PATIENCE: Final = 3.0
+
+
+def _refuse_others() -> None:
+    """Raises: StartRefused for a database with the objects of another installation, before its tables are changed."""
+    with connection.cursor() as cursor:
+        tables = connection.introspection.table_names(cursor)
+        if (
+            _OBJECTS in tables
+            and not (_REMOTE in tables and _has_rows(cursor, _REMOTE))
+            and _has_rows(cursor, _OBJECTS)
+        ):
+            raise StartRefused(
+                "the database that the settings name belongs to another installation, which a mirror would overwrite: "
+                "name another one in MANCIPLE_DATABASE_URL"
+            )
+
+
+def _has_rows(cursor: CursorWrapper, table: str) -> bool:
+    cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our names
+    return cursor.fetchone() is not None
+
+
+class MirrorSystem:
+    """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
+
+    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+        self._folder, self._mark, self._home = folder, mark, Home(folder.path)
+        self._context, self._port = mark.context, port
+        self._stopping = threading.Event()
+        self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
+        self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
+        self._copying = threading.Thread(
+            target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
+        )
+
+    def run(self, features: Mapping[str, bool]) -> None:
+        """features: of the cluster, as far as it answers. Raises: StartRefused."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        web, api = self._bind(), bind(Address(LOOPBACK, 0))
+        url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
+        settings.API_URL = f"https://{LOOPBACK}:{api.getsockname()[1]}"
+        files = certificates.ensure(self._home.path)
+        _refuse_others()
+        call_command("migrate", verbosity=0, interactive=False)
+        accounts.serves_pages(self._home, url)
+        link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
+        if features:
+            gates.use(features)
+        self._listeners.add(web)
+        self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
+        self._folder.announce(Running(context=self._context, url=url, link=link))
+        with self._working():
+            threading.Thread(target=self._bring_up, args=(link,), name="start-up", daemon=True).start()
+            self._listeners.run()
+
+    def _bind(self) -> Any:
+        """Raises: StartRefused where the port that was named is taken."""
+        if self._port:
+            try:
+                return bind(Address(LOOPBACK, self._port))
+            except AddressInUse as error:
+                raise StartRefused(f"{error}. Choose another with --port N.") from error
+        last = settings.PAGES_URL.rpartition(":")[2] if self._home.pages_url.is_file() else ""
+        for port in (*([int(last)] if last.isdecimal() else []), *PORTS):
+            with contextlib.suppress(AddressInUse):
+                return bind(Address(LOOPBACK, port))
+        return bind(Address(LOOPBACK, 0))
+
+    def _let_in(self, server: Server) -> str:
+        """The owner, who signs in by the link whose path is returned; HOME/kubeconfig is theirs, too."""
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):  # a container's user without a name
+            name = "owner"
+        person, _ = get_user_model()._default_manager.get_or_create(username=name)
+        person.groups.add(Group.objects.get_or_create(name=OWNERS)[0])
+        accounts.write_kubeconfig(self._home.kubeconfig, server=server, name=name, groups=(OWNERS, AUTHENTICATED))
+        settings.MIRROR_OWNER, settings.MIRROR_KEY = name, secrets.token_urlsafe(32)
+        return f"{reverse('enter')}?key={settings.MIRROR_KEY}"
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """The threads that live while the listeners serve."""
+        processes.begin("embedded", version=layout.version(), redis_url="", **settings.TRACES)
+        health.register("listed", self._listed)
+        health.register("remote", self._answering)
+        telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
+        try:
+            with embedded_worker.running():
+                self._copying.start()
+                telling.start()
+                try:
+                    yield
+                finally:
+                    self._stopping.set()
+                    self._copying.join()
+                    telling.join()
+        finally:
+            Tail.instance().stop()
+            processes.end()
+            trail.close()
+            connections.close_all()
+
+    async def _end_streams(self) -> None:
+        print("Stopping", flush=True)
+        self._stopping.set()
+        await asyncio.to_thread(self._copying.join)
+        await close_streams()
+
+    # Checks of /readyz ------------------------------------------------------------------------------------------------
+
+    def _listed(self) -> None:
+        """Raises: NotReady."""
+        if not (self._mark.copied or self._replicator.listed.is_set()):
+            raise health.NotReady(f"{self._context} is still being read")
+
+    def _answering(self) -> None:
+        """Raises: NotReady."""
+        remote = standing.remote()
+        if remote is not None and remote.away_since is not None:
+            since = f"{remote.away_since:%Y-%m-%d %H:%M:%S} UTC"
+            raise health.NotReady(f"degraded: {self._context} cannot be reached since {since}: {remote.why}")
+
+    def _tell_pages(self) -> None:
+        """Open pages learn at once that the cluster went away or is back, and what of it may be read."""
+        told = None
+        try:
+            while not self._stopping.wait(standing.FRESH):
+                with contextlib.suppress(Error):  # the database is away
+                    remote, kinds = standing.remote(), standing.kinds()
+                    now = (remote and remote.away_since, {name: (one.reach, one.unread) for name, one in kinds.items()})
+                    if now != told:
+                        told = now
+                        relay.value.tell("mirror")
+        finally:
+            connections.close_all()
+
+    # The terminal -----------------------------------------------------------------------------------------------------
+
+    def _bring_up(self, link: str) -> None:
+        """Say where the pages are once the cluster was listed, and meanwhile why that takes long."""
+        try:
+            while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
+                pass
+            warm()
+            print(f"Reading {self._context}", flush=True)
+            began, told = time.monotonic(), ""
+            while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
+                remote = standing.remote()
+                why = remote.why if remote is not None else ""
+                if why and why != told and time.monotonic() - began > PATIENCE:
+                    told = why
+                    print(printable(f"Trying again: {why}"), flush=True)
+            if not self._stopping.is_set():
+                self._tell(link)
+                self._folder.remember(replace(self._mark, copied=True))
+        finally:
+            connections.close_all()
+
+    def _tell(self, link: str) -> None:
+        missing = [judgement.may_not(one) for one in standing.kinds().values() if not one.is_whole]
+        lines = [
+            "",
+            f"The mirror of {self._context} is ready. It only reads, and listens on this machine alone.",
+            "",
+            f"  {link}",
+            "",
+            "The link signs you in until the mirror stops; so it is for you alone.",
+        ]
+        if missing:
+            lines += ["What needs these kinds is not judged:", *(f"  {one}" for one in missing), ""]
+        lines += [f"Kept in {self._folder.path}. Stop with Ctrl-C."]
+        print(printable("\n".join(lines)), flush=True)

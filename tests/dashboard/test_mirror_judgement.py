@@ -1,0 +1,208 @@
+"""No page of a mirror concludes anything from a kind that may not be read, or of which one namespace alone may.
+
+Each page is shown of the whole cluster, and of what is left of it without the objects of one kind. Whatever it says
+then is said of the whole cluster, too, or that it cannot be judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from claims.causes.causes import decode
+from claims.causes.messages import brief
+from claims.kinds.pods import PodSchedulingGate
+from dashboard.workloads.next_steps import StepLine
+from manciple import gaps
+from manciple.gaps import Gap
+from manciple.per_process import reset_all
+from manciple.store import objects
+from manciple.store.event_log import latest_revision
+from manciple.store.objects import decoded
+from manciple.wire.registry import registry
+from manciple.wire.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, SLICES, TAINT_RULES
+from scheduling.cycle.scheduler import SchedulingWorker
+from scheduling.models import QueuedPod
+from scheduling.queue import hints
+from tests.builders import NAMESPACE, make_claim, make_pod, make_request, make_taint_rule
+from tests.dashboard.browsing import member
+from tests.scheduling.cluster import Cluster
+
+OTHER = "others"
+KINDS = (NODES, PODS, NAMESPACES, SLICES, CLASSES, TAINT_RULES, CLAIMS, QUOTAS)
+NAMESPACED = (PODS, CLAIMS, QUOTAS)
+#: (resource, whether the reader's own namespace may be listed)
+GAPS = [(one, False) for one in KINDS] + [(one, True) for one in NAMESPACED]
+NEVER = 'device.driver == "nobody.example.com"'
+WAITING = ("held", "odd", "plain", "gated", "stray")
+UNKNOWN = ("cannot be judged", "cannot be rehearsed", "nothing can be rehearsed", "cannot be told", "unknown")
+
+
+@pytest.fixture
+def pages(cluster: Cluster) -> Client:
+    """Nothing is free: a pod of another namespace holds one device of two, and a rule taints the other."""
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("one", namespace=OTHER, requests=[make_request()]))
+    cluster.create(make_pod("holder", namespace=OTHER, claims={"gpu": "one"}))
+    cluster.settle()
+    cluster.create(make_taint_rule("repair", effect="NoSchedule", device="gpu-1"))
+    for name, request in (("held", make_request()), ("odd", make_request(expressions=[NEVER]))):
+        cluster.create(make_claim(name, requests=[request]))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.create(make_pod("plain"))
+    cluster.create(make_pod("gated", scheduling_gates=(PodSchedulingGate(name="hold"),)))
+    cluster.create(make_claim("stray", requests=[make_request(device_class="nothing")]))
+    cluster.create(make_pod("stray", claims={"gpu": "stray"}))
+    return member("alice")
+
+
+@contextmanager
+def mirrored(cluster: Cluster, settings: Settings, *missing: tuple[str, bool]) -> Iterator[None]:
+    """Looked at as a mirror, without the objects of these kinds; afterwards all is as before."""
+    further = dict(hints.FURTHER_RULES)
+    found = [
+        Gap(one, f"you may not list {one}", but_for=NAMESPACE if own else "", forbidden=True) for one, own in missing
+    ]
+    with transaction.atomic(), gaps.knowing(*found):
+        for resource, own in missing:
+            _leave_out(resource, but_for=NAMESPACE if own else "")
+        settings.MIRROR_OF, settings.MIRROR, settings.SCHEDULER_NAMES = "prod", True, None
+        reset_all()
+        revision, worker = latest_revision(), SchedulingWorker(cluster.clock)
+        worker.run()
+        cluster.later(6)
+        worker.sweep()
+        worker.run()
+        assert latest_revision() == revision
+        try:
+            yield
+        finally:
+            settings.MIRROR, settings.SCHEDULER_NAMES = False, frozenset({"default-scheduler"})
+            transaction.set_rollback(True)
+            reset_all()
+            hints.FURTHER_RULES.clear()
+            hints.FURTHER_RULES.update(further)
+
+
+def _leave_out(resource: str, *, but_for: str) -> None:
+    kind = registry.by_resource(resource)
+    assert kind is not None
+    with objects.writing() as writer:
+        for stored in objects.list(kind).items:
+            if not but_for or stored.namespace != but_for:
+                writer.replicate(kind, decoded(stored, kind.type), json.loads(stored.text), gone=True)
+
+
+# What pages say -------------------------------------------------------------------------------------------------------
+
+
+def said_by_pages(client: Client) -> dict[str, set[str]]:
+    """address -> its statements. Of a page that does not exist there are none."""
+    return {
+        **{f"/pods/{NAMESPACE}/{name}": _of_pod(client, name) for name in WAITING},
+        **{f"/claims/{NAMESPACE}/{name}": _of_claim(client, name) for name in ("held", "odd", "stray")},
+        **{f"/what-if?pod={NAMESPACE}/{name}": _of_what_if(client, name) for name in ("held", "plain", "stray")},
+        "/overview": _of_overview(client),
+        "/classes": _of_classes(client),
+    }
+
+
+def _context(client: Client, path: str) -> Any:
+    answer = client.get(path)
+    assert answer.status_code in (200, 404, 422), path
+    return answer.context if answer.status_code != 404 else None
+
+
+def _of_pod(client: Client, name: str) -> set[str]:
+    if (context := _context(client, f"/pods/{NAMESPACE}/{name}")) is None:
+        return set()
+    why = context["why"]
+    funnel = {
+        f"{section.request.plan.full_name}: {row.label} {row.left}" for section in why.sections for row in section.rows
+    }
+    nodes = {f"{line.name}: {line.stops}" for line in why.nodes.lines} if why.nodes else set()
+    return {_timeless(why.verdict.title), *_steps(why.verdict.steps), *funnel, *nodes}
+
+
+def _of_claim(client: Client, name: str) -> set[str]:
+    if (context := _context(client, f"/claims/{NAMESPACE}/{name}")) is None:
+        return set()
+    advice = context["sheet"].advice
+    return {_timeless(advice.title), *_steps(advice.steps)} if advice else set()
+
+
+def _steps(steps: tuple[StepLine, ...]) -> set[str]:
+    assert not any(step.dialog for step in steps)  # nothing is written here
+    return {f"{step.word}: {step.follows}" for step in steps}
+
+
+def _of_what_if(client: Client, name: str) -> set[str]:
+    if (context := _context(client, f"/what-if?pod={NAMESPACE}/{name}")) is None:
+        return set()
+    page = context["page"]
+    return {page.result.title if page.result else page.error}
+
+
+def _of_overview(client: Client) -> set[str]:
+    context = _context(client, "/overview")
+    counts = {f"{one.state}: {one.count}" for one in context["figures"] if one.state == "free"}
+    classes = {f"{one.name}: {one.free} free, {one.fits} fit" for one in context["classes"]}
+    groups = {f"{_timeless(one.sentence)}" for one in (*context["reasons"], *context["more_reasons"])}
+    return counts | classes | groups
+
+
+def _of_classes(client: Client) -> set[str]:
+    table = _context(client, "/classes")["table"]
+    return {f"{row.name}: {row.count.free} free, {row.fits} fit" for row in table.rows}
+
+
+def _timeless(sentence: str) -> str:
+    return sentence.partition(" for ")[0].rstrip(".") if "has not placed it" in sentence else sentence
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("resource", "own"), GAPS)
+def test_without_a_kind_nothing_is_said_that_is_not_so(
+    pages: Client, cluster: Cluster, settings: Settings, resource: str, own: bool
+) -> None:
+    with mirrored(cluster, settings):
+        whole = said_by_pages(pages)
+        whole["/overview"] |= {_timeless(brief(decode(one.cause))) for one in QueuedPod.objects.all()}
+    assert all(whole.values())
+    assert {"free: 0"} <= whole["/overview"]
+    with mirrored(cluster, settings, (resource, own)):
+        for path, said in said_by_pages(pages).items():
+            for one in said - whole[path]:
+                assert any(text in one.lower() for text in UNKNOWN), (path, one)
+        assert f"you may not list {resource}" in pages.get("/overview").content.decode()
+
+
+def test_a_pod_that_fits_is_a_finding_on_every_page(pages: Client, cluster: Cluster, settings: Settings) -> None:
+    with mirrored(cluster, settings):
+        found = "It fits on `node-1`; `default-scheduler` has not placed it"
+        said = said_by_pages(pages)
+        assert found in said[f"/pods/{NAMESPACE}/plain"]
+        assert found in said["/overview"]
+        listed = pages.get("/pods?state=Waiting").content.decode()
+        assert "has not placed it" in listed
+        context = pages.get(f"/pods/{NAMESPACE}/plain").context
+        assert "See whether `default-scheduler` runs" in context["why"].verdict.next_step
+        assert context["state"] == "Waiting"
+
+
+def test_steps_are_shown_as_what_to_type_in_the_cluster(pages: Client, cluster: Cluster, settings: Settings) -> None:
+    with mirrored(cluster, settings):
+        page = pages.get(f"/pods/{NAMESPACE}/gated")
+        (step,) = page.context["why"].verdict.steps
+        assert (step.do_url, step.do_word) == ("", "")
+        assert step.command.startswith(f"kubectl --context prod patch pod -n {NAMESPACE} gated ")
+        assert "kubectl --context prod patch pod" in page.content.decode()
+        held = pages.get(f"/pods/{NAMESPACE}/held").context["why"].verdict.steps
+        assert any("devicetaintrule repair" in one.command for one in held)
