@@ -54,12 +54,12 @@ _CHILDREN = (REPLICA_SETS, REVISIONS)
 TOGETHER = 10
 
 #: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
+_WORKLOADS, _PARAMETERS = sql.any_of(WORKLOADS)
 ANY: sql.Query = (
-    f"SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource IN ({', '.join(['%s'] * len(WORKLOADS))})) "  # noqa: S608 - of places for values
     # Few are gone: each is looked up by itself, whatever PostgreSQL, which has no statistics yet, would join.
-    "OR EXISTS (SELECT 1 FROM store_ownerlink WHERE gone AND controller AND "
+    f"SELECT {_WORKLOADS} OR EXISTS (SELECT 1 FROM store_ownerlink WHERE gone AND controller AND "  # noqa: S608 - of places for values
     "(SELECT resource FROM store_storedobject WHERE uid = object_id) = %s)",
-    (*WORKLOADS, PODS),
+    (*_PARAMETERS, PODS),
 )
 
 

@@ -1,6 +1,7 @@
 """One Deployment of many pods, each with a device of its own by template: how soon they are there, and what they cost.
 
-A fleet of nodes renews its Leases all the while; no agent reports that a pod runs. Then, one after the other:
+A fleet of nodes renews its Leases all the while, and an agent without pods watches for some: the first watch has a
+process follow the log, which costs the same ever after. No agent reports that a pod runs. Then, one after the other:
 
     at rest  nobody but the fleet
     pods     the Deployment is created; a watch counts its pods, and those that are bound
@@ -17,6 +18,9 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+
+from asgiref.sync import sync_to_async
+from django.db import connection as database
 
 from cases import cluster, cpu, documents
 from cases.connection import Connection, running
@@ -44,7 +48,7 @@ def measure(*, nodes: int, devices: int, pods: int, workers: int) -> list[Figure
 
 
 async def _measure(installation: Installation, *, nodes: int, pods: int) -> list[Figure]:
-    async with running(*fleet(installation.connect, documents.node_names(nodes))):
+    async with running(*fleet(installation.connect, documents.node_names(nodes)), watching(installation.connect())):
         before = [one async for one in at_rest(f"{nodes} nodes")]
         spent, started = cpu.by_role(), time.monotonic()
         answer = await installation.connect().request("POST", DEPLOYMENTS, json.dumps(deployment(pods)).encode())
@@ -73,16 +77,25 @@ async def _measure(installation: Installation, *, nodes: int, pods: int) -> list
 async def at_rest(name: str) -> AsyncIterator[Figure]:
     """What the servers use while nothing happens but renewals."""
     await asyncio.sleep(REST)
-    before, started = cpu.by_role(), time.monotonic()
+    before, started, read = cpu.by_role(), time.monotonic(), await sync_to_async(rows_read)()
     await asyncio.sleep(IDLE_SECONDS)
-    passed = time.monotonic() - started
+    passed, read = time.monotonic() - started, await sync_to_async(rows_read)() - read
     shares = {role: seconds / passed for role, seconds in cpu.since(before).items()}
     yield Figure(name=f"{name}: idle", value=sum(shares.values()) * 100, unit="% core")
     for role, share in shares.items():
         yield Figure(name=f"  {role}", value=share * 100, unit="% core")
+    yield Figure(name="  rows and index entries that PostgreSQL read", value=read / passed, unit="a second")
     held = cpu.memory_by_role()
     for role in ("api", "workers"):
         yield Figure(name=f"  {role}", value=held[role], unit="MiB")
+
+
+def rows_read() -> int:
+    """So far, by all: unlike CPU it does not depend on what else the machine does."""
+    statement = "SELECT tup_returned + tup_fetched FROM pg_stat_database WHERE datname = current_database()"
+    with database.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
 
 
 async def counted(connection: Connection, path: str, pods: int, started: float) -> tuple[float, float]:
@@ -98,6 +111,13 @@ async def counted(connection: Connection, path: str, pods: int, started: float) 
         if len(bound) == pods:
             return created, time.monotonic() - started
     raise RuntimeError("the watch ended")
+
+
+async def watching(connection: Connection) -> None:
+    """Without end, for pods of a node that has none."""
+    while True:
+        async for _ in connection.lines(f"{PODS}?watch=true&fieldSelector=spec.nodeName%3Dnobody"):
+            pass
 
 
 async def gone(connection: Connection, path: str) -> None:

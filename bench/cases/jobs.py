@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 
 from cases import cluster, cpu, documents
 from cases.connection import COME_BACK, Connection, running
-from cases.deployment import PATIENCE, UNATTENDED, at_rest, counted, gone
+from cases.deployment import PATIENCE, UNATTENDED, at_rest, counted, gone, watching
 from cases.documents import TEMPLATE
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
@@ -47,7 +47,7 @@ def measure(*, nodes: int, devices: int, jobs: int, workers: int) -> list[Figure
 
 async def _measure(installation: Installation, *, nodes: int, jobs: int) -> list[Figure]:
     connect, figures = installation.connect, list[Figure]()
-    async with running(*fleet(connect, documents.node_names(nodes))):
+    async with running(*fleet(connect, documents.node_names(nodes)), watching(connect())):
         figures += [one async for one in at_rest(f"{nodes} nodes")]
         spent = cpu.by_role()
         async with _neighbour(connect(), "created", figures):

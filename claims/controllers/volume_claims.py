@@ -79,10 +79,8 @@ MOST = 200
 #: After which an event about a claim that still waits is written again.
 REPEAT = timedelta(minutes=30)
 #: Whether there is anything to look after.
-ANY: sql.Query = (
-    "SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource IN (%s, %s))",
-    (VOLUME_CLAIMS, VOLUMES),
-)
+_CONDITION, _PARAMETERS = sql.any_of((VOLUME_CLAIMS, VOLUMES))
+ANY: sql.Query = (f"SELECT {_CONDITION}", _PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -649,7 +649,22 @@ def kinds_in(namespace: str, resources: Iterable[str]) -> list[str]:
 
 def exists(resource: str) -> bool:
     """Whether there is any object of the kind."""
-    return bool(fetch("SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource = %s)", [resource])[0][0])
+    condition, parameters = any_of((resource,))
+    return bool(fetch(f"SELECT {condition}", parameters)[0][0])
+
+
+def any_of(resources: Iterable[str], *, but: tuple[str, str] = ("", "")) -> Query:
+    """(a condition, its parameters): whether there is any object of these resources, except the one with that key.
+
+    Asked for the first by name, PostgreSQL looks into the index; asked whether one exists, it may read the table up to
+    the first that it finds, past all pods.
+    """
+    first = (
+        "(SELECT o.name FROM store_storedobject o WHERE o.resource = %s AND NOT (o.namespace = %s AND o.name = %s) "
+        "ORDER BY o.namespace, o.name LIMIT 1) IS NOT NULL"
+    )
+    named = tuple(resources)
+    return " OR ".join([first] * len(named)), tuple(value for resource in named for value in (resource, *but))
 
 
 def count(resource: str, *, namespace: str) -> int:

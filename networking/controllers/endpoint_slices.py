@@ -58,10 +58,8 @@ OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 BURST = 100
 
 #: Whether there is any Service that selects pods; that of the API does not.
-ANY: sql.Query = (
-    "SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource = %s AND NOT (namespace = %s AND name = %s))",
-    (SERVICES, *KEY),
-)
+_CONDITION, _PARAMETERS = sql.any_of((SERVICES,), but=KEY)
+ANY: sql.Query = (f"SELECT {_CONDITION}", _PARAMETERS)
 
 
 class PodPort(NamedTuple):

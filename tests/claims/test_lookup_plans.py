@@ -19,7 +19,8 @@ from inventory import impairments
 from inventory.impairments import IncidentGroup
 from inventory.kinds.pools import PoolKey
 from inventory.models import Device, Impairment, Incident, PublishedSlice
-from manciple.store import objects, sql, writer
+from manciple.controllers.declaration import controllers
+from manciple.store import garbage, objects, sql, writer
 from manciple.store.models import Event, OwnerLink, StoredObject
 
 pytestmark = pytest.mark.django_db
@@ -124,10 +125,15 @@ def rows_read(statement: str) -> Iterator[tuple[str, int]]:
             return
         cursor.execute(f"EXPLAIN ANALYZE {statement.replace('%', '%%')}")
         for (step,) in cursor.fetchall():
-            if counted := re.search(r"actual time=.* rows=(\d+) loops=(\d+)", step):
-                yield step, int(counted[1]) * int(counted[2])
-            if removed := re.search(r"Rows Removed by .*: (\d+)", step):
-                yield step, int(removed[1])
+            yield from rows_of(step)
+
+
+def rows_of(step: str) -> Iterator[tuple[str, int]]:
+    """The same of one step of PostgreSQL's."""
+    if counted := re.search(r"actual time=.* rows=(\d+) loops=(\d+)", step):
+        yield step, int(counted[1]) * int(counted[2])
+    if removed := re.search(r"Rows Removed by .*: (\d+)", step):
+        yield step, int(removed[1])
 
 
 @pytest.mark.parametrize("what", LOOKUPS)
@@ -138,6 +144,31 @@ def test_a_few_keys_read_a_few_rows(what: str) -> None:
     statements = [query["sql"] for query in queries if re.match("WITH|SELECT", query["sql"])]
     assert statements
     read = [found for statement in statements for found in rows_read(statement)]
+    assert [step for step, rows in read if rows > MOST_READ] == []
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it does not tell at which row it stops")
+@pytest.mark.usefixtures("grown")
+def test_whether_a_controller_has_work_is_told_by_a_few_rows() -> None:
+    """They are asked all the time, mostly in vain: PostgreSQL then plans them once for whatever they are asked with."""
+    kinds = ("pods", "nodes", "events", "leases.coordination.k8s.io")
+    of_objects = ("uid", "resource", "namespace", "name", "event_id", "propagation")
+    rows = [(f"{kind}{n}", kind, "all", f"n{n}", 10_000, "") for kind in kinds for n in range(ROWS)]
+    sql.insert(StoredObject, of_objects, rows)
+    asked = {one.has_work for one in controllers.value if one.has_work is not None}
+    asked.discard(garbage.HAS_WORK)  # of the few that it is for, statistics soon tell that they are few
+    read = []
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE store_storedobject")
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        for number, (statement, parameters) in enumerate(sorted(asked)):
+            places = [f"${place}" for place in range(1, len(parameters) + 1)]
+            cursor.execute(f"PREPARE asked_{number} AS {statement % tuple(places)}")
+            values = f"({', '.join(repr(value) for value in parameters)})" if parameters else ""
+            cursor.execute(f"EXPLAIN ANALYZE EXECUTE asked_{number}{values}")
+            read += [found for (step,) in cursor.fetchall() for found in rows_of(step)]
+            cursor.execute(f"DEALLOCATE asked_{number}")
+    assert len(asked) > 5
     assert [step for step, rows in read if rows > MOST_READ] == []
 
 

@@ -531,16 +531,15 @@ def _seconds(window: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([hms])", window))
 
 
+_CONDITION, _PARAMETERS = sql.any_of((AUTOSCALERS,))
+
 CONTROLLER = Controller(
     name="autoscale_pods",
     does="gives workloads as many pods as their HorizontalPodAutoscalers want",
     reconcile=reconcile,
     every=PERIOD,
     wakes_on=frozenset({(AUTOSCALERS, ADDED)}),
-    has_work=(
-        f"SELECT EXISTS (SELECT 1 FROM store_storedobject WHERE resource = %s) OR EXISTS (SELECT 1 FROM {_TABLE})",  # noqa: S608 - the name of our model
-        (AUTOSCALERS,),
-    ),
+    has_work=(f"SELECT {_CONDITION} OR EXISTS (SELECT 1 FROM {_TABLE})", _PARAMETERS),  # noqa: S608 - the name of our model
     is_work=frozenset({(AUTOSCALERS, ADDED)}),
     rests_without_work=True,
     has_more=_has_more,
